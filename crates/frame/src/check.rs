@@ -1,4 +1,4 @@
-//! Foreign bytes become frames here, or are refused.
+//! Validates bytes from outside.
 
 use crate::error::FrameError;
 use crate::frame::*;
@@ -6,7 +6,7 @@ use crate::frame::*;
 const KNOWN_FLAGS: u8 = FLAG_EVENT_TIME | FLAG_EXPIRES | FLAG_SUBJECT | FLAG_KEY | FLAG_REPLY | FLAG_HEADERS;
 
 impl<'a> Frame<'a> {
-    /// Checks the first frame of `bytes` wholly, whoever wrote it; also gives the bytes it took.
+    /// Validates the first frame in `bytes` completely and returns it with the number of bytes it takes.
     ///
     /// `bytes_max` limits the frame, padding included.
     pub fn check(bytes: &'a [u8], bytes_max: usize) -> Result<(Frame<'a>, usize), FrameError> {
@@ -39,7 +39,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The fields must fill the meta exactly, and text must be text.
+/// Checks that the fields fill the meta exactly and that text fields are valid UTF-8.
 fn check_meta(meta: &[u8], flags: u8) -> Result<(), FrameError> {
     let mut rest = &meta[META_BYTES_MIN..];
     for (flag, name) in [(FLAG_EVENT_TIME, "event time"), (FLAG_EXPIRES, "expires")] {

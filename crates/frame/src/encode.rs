@@ -1,32 +1,32 @@
-//! Writing a frame.
+//! Encodes frames.
 
 use crate::error::FrameError;
 use crate::frame::*;
 
-/// Everything a record carries beside its payload.
+/// The fields of a record besides its payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// When it happened, ns since the Unix epoch.
+    /// When the event happened, ns since the Unix epoch.
     pub event_time_ns: Option<u64>,
-    /// From when on readers skip it, ns since the Unix epoch.
+    /// When the record expires, ns since the Unix epoch; subscribers skip it from then on.
     pub expires_ns: Option<u64>,
-    /// What follows the topic's literal prefix in the subject.
+    /// The part of the subject after the topic's literal prefix.
     pub subject_tail: &'a str,
-    /// Chooses the partition; a group keeps the order of a key's records.
+    /// Selects the partition. Groups keep the order of records with the same key.
     pub key: Option<&'a [u8]>,
-    /// Where a reply is expected.
+    /// The subject to which replies go.
     pub reply: Option<&'a str>,
-    /// Names and values, in order.
+    /// Names and values of the headers, in order.
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// The size and flags of a frame that is about to be written: its first word. One word, because a load of several
-/// fields that were stored one by one waits for the stores, at every publish.
+/// Size and flags of a frame that is about to be written, packed into its first word. One word avoids store-to-load
+/// stalls on every publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoded(u64);
 
 impl Encoded {
-    /// Bytes without padding: the frame's own `len`.
+    /// Size in bytes without padding: the frame's `len` field.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.0 as u32 as usize
@@ -37,7 +37,7 @@ impl Encoded {
         (self.0 >> 40) as u8 != 0
     }
 
-    /// Never: a frame has a header.
+    /// Always `false`: every frame has a header.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -48,7 +48,7 @@ impl Encoded {
         HEAD_BYTES + (self.0 >> 48) as usize
     }
 
-    /// Bytes the whole frame takes, padding included.
+    /// Size in bytes, padding included.
     #[inline(always)]
     pub fn padded(&self) -> usize {
         padded(self.len())
@@ -56,12 +56,15 @@ impl Encoded {
 }
 
 impl<'a> Meta<'a> {
-    /// What a frame of this meta and a payload of so many bytes will take, or why it cannot be.
+    /// Computes size and flags of a frame with these fields and a payload of `payload_bytes`.
+    ///
+    /// # Errors
+    /// [`FrameError::FieldTooLong`] or [`FrameError::TooLarge`] if the layout cannot hold it.
     #[inline(always)]
     pub fn measure(&self, payload_bytes: usize) -> Result<Encoded, FrameError> {
         let (flags, meta_len) = if self.is_plain() { (0, META_BYTES_MIN) } else { self.measure_fields()? };
         let len = HEAD_BYTES + meta_len + payload_bytes;
-        // Room for the padding must be left, so that `padded` cannot overflow a u32 either.
+        // Leaves room for the padding, so that `padded` fits a u32 too.
         if len > (u32::MAX as usize) - FRAME_ALIGN {
             return Err(FrameError::TooLarge { bytes: len, bytes_max: u32::MAX as usize - FRAME_ALIGN });
         }
@@ -72,7 +75,7 @@ impl<'a> Meta<'a> {
     /// Writes the whole frame, padding included, to the start of `out`.
     ///
     /// # Panics
-    /// When `out` is shorter than `encoded.padded()`, or `encoded` measured something else.
+    /// If `out` is shorter than `encoded.padded()`, or if `encoded` was computed for another payload length.
     #[inline(always)]
     pub fn encode(&self, encoded: Encoded, append_time_ns: u64, payload: &[u8], out: &mut [u8]) {
         let out = &mut out[..encoded.padded()];
@@ -82,10 +85,10 @@ impl<'a> Meta<'a> {
         out[encoded.head_bytes()..encoded.len()].copy_from_slice(payload);
     }
 
-    /// Writes only what stands before the payload.
+    /// Writes only the bytes before the payload.
     ///
     /// # Panics
-    /// When `out` is shorter than `encoded.head_bytes()`.
+    /// If `out` is shorter than `encoded.head_bytes()`.
     #[inline(always)]
     pub fn encode_head(&self, encoded: Encoded, append_time_ns: u64, more_flags: u8, out: &mut [u8]) {
         let word = encoded.0 | (more_flags as u64) << 40;

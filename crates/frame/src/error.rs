@@ -1,18 +1,18 @@
 use thiserror::Error;
 
-/// Why bytes are not a frame, or fields do not fit into one.
+/// Why bytes are not a valid frame, or why fields do not fit into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Fewer bytes than the frame says it has.
+    /// The input ends before the frame does.
     #[error("frame needs {need} bytes, {have} are there")]
     Truncated {
-        /// Bytes the frame takes.
+        /// Bytes that the frame takes.
         need: usize,
-        /// Bytes that are there.
+        /// Bytes available.
         have: usize,
     },
-    /// A frame larger than the limit.
+    /// The frame is larger than the limit.
     #[error("frame of {bytes} bytes is over the limit of {bytes_max}")]
     TooLarge {
         /// Size of the frame.
@@ -20,37 +20,37 @@ pub enum FrameError {
         /// The limit.
         bytes_max: usize,
     },
-    /// The length field is smaller than the header and the meta it announces.
+    /// The length field is smaller than the header and meta lengths require.
     #[error("frame length {len} is shorter than its header and meta of {head}")]
     ShortLength {
         /// The length field.
         len: usize,
-        /// What header and meta take.
+        /// Bytes of header and meta.
         head: usize,
     },
-    /// The kind byte is none this version knows.
+    /// The kind byte is unknown to this version.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// A flag that must not travel, or that this version does not know.
+    /// A flag that is unknown to this version, or that is only valid in a node's memory.
     #[error("frame flags {0:#010b} are not allowed here")]
     ForbiddenFlags(u8),
-    /// The meta does not hold the fields its flags announce.
+    /// The meta does not hold the fields that its flags announce.
     #[error("frame meta is malformed at its {0} field")]
     Meta(&'static str),
     /// A field is too long for the layout.
     #[error("{field} of {bytes} bytes is over the limit of {bytes_max}")]
     FieldTooLong {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
         /// Its size.
         bytes: usize,
-        /// What the layout can hold.
+        /// The largest size that the layout allows, bytes.
         bytes_max: usize,
     },
     /// The padding after a frame is not zero.
     #[error("frame padding is not zero")]
     Padding,
-    /// A run header that contradicts itself.
+    /// The fields of a batch header contradict each other.
     #[error("run header: {0}")]
     Run(&'static str),
 }

@@ -1,4 +1,4 @@
-//! Reading a frame that is known to be sound.
+//! Reads frames that [`Frame::check`] has accepted.
 //!
 //! ```text
 //!  0        4      5       6          8                16
@@ -17,38 +17,38 @@
 
 use crate::encode::Meta;
 
-/// Frames start at multiples of this.
+/// Frames start at multiples of this many bytes.
 pub const FRAME_ALIGN: usize = 8;
 /// Bytes before the meta.
 pub const HEAD_BYTES: usize = 8;
-/// The append time, which every meta holds.
+/// The smallest meta: the append time alone.
 pub const META_BYTES_MIN: usize = 8;
-/// Where in a frame the append time stands.
+/// Offset of the append time in a frame.
 pub const APPEND_TIME_AT: usize = 8;
-/// The one kind of frame there is.
+/// The kind byte of a record, the only kind of frame.
 pub const KIND_RECORD: u8 = 1;
 /// The meta holds the publisher's event time.
 pub const FLAG_EVENT_TIME: u8 = 1 << 0;
-/// The meta holds the time after which the record is skipped.
+/// The meta holds the record's expiry time.
 pub const FLAG_EXPIRES: u8 = 1 << 1;
-/// The meta holds the subject's tail.
+/// The meta holds the tail of the subject.
 pub const FLAG_SUBJECT: u8 = 1 << 2;
 /// The meta holds a key.
 pub const FLAG_KEY: u8 = 1 << 3;
-/// The meta holds the subject a reply goes to.
+/// The meta holds the reply subject.
 pub const FLAG_REPLY: u8 = 1 << 4;
 /// The meta holds headers.
 pub const FLAG_HEADERS: u8 = 1 << 5;
-/// The payload lies elsewhere. Set in a node's memory only, never in bytes that travel.
+/// The payload is stored elsewhere. Valid only in a node's memory, never in transmitted bytes.
 pub const FLAG_BY_REF: u8 = 1 << 7;
 
-/// Bytes that a frame of `len` bytes takes, padding included.
+/// Size of a frame of `len` bytes with its padding.
 #[inline(always)]
 pub const fn padded(len: usize) -> usize {
     (len + FRAME_ALIGN - 1) & !(FRAME_ALIGN - 1)
 }
 
-/// A record as it lies in memory: two slices and the flags that say how to read the first.
+/// A record in memory: meta, payload, and the flags that describe the meta.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     meta: &'a [u8],
@@ -57,8 +57,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Takes the first frame off `bytes`, which [`Frame::check`] has accepted before; also gives
-    /// the bytes it took. `None` at the end, or where no whole frame is left.
+    /// Splits the first frame off `bytes`, which [`Frame::check`] has accepted before, and returns it with the number
+    /// of bytes it takes. `None` if no whole frame is left.
     #[inline(always)]
     pub fn split(bytes: &'a [u8]) -> Option<(Frame<'a>, usize)> {
         let (len, flags, meta_len) = head(bytes)?;
@@ -67,25 +67,25 @@ impl<'a> Frame<'a> {
         Some((Frame { meta, payload, flags }, padded(len)))
     }
 
-    /// A frame whose payload lies apart from its meta.
+    /// Makes a frame from a meta and a payload that are stored apart.
     #[inline(always)]
     pub fn from_parts(meta: &'a [u8], payload: &'a [u8], flags: u8) -> Frame<'a> {
         Frame { meta, payload, flags }
     }
 
-    /// The content.
+    /// The payload.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// The raw meta, append time first.
+    /// The raw meta; its first 8 bytes are the append time.
     #[inline(always)]
     pub fn meta_bytes(&self) -> &'a [u8] {
         self.meta
     }
 
-    /// Which fields the meta holds.
+    /// Flags of the fields that the meta holds.
     #[inline(always)]
     pub fn flags(&self) -> u8 {
         self.flags
@@ -97,31 +97,30 @@ impl<'a> Frame<'a> {
         read_u64(self.meta, 0)
     }
 
-    /// When it happened, as its publisher says, ns since the Unix epoch.
+    /// When the event happened according to the publisher, ns since the Unix epoch.
     #[inline]
     pub fn event_time_ns(&self) -> Option<u64> {
         (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
     }
 
-    /// From when on the record is skipped, ns since the Unix epoch.
+    /// When the record expires, ns since the Unix epoch.
     #[inline]
     pub fn expires_ns(&self) -> Option<u64> {
         let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);
         (self.flags & FLAG_EXPIRES != 0).then(|| read_u64(self.meta, at))
     }
 
-    /// What follows the topic's literal prefix in the record's subject; empty for a topic that
-    /// owns only its own name.
+    /// The part of the subject after the topic's literal prefix; empty for a topic that owns only its own name.
     pub fn subject_tail(&self) -> &'a str {
         text(self.field(FLAG_SUBJECT))
     }
 
-    /// The key that chose the partition, and whose records keep their order within a group.
+    /// The key. It selects the partition, and groups keep the order of records with the same key.
     pub fn key(&self) -> Option<&'a [u8]> {
         (self.flags & FLAG_KEY != 0).then(|| self.field(FLAG_KEY))
     }
 
-    /// Where a reply is expected.
+    /// The subject to which replies go.
     pub fn reply(&self) -> Option<&'a str> {
         (self.flags & FLAG_REPLY != 0).then(|| text(self.field(FLAG_REPLY)))
     }
@@ -135,7 +134,7 @@ impl<'a> Frame<'a> {
         Headers { rest: self.meta.get(at + 2..).unwrap_or(&[]), left: read_u16(self.meta, at) }
     }
 
-    /// The fields as they would be given to publish this record again.
+    /// The fields with which this record can be published again.
     pub fn to_meta<'h>(&self, headers: &'h [(&'h str, &'h [u8])]) -> Meta<'h>
     where
         'a: 'h,
@@ -150,7 +149,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends the frame as it lies in a run: in one piece, its padding included.
+    /// Appends the frame to `out` as it appears in a batch: contiguous and padded.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let len = HEAD_BYTES + self.meta.len() + self.payload.len();
         let start = out.len();
@@ -169,7 +168,7 @@ impl<'a> Frame<'a> {
             + 8 * usize::from(self.flags & FLAG_EXPIRES != 0)
     }
 
-    /// The `u16 len, bytes` field of this flag; empty when it is not there.
+    /// The content of the `u16 len, bytes` field with this flag; empty if the frame does not have it.
     fn field(&self, wanted: u8) -> &'a [u8] {
         let mut at = self.fixed_bytes();
         for flag in [FLAG_SUBJECT, FLAG_KEY, FLAG_REPLY] {

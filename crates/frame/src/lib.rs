@@ -1,16 +1,16 @@
-//! The bytes of a record: one layout for memory, wire and disk.
+//! The byte layout of records: the same in memory, on the wire and on disk.
 //!
-//! A **frame** is one record; a **run** is a header and the frames of consecutive records of one
-//! log. Frames lie 8-aligned, one after another, and hold no topic, no sequence and no checksum,
-//! so the bytes a publisher sends are the bytes a subscriber gets.
+//! A **frame** is one record; a **batch** is a header and the frames of consecutive records of one log. Frames are
+//! 8-byte aligned. They hold no topic, sequence or checksum, so subscribers receive the same bytes that publishers
+//! send.
 //!
 //! Invariants:
-//! - [`Frame::check`] is the only way foreign bytes become frames; whatever it accepts, every
-//!   accessor of [`Frame`] reads without a panic.
-//! - Nothing here allocates, and nothing here copies more than the bytes it was asked to encode.
+//! - [`Frame::check`] is the only way to turn foreign bytes into frames. No accessor of [`Frame`] panics on bytes
+//!   that it accepted.
+//! - Nothing here allocates, except [`Frame::append_to`] for its output, or copies more than it encodes.
 //!
-//! Not here: who may append ([topic](https://docs.rs/dunlin-topic)), messages between processes
-//! (`wire`), checksums (blocks of the journal carry those).
+//! Not here: appending ([topic](https://docs.rs/dunlin-topic)), messages between processes (`wire`), checksums (the
+//! journal's blocks).
 
 mod check;
 mod encode;

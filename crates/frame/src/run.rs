@@ -1,4 +1,4 @@
-//! The header in front of each run of frames.
+//! The header before each batch of frames.
 //!
 //! ```text
 //!  0          4       8          16          24      28      32
@@ -12,23 +12,23 @@
 use crate::error::FrameError;
 use crate::frame::{FRAME_ALIGN, HEAD_BYTES, META_BYTES_MIN};
 
-/// Bytes of a run header.
+/// Size of a batch header, bytes.
 pub const RUN_HEADER_BYTES: usize = 32;
 
-/// What a run of consecutive records says of itself.
+/// Describes the batch of consecutive records that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RunHeader {
-    /// Which log, as the two sides of the connection number it.
+    /// Number of the log on this connection.
     pub topic_id: u32,
     /// The log's epoch.
     pub epoch: u32,
-    /// The sequence the reader must have reached before this run; 0 at the start of an epoch.
+    /// Sequence that a subscriber must have reached before this batch; 0 at the start of an epoch.
     pub prev_seq: u64,
-    /// Sequence of the first record; the others follow at +1 each.
+    /// Sequence of the first record; each further record adds 1.
     pub first_seq: u64,
-    /// How many records.
+    /// Number of records.
     pub count: u32,
-    /// How many bytes of frames follow.
+    /// Bytes of frames that follow.
     pub bytes: u32,
 }
 
@@ -38,7 +38,7 @@ impl RunHeader {
         self.first_seq + u64::from(self.count) - 1
     }
 
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; RUN_HEADER_BYTES] {
         let mut out = [0; RUN_HEADER_BYTES];
         out[0..4].copy_from_slice(&self.topic_id.to_le_bytes());
@@ -50,7 +50,11 @@ impl RunHeader {
         out
     }
 
-    /// Reads and checks a header: at least one record, room for that many, no sequence overflow.
+    /// Decodes and checks a header.
+    ///
+    /// # Errors
+    /// [`FrameError::Truncated`] if `bytes` is too short. [`FrameError::Run`] if there is no record, if the bytes do
+    /// not fit the count, or if a sequence overflows.
     pub fn parse(bytes: &[u8]) -> Result<RunHeader, FrameError> {
         let have = bytes.len();
         let b: &[u8; RUN_HEADER_BYTES] =

@@ -1,10 +1,10 @@
-//! Frames that came from outside and passed the check.
+//! Validated frames from outside.
 
 use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
 
 use crate::subject::Subject;
 
-/// Whole, sound frames, one after another.
+/// Whole, valid frames, one after another.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedRun<'a> {
     bytes: &'a [u8],
@@ -14,7 +14,7 @@ pub struct CheckedRun<'a> {
 }
 
 impl<'a> CheckedRun<'a> {
-    /// Checks that `bytes` is exactly `count` frames, each of at most `frame_bytes_max`.
+    /// Validates that `bytes` holds exactly `count` frames of at most `frame_bytes_max` bytes each.
     pub fn check(bytes: &'a [u8], count: u32, frame_bytes_max: usize) -> Result<CheckedRun<'a>, FrameError> {
         let mut rest = bytes;
         let mut largest = 0;
@@ -31,22 +31,22 @@ impl<'a> CheckedRun<'a> {
         Ok(CheckedRun { bytes, count, largest, flags })
     }
 
-    /// The frames.
+    /// The bytes of the frames.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many.
+    /// Number of frames.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The largest of them, padding included.
+    /// Size of the largest frame, padding included.
     pub fn largest(&self) -> usize {
         self.largest
     }
 
-    /// Checks that replies are subjects: protocols write them into lines of their own.
+    /// Checks that reply fields are valid subjects. Listeners write them into protocol lines.
     pub fn check_replies(&self) -> Result<(), FrameError> {
         if self.flags & FLAG_REPLY == 0 {
             return Ok(());
@@ -54,12 +54,12 @@ impl<'a> CheckedRun<'a> {
         self.frames().filter_map(|frame| frame.reply()).try_for_each(check_reply)
     }
 
-    /// The flags that any of them has.
+    /// The union of all frames' flags.
     pub fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// One after another.
+    /// Iterates over the frames.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
@@ -70,7 +70,7 @@ impl<'a> CheckedRun<'a> {
     }
 }
 
-/// Checks that a reply is a subject.
+/// Checks that a reply field is a valid subject.
 pub(crate) fn check_reply(reply: &str) -> Result<(), FrameError> {
     Subject::parse(reply).map(drop).map_err(|_| FrameError::Meta("reply"))
 }

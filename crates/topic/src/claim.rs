@@ -1,15 +1,15 @@
-//! What a publisher knows of a topic's state: the last of its records that was acknowledged.
+//! A publisher's claim on a topic's state: its last acknowledged record.
 //!
-//! A claim goes with each record of the publisher to the topic's owner, over other nodes and over changes of the owner. An owner
-//! whose state lacks the acknowledged record refuses with [`PublishError::StateLost`]. From then on the claim is lost: no
-//! record with this claim is appended any more, also not one that was sent before the publisher heard of the loss.
+//! Each record carries its publisher's claim to the topic's owner. An owner whose state lacks the claimed record
+//! refuses with [`PublishError::StateLost`]. From then on the claim is lost: no record with it is appended, including
+//! records sent before the publisher learned of the loss.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::event::Position;
 use crate::publish::PublishError;
 
-/// See the module. One for each publisher and partition of a state topic.
+/// The claim of one publisher on the state of one partition.
 #[derive(Debug, Default)]
 pub struct StateClaim(Mutex<Claimed>);
 
@@ -22,16 +22,16 @@ enum Claimed {
 }
 
 impl StateClaim {
-    /// A claim of a publisher whose last acknowledged record is this one.
+    /// Creates the claim of a publisher whose last acknowledged record is `last`.
     pub fn after(last: Position) -> Arc<StateClaim> {
         Arc::new(StateClaim(Mutex::new(Claimed::Acknowledged(last))))
     }
 
-    /// The last record that was acknowledged.
+    /// The last acknowledged record.
     ///
     /// # Errors
     ///
-    /// [`PublishError::StateLost`] with the topic's name where an owner has refused a record with this claim.
+    /// [`PublishError::StateLost`] with the topic's name if an owner has refused a record with this claim.
     pub fn last(&self, topic: &str) -> Result<Option<Position>, PublishError> {
         match *self.claimed() {
             Claimed::Nothing => Ok(None),
@@ -45,7 +45,7 @@ impl StateClaim {
         matches!(*self.claimed(), Claimed::Lost)
     }
 
-    /// Takes note of a record that was acknowledged.
+    /// Records that `record` is acknowledged.
     pub fn acknowledged(&self, record: Position) {
         let mut claimed = self.claimed();
         match *claimed {
@@ -55,7 +55,7 @@ impl StateClaim {
         }
     }
 
-    /// Takes note of what became of a record with this claim.
+    /// Records the outcome of a record with this claim.
     pub fn settled(&self, outcome: Result<Position, &PublishError>) {
         match outcome {
             Ok(record) => self.acknowledged(record),

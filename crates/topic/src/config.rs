@@ -1,4 +1,4 @@
-//! How a topic behaves.
+//! Configuration of topics.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use crate::limits::Limits;
 use crate::publish::Acknowledged;
 use crate::subject::SubjectError;
 
-/// The smallest history, bytes: two segments must fit.
+/// The smallest retention, bytes: room for two segments.
 pub const RETENTION_BYTES_MIN: u64 = 16 << 10;
 
-/// What a topic is created with.
+/// The configuration of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicConfig {
-    /// The subjects it owns; by default its name alone.
+    /// The pattern of the subjects that the topic owns; by default its name alone.
     pub pattern: Option<String>,
-    /// How many logs its keys are spread over.
+    /// The number of partitions.
     pub partitions: u16,
-    /// How much history it keeps.
+    /// How much history each log keeps.
     pub retention: Retention,
-    /// The largest record, with its meta and padding.
+    /// The largest record, bytes with meta and padding.
     pub record_bytes_max: u32,
-    /// From this size on a shared payload is kept by reference instead of copied.
+    /// Shared payloads of at least this many bytes are kept by reference instead of copied.
     pub by_ref_bytes_min: u32,
-    /// Publishers wait for registered readers.
+    /// If set, publishers wait for registered subscribers.
     pub reliable: Option<Reliable>,
-    /// Its records are stored on disk; `retention` is the disk's then.
+    /// If set, records are stored on disk, and `retention` applies to the disk.
     pub durable: Option<Durable>,
-    /// A state follows from its records: readers may begin with it and are brought back by it.
+    /// If set, the topic keeps a state. Subscribers can start with it and recover with it.
     pub fold: Option<FoldConfig>,
-    /// For trying readers: what [`SubscribeOptions::lose_every`](crate::SubscribeOptions::lose_every) is for those that do not
-    /// say.
+    /// For tests of subscribers: the default of
+    /// [`SubscribeOptions::lose_every`](crate::SubscribeOptions::lose_every).
     pub lose_every: Option<NonZeroU32>,
-    /// What each of its logs holds at most beside its history; a node says the same for all of its topics.
+    /// Limits of each log besides its retention. A node uses the same ones for all topics.
     pub limits: Limits,
 }
 
@@ -54,15 +54,15 @@ impl Default for TopicConfig {
     }
 }
 
-/// How much history a log keeps: whichever limit is reached first. Memory is given up a segment at
-/// a time (an eighth of `bytes`).
+/// How much history a log keeps: the first limit that is reached counts. Memory is freed in segments of an eighth of
+/// `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Bytes of segments, and of payloads by reference.
+    /// Bytes of segments and of payloads by reference.
     pub bytes: u64,
-    /// Records. A registered reader of a `reliable` topic is given more, where they are still there.
+    /// Records. Registered subscribers of a reliable topic receive more, if those are still in memory.
     pub records: Option<u64>,
-    /// Time since the record was appended.
+    /// Age of a record since it was appended.
     pub age: Option<Duration>,
 }
 
@@ -72,14 +72,15 @@ impl Default for Retention {
     }
 }
 
-/// Topics whose publishers wait for their readers.
+/// Options of reliable topics, whose publishers wait for subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reliable {
-    /// Readers that may register.
+    /// The most subscribers that may register.
     pub readers_max: u16,
-    /// How long a publisher waits when the history is full and the slowest reader has not consumed its oldest record.
+    /// How long a publisher waits if the history is full and the slowest subscriber has not consumed its oldest
+    /// record.
     pub wait_max: Duration,
-    /// What happens then.
+    /// What happens after `wait_max`.
     pub on_full: OnFull,
 }
 
@@ -89,17 +90,17 @@ impl Default for Reliable {
     }
 }
 
-/// Topics whose records outlive the process. Readers are given a record when it is stored, not before.
+/// Options of durable topics, whose records outlive the process. Subscribers receive a record once it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durable {
-    /// What an acknowledgement stands for: memory, written or synced.
+    /// The acknowledgement level: memory, written or synced.
     pub acknowledge: Acknowledged,
-    /// Stored history that is kept in memory as well, bytes; readers further behind are given it from disk.
+    /// Stored history kept in memory too, bytes. Subscribers further behind read from disk.
     pub memory_bytes: u64,
 }
 
 impl Durable {
-    /// What a durable topic keeps on disk unless it is told, bytes.
+    /// The default retention of a durable topic on disk, bytes.
     pub const RETENTION_BYTES_DEFAULT: u64 = 1 << 30;
 }
 
@@ -109,44 +110,44 @@ impl Default for Durable {
     }
 }
 
-/// What a reliable topic does when a reader does not make room in time.
+/// What a reliable topic does if a subscriber does not make room in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
-    /// The publish is refused.
+    /// Refuses the record.
     #[default]
     Refuse,
-    /// The slowest reader loses its place and is told its gap.
+    /// Unregisters the slowest subscriber, which receives a gap.
     Evict,
 }
 
-/// Why a topic cannot be made so.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A name or pattern that breaks the rules.
+    /// A name or pattern is invalid.
     #[error("{0}")]
     Subject(#[from] SubjectError),
-    /// A value outside its range.
+    /// A value is outside its range.
     #[error("{name} of {value} is outside {min} … {max}")]
     Range {
         /// The value's name.
         name: &'static str,
         /// The value.
         value: u64,
-        /// Smallest allowed.
+        /// The smallest allowed value.
         min: u64,
-        /// Largest allowed.
+        /// The largest allowed value.
         max: u64,
     },
-    /// Two settings that exclude each other, or one that needs what is not there.
+    /// Two settings exclude each other, or a setting lacks what it needs.
     #[error("{0}")]
     Unfit(&'static str),
-    /// A fold that is not known, or not so.
+    /// The reducer is unknown, or its options are invalid.
     #[error("fold {kind:?}: {why}")]
     Fold {
-        /// Its kind.
+        /// The reducer's kind.
         kind: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
@@ -190,13 +191,12 @@ impl TopicConfig {
     }
 }
 
-/// Durations longer than 584 years are that long.
+/// Converts to ns; durations above 584 years become `u64::MAX`.
 pub(crate) fn saturating_ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// The current time, ns since the Unix epoch. Given by whoever owns the topics: this crate has no
-/// clock of its own.
+/// A source of the current time, ns since the Unix epoch. This crate has no clock of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(pub fn() -> u64);
 

@@ -1,7 +1,7 @@
-//! A reader's place in one log.
+//! A position in one log.
 //!
-//! Reading goes [`Cursor::fill`], then any of the walks over what it found. Between reads a cursor
-//! holds a position and a hint; the buffer it read from may go.
+//! To read, call [`Cursor::fill`], then walk over what it found. Between reads a cursor keeps a position and a hint,
+//! but no buffer.
 
 mod begin;
 mod following;
@@ -26,72 +26,73 @@ use select::{Select, Verdict};
 pub use spans::{Content, Span, Spans};
 pub use view::View;
 
-/// What a cursor has for its reader.
+/// What [`Cursor::fill`] found.
 #[derive(Debug)]
 pub enum Fill {
-    /// At least one record, under the cursor.
+    /// At least one record.
     Records,
-    /// Nothing now.
+    /// Nothing at present.
     Empty,
-    /// Something else than a record.
+    /// A notice.
     Notice(Notice),
-    /// Nothing, ever again.
+    /// The log has ended.
     Closed,
 }
 
 #[derive(Debug)]
 enum Hint {
     None,
-    /// The segment that holds the next record, or will; its buffer may be gone.
+    /// The segment of the next record; its buffer may be gone.
     Loose(Arc<Segment>),
     /// A read is in progress.
     Pinned(Pinned),
-    /// One record that this reader alone is given: several merged into one, or one of which it is shown less.
+    /// One record made for this subscriber alone: merged from several, or with a reduced payload.
     Merged(Box<Merged>),
 }
 
-/// Who says how far a registered reader has come.
+/// Who reports how far a registered subscriber has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consumption {
-    /// Reading on is consuming what was read.
+    /// Reading the next record consumes the ones before.
     Reads,
-    /// Whoever reads from the cursor calls [`Cursor::consume`].
+    /// The owner of the cursor calls [`Cursor::consume`].
     Told,
 }
 
-/// A place in one log.
+/// A position in one log.
 #[derive(Debug)]
 pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// Where it began without having asked for a place, in a log that may be another process's.
+    /// The start position, if the subscriber did not name one and another process may own the log.
     unasked: Option<Position>,
-    /// How many records before it were skipped, and not told of yet.
+    /// Number of records skipped just before it and not reported yet.
     skipped: u64,
-    /// Where in the hint's segment `next` begins.
+    /// Offset of `next` in the hint's segment.
     offset: u32,
     on_gap: OnGap,
     consumption: Consumption,
     warned: bool,
-    /// Where it sleeps.
+    /// Its entry among the log's sleepers.
     armed: Option<SleeperId>,
     ended: bool,
-    /// Where the log is another process's, it reads what is here and nothing else.
+    /// Reads only what this process holds, also in a mirror.
     here: bool,
-    /// It feeds a mirror of the log for all readers of another node.
+    /// Feeds a mirror of the log at another node.
     feeds_mirror: bool,
-    /// It counts among the log's listeners.
+    /// Counts as a subscriber of the log.
     listens: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Select>>,
-    /// In process, of a subscription with a name: what operators see.
+    /// What operators see of an in-process subscription with a name.
     reading: Option<Arc<Reading>>,
     following: Option<Box<Following>>,
 }
 
 impl Cursor {
-    /// From here on it skips other subjects; `false`, and all as it was, where it follows the log's state: that is one of all.
+    /// Replaces the filter. Returns `false` and changes nothing if the cursor follows the log's state, which covers
+    /// all subjects.
     pub fn set_filter(&mut self, filter: Option<Filter>) -> bool {
         if self.following.is_some() {
             return filter.is_none();
@@ -114,19 +115,19 @@ impl Cursor {
         &self.log
     }
 
-    /// The record that will be read next.
+    /// Position of the next record.
     pub fn next(&self) -> Position {
         self.next
     }
 
-    /// How many records lie ahead.
+    /// Number of unread records.
     pub fn behind(&self) -> u64 {
         let last = self.log.last();
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
     }
 
-    /// Looks for something to read. After [`Fill::Records`] the segment is pinned until the records
-    /// were walked past or [`release`](Cursor::release) is called.
+    /// Looks for something to read. After [`Fill::Records`] the segment stays pinned until all records are walked, or
+    /// until [`release`](Cursor::release).
     #[inline(always)]
     pub fn fill(&mut self) -> Fill {
         loop {
@@ -146,7 +147,7 @@ impl Cursor {
         }
     }
 
-    /// `None` when there is a pinned segment to look at.
+    /// `None` if a pinned segment is to be read.
     fn fill_slowly(&mut self) -> Option<Fill> {
         if let Hint::Merged(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
@@ -169,7 +170,7 @@ impl Cursor {
             if let Some(lagging) = self.warn() {
                 return Some(Fill::Notice(Notice::Lagging(lagging)));
             }
-            // A conflated reader comes here only where nothing can be merged any more: then it reads as others do.
+            // A conflated cursor gets here only if nothing can be merged; then it reads record by record.
             if self.offset < commit.bytes && self.pin() {
                 return None;
             }
@@ -185,7 +186,7 @@ impl Cursor {
         self.tell_publishers().or_else(|| self.check()).unwrap_or(Fill::Empty)
     }
 
-    /// A warning, once until it has caught up. A registered reader cannot lose anything.
+    /// Makes a lag warning, once until the cursor has caught up. Registered subscribers cannot lose records.
     fn warn(&mut self) -> Option<Lagging> {
         if self.warned || self.reader.is_some() || self.is_conflated() || !self.log.should_warn(self.next.seq)
         {
@@ -208,7 +209,7 @@ impl Cursor {
         }
     }
 
-    /// Asks the log for the place of `next`.
+    /// Looks `next` up in the log.
     #[cold]
     fn find(&mut self) -> Option<Fill> {
         self.hint = Hint::None;
@@ -223,7 +224,7 @@ impl Cursor {
         let found = match self.log.find(self.next, self.on_gap, reader) {
             Found::Detour if is_asked && self.make_detour() => return None,
             Found::Detour => self.log.find_here(self.next, self.on_gap, is_asked),
-            // What a mirror turns out to begin after is for no reader that named no place, nor has one yet.
+            // A subscriber that named no position skips what lies before the mirror's first record.
             Found::Skip(next) if !is_asked || self.log.is_private() => Found::Skip(next),
             Found::Skip(_) if self.make_detour() => return None,
             Found::Skip(next) => {
@@ -243,7 +244,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // A buffer that went in between is found to be a gap in the next round.
+                // If the buffer was dropped meanwhile, the next round reports a gap.
                 None
             }
             Found::Nothing | Found::Detour => Some(self.empty()),
@@ -254,7 +255,7 @@ impl Cursor {
                 None
             }
             Found::Gap(mut gap, mut go_on) => {
-                // The publisher may have come round since the reader was last looked at.
+                // Warns first if the publisher has overtaken the cursor since the last check.
                 if let Some(lagging) = self.warn() {
                     return Some(Fill::Notice(Notice::Lagging(lagging)));
                 }
@@ -273,7 +274,7 @@ impl Cursor {
                 Some(Fill::Notice(Notice::Gap(gap)))
             }
             Found::EpochChanged(mut changed) => {
-                // Where nothing is missing between the epochs the state goes on.
+                // Without missing records between the epochs the state goes on.
                 let whole = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
                 if !whole && let Some(next) = self.find_state(Owed::State) {
@@ -291,13 +292,13 @@ impl Cursor {
         }
     }
 
-    /// The bytes that this many frames of the pinned segment take.
+    /// Bytes of the first `frames` frames of the pinned segment.
     fn offset_after(&self, frames: u64) -> u32 {
         let Hint::Pinned(pinned) = &self.hint else { return 0 };
         pinned.frames(0).take(frames as usize).map(|lying| lying.bytes.len() as u32).sum()
     }
 
-    /// The frames under the cursor.
+    /// The frames from the cursor's position on.
     #[inline(always)]
     fn frames(&self) -> Option<Frames<'_>> {
         match &self.hint {
@@ -307,7 +308,7 @@ impl Cursor {
         }
     }
 
-    /// Moves past what this reader is not to get; whether a wanted record is under the cursor.
+    /// Skips records that the subscriber does not receive; `true` if a wanted record follows.
     fn skip_unselected(&mut self) -> bool {
         let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
         let (mut next, mut skipped) = (self.next.seq, self.skipped);
@@ -330,7 +331,7 @@ impl Cursor {
         found
     }
 
-    /// Ends a read in progress, so that the log may give up the segment.
+    /// Ends a read in progress, so that the log can drop the segment.
     #[inline(always)]
     pub fn release(&mut self) {
         if let Hint::Pinned(_) = &self.hint
@@ -340,8 +341,7 @@ impl Cursor {
         }
     }
 
-    /// Goes to sleep: the next record notifies `waiter` of `token`. `false` when there is something
-    /// to read already.
+    /// Goes to sleep: the next record notifies `waiter` of `token`. `false` if there is something to read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
         if self.may_sleep_narrow() {
@@ -351,14 +351,14 @@ impl Cursor {
             let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, reader);
             if self.has_news_of_publishers() {
-                // It came before the cursor slept, and woke others.
+                // The notice was due before the cursor slept.
                 self.rouse(waiter, token);
             }
         }
         self.armed.is_some()
     }
 
-    /// Whether there may be something to read; costs one look where the cursor was.
+    /// Whether there may be something to read. Checks only the current segment.
     #[inline(always)]
     pub fn may_have_more(&self) -> bool {
         if let Some(can_tell) = self.can_tell() {
@@ -384,12 +384,12 @@ impl Cursor {
         }
     }
 
-    /// Whether it has caught up with what there was when it looked last.
+    /// Whether the cursor has read everything that its last check found.
     #[inline(always)]
     pub(crate) fn has_caught_up(&mut self) -> bool {
         let pinned = match &self.hint {
             Hint::Pinned(pinned) => pinned,
-            // To look again at once would merge what came meanwhile: that is for the next read.
+            // The next read merges what arrived meanwhile.
             Hint::Merged(_) => return true,
             Hint::None | Hint::Loose(_) => return false,
         };
@@ -398,7 +398,7 @@ impl Cursor {
         caught_up
     }
 
-    /// Looks how far a segment has been written by now whose read is still in progress.
+    /// Reloads how far the pinned segment is written.
     #[inline(always)]
     pub(crate) fn look_again(&mut self) {
         if let Hint::Pinned(pinned) = &mut self.hint {
@@ -406,12 +406,12 @@ impl Cursor {
         }
     }
 
-    /// Whether it sleeps.
+    /// Whether the cursor sleeps.
     pub fn is_armed(&self) -> bool {
         self.armed.is_some() || self.is_armed_narrow()
     }
 
-    /// Was notified: wakes those behind it.
+    /// Wakes further sleepers after a notification.
     pub fn woken(&mut self) {
         self.woken_narrow();
         if self.armed.take().is_some() {
@@ -419,8 +419,8 @@ impl Cursor {
         }
     }
 
-    /// [`woken`](Cursor::woken) for a door, whose sessions share threads, so that waking one costs little: wakes up to
-    /// `wakes` of those behind it. The last of many then hears of a record after fewer steps.
+    /// [`woken`](Cursor::woken) for sessions of a listener, which share threads: wakes up to `wakes` further
+    /// sleepers. The last of many sleepers then wakes after fewer steps.
     pub fn woken_at_a_door(&mut self, wakes: usize) {
         self.woken_narrow();
         if self.armed.take().is_some() {
@@ -428,7 +428,8 @@ impl Cursor {
         }
     }
 
-    /// Leaves the log, which dropping does too; but only so a sleeping cursor is taken off the log's list at once.
+    /// Leaves the log and removes the cursor from its sleepers at once. Dropping leaves the log too, but keeps the
+    /// entry.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         self.rouse(waiter, token);
         self.stop_listening();
@@ -447,33 +448,36 @@ impl Cursor {
         }
     }
 
-    /// Publishers wait for this reader no more; it keeps its position, and may lose records from now on.
+    /// Unregisters the subscriber: it keeps its position, and may lose records from now on.
     pub fn give_up_place(&mut self) {
         if let Some(reader) = self.reader.take() {
             self.log.unregister(reader);
         }
     }
 
-    /// On a reliable topic: publishers wait for this reader, from where it is.
+    /// Registers the subscriber of a reliable topic at its present position.
+    ///
+    /// # Errors
+    /// [`SubscribeError::Limit`] if too many subscribers are registered.
     pub fn take_place(&mut self, name: &str) -> Result<(), SubscribeError> {
         self.give_up_place();
         self.reader = self.log.register(name, self.next)?;
         Ok(())
     }
 
-    /// A registered reader has consumed everything through `seq`.
+    /// Reports that a registered subscriber has consumed everything through `seq`.
     pub fn consume(&self, seq: u64) {
         if let Some(reader) = self.reader {
             self.log.consume(reader, seq);
         }
     }
 
-    /// Whether it ended because records were lost to it.
+    /// Whether the cursor ended because of lost records.
     pub fn was_lost(&self) -> bool {
         self.ended && self.on_gap == OnGap::Fail
     }
 
-    /// Whether publishers wait for this reader.
+    /// Whether publishers wait for this cursor.
     pub fn is_registered(&self) -> bool {
         self.reader.is_some()
     }
@@ -489,7 +493,7 @@ impl Drop for Cursor {
         self.stop_listening();
         drop(self.disarm_narrow());
         if self.armed.take().is_some() {
-            // It stays on the list, where nobody sleeps on it. It may also have been woken just before.
+            // The entry stays in the list. The cursor may also have been woken just before.
             self.log.pass_wake_on();
         }
         if let Some(reader) = self.reader.take() {

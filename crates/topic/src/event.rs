@@ -1,16 +1,16 @@
-//! What a subscriber is told: records, and in their place what it missed.
+//! What a subscriber receives: records, and notices of what it missed.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_frame::Frame;
 
-/// A place in a log: sequences count from 1 within each epoch.
+/// A position in a log. Sequences count from 1 within each epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Grows whenever the log cannot vouch for what went before.
+    /// Grows whenever the log cannot vouch for the records before.
     pub epoch: u32,
-    /// The record's number within the epoch; 0 is before the first.
+    /// The record's number within the epoch; 0 is before the first record.
     pub seq: u64,
 }
 
@@ -32,40 +32,40 @@ impl std::str::FromStr for Position {
     }
 }
 
-/// Text that is no position.
+/// The text is not a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a position is written EPOCH-SEQ, like 7-1042")]
 pub struct PositionError;
 
-/// The log a record or a notice belongs to: a topic and one of its partitions.
+/// Names the log of a record or notice: a topic and a partition.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct LogName {
     /// The topic's name.
     pub topic: String,
-    /// The literal tokens at the start of the topic's subject pattern, with their last dot; the
-    /// whole subject where the pattern has no wildcard.
+    /// The literal tokens at the start of the topic's pattern, with their last dot; the whole pattern if it has no
+    /// wildcard.
     pub subject_prefix: String,
-    /// Which of the topic's partitions.
+    /// The partition.
     pub partition: u16,
 }
 
-/// One record, borrowed from the segment or the receive buffer it lies in.
+/// One record, borrowed from its segment or receive buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
-    /// Nothing between this sequence and the record's own is missing: where it is not the one before, what lies
-    /// between was filtered, had expired, or is merged into this record. A reader whose last record was an earlier
-    /// one has lost something.
+    /// Nothing between this sequence and the record's own is missing: records between them were filtered, had
+    /// expired, or are merged into this one. If a subscriber's last record was before `prev_seq`, it has lost
+    /// records.
     pub prev_seq: u64,
-    /// Its bytes.
+    /// The frame.
     pub frame: Frame<'a>,
-    /// Its log.
+    /// The log.
     pub log: &'a Arc<LogName>,
 }
 
 impl<'a> Record<'a> {
-    /// The content.
+    /// The payload.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.frame.payload()
@@ -77,7 +77,7 @@ impl<'a> Record<'a> {
         self.position.seq
     }
 
-    /// The whole subject it was published to.
+    /// The full subject.
     pub fn subject(&self) -> String {
         let tail = self.frame.subject_tail();
         let mut subject = String::with_capacity(self.log.subject_prefix.len() + tail.len());
@@ -87,62 +87,62 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Records that were dropped from the history before this reader came to them.
+/// Records that were dropped before this subscriber read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
-    /// Their log.
+    /// The log.
     pub log: Arc<LogName>,
-    /// The epoch they belonged to.
+    /// The epoch of the missing records.
     pub epoch: u32,
-    /// The first that is missing.
+    /// Sequence of the first missing record.
     pub first: u64,
-    /// The last that is missing.
+    /// Sequence of the last missing record.
     pub last: u64,
 }
 
 impl Gap {
-    /// How many records are missing.
+    /// Number of missing records.
     pub fn records(&self) -> u64 {
         self.last - self.first + 1
     }
 }
 
-/// A warning, before anything is lost: more than half of the history lies ahead of this reader.
+/// A warning before a loss: more than half of the retained records are unread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.
     pub log: Arc<LogName>,
-    /// Records it has yet to read.
+    /// Number of unread records.
     pub behind: u64,
-    /// Records the log holds at present.
+    /// Number of retained records.
     pub retained: u64,
 }
 
-/// The log began anew, and its owner cannot vouch that the reader saw the end of the old epoch.
+/// A new epoch began, and the owner cannot vouch that the subscriber has read the old one to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochChanged {
     /// The log.
     pub log: Arc<LogName>,
     /// The epoch that ended.
     pub old: u32,
-    /// The last record of it that this reader was given.
+    /// Sequence of its last record that this subscriber received.
     pub last_seen: u64,
-    /// The last record of it that is known to have existed; `None` when nobody can know.
+    /// Sequence of its last record, if that is known.
     pub known_through: Option<u64>,
-    /// Where the new epoch's records begin for this reader.
+    /// Position of the first record of the new epoch for this subscriber.
     pub new_first: Position,
 }
 
-/// The state of a stateful topic after the record at `position`; the records after that one follow it.
+/// The state of a topic after the record at `position`. The records after it follow.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The log.
     pub log: Arc<LogName>,
-    /// The last record that the state holds.
+    /// The last record that the state includes.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,
-    /// What a fold of the topic's kind makes the state of again. Shared by those that ask together.
+    /// The serialized state, which a reducer of the topic's kind restores. Concurrent subscribers share it.
     pub bytes: Bytes,
 }
 
@@ -154,69 +154,68 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// What the state of a stateful topic adds up to after the record at `position`.
+/// The checksum of a topic's state after the record at `position`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
     /// The log.
     pub log: Arc<LogName>,
-    /// The last record that the state holds; this reader was given all before it, or told.
+    /// The last record that the state includes. The subscriber received all records before it, or notices of a loss.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,
 }
 
-/// Whether a publisher of a stateful topic is connected to the topic's owner, and since when.
+/// Whether publishers of a state topic are connected to its owner, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publishers {
     /// The log.
     pub log: Arc<LogName>,
-    /// Whether at least one is.
+    /// Whether at least one publisher is connected.
     pub connected: bool,
-    /// Since when that has been so, ns since the Unix epoch. Before its first publisher comes, a log has had none since its
-    /// owner opened it.
+    /// Since when, ns since the Unix epoch. Without any publisher so far: since the owner opened the log.
     pub since_ns: u64,
-    /// When the newest record was appended, ns since the Unix epoch; `None` where there is none.
+    /// When the newest record was appended, ns since the Unix epoch; `None` without records.
     pub last_append_ns: Option<u64>,
 }
 
-/// Everything a subscriber can be told besides a record.
+/// Everything that a subscriber receives besides records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Records were lost to this reader.
+    /// This subscriber lost records.
     Gap(Gap),
-    /// Records may soon be lost to this reader.
+    /// This subscriber may soon lose records.
     Lagging(Lagging),
     /// A new epoch began.
     EpochChanged(EpochChanged),
-    /// Nothing of the reader's interest up to and with this position: it was filtered or expired.
+    /// No record up to this position is for this subscriber: they were filtered or expired.
     Advance {
         /// The log.
         log: Arc<LogName>,
-        /// Read through here.
+        /// The position up to which everything is read.
         through: Position,
     },
-    /// A state, in the place of the records up to its position.
+    /// A state, in place of the records up to its position.
     Snapshot(Snapshot),
-    /// For readers of a stateful topic that have read everything, now and then: what they should have by now.
+    /// The checksum that a subscriber's copy of the state should have; sent now and then once it has read everything.
     Checksum(Checksum),
-    /// For readers of a stateful topic that have read everything: the first publisher came, or the last one went. At the
-    /// beginning only where none is connected, or where the reader goes on after a position.
+    /// The first publisher of a state topic connected, or the last one left; sent once the subscriber has read
+    /// everything. At the start only if no publisher is connected, or after [`Start::After`](crate::Start::After).
     Publishers(Publishers),
-    /// The log was deleted; there is no more to come from it.
+    /// The log was deleted. No more events of it follow.
     Deleted {
         /// The log.
         log: Arc<LogName>,
-        /// Its last position.
+        /// The log's last position.
         last: Position,
     },
 }
 
-/// What a subscriber is given, one after another.
+/// One event of a subscription.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// The next record.
     Record(Record<'a>),
-    /// What stands in a record's place.
+    /// A notice in place of records.
     Notice(Notice),
 }

@@ -1,11 +1,10 @@
-//! Stateful topics: a state that follows from a topic's records, kept by the log's owner and, from
-//! the same bytes, by any reader.
+//! Reducers: they compute a topic's state from its records, at the log's owner and at any subscriber.
 //!
 //! Invariants:
 //! - The same records in the same order give the same state and the same checksum everywhere.
-//! - A refused append leaves no trace: it is checked whole before anything of it is applied.
-//! - `snapshot` at a position and the records after it give what all records from the first give;
-//!   so do the changes since a position, applied to the state at that position.
+//! - A refused append leaves no trace: it is checked as a whole before anything is applied.
+//! - A snapshot and the records after it give the same state as all records. So do the changes since a position,
+//!   applied to the state there.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,59 +12,57 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-/// Which state a topic keeps. What kinds there are and what options they take is not known here.
+/// Names the reducer of a topic. Kinds and options are defined elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoldConfig {
-    /// Its name, such as `book`.
+    /// The reducer's kind, such as `book`.
     pub kind: String,
-    /// What the kind is told, by name.
+    /// Options of the kind, by name.
     pub options: BTreeMap<String, String>,
 }
 
-/// State that follows from a topic's records. Records do not expire to it: readers of a stateful topic
-/// are given them all. It runs inside the log's lock: it does not wait, and
-/// does no more per record than the record asks for.
+/// Computes a state from records. A state topic delivers expired records too. Calls run inside the log's lock: they
+/// must not block, and cost no more than a record requires.
 ///
-/// It is [`Any`], so that who knows the kind can look at the state itself.
+/// It is [`Any`], so that callers that know the kind can inspect the state.
 pub trait Fold: Any + Send + std::fmt::Debug {
-    /// Whether these records, which would follow one another from here, may be appended.
+    /// Checks whether these records may be appended next, in this order.
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError>;
 
-    /// Takes a record in that [`check`](Fold::check) has accepted; `seq` is its number. Only a
-    /// reader whose state has gone wrong is refused; its state means nothing until it is restored.
+    /// Applies a record that [`check`](Fold::check) has accepted; `seq` is its sequence. Fails only at a subscriber
+    /// whose state is wrong; that state is invalid until it is restored.
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError>;
 
-    /// The state as it is now, at a cost that does not grow with it.
+    /// A view of the present state, at a cost independent of its size.
     fn freeze(&mut self) -> Arc<dyn Frozen>;
 
-    /// Becomes the state that a [`Frozen`] wrote, which stood after the record `seq`. A refusal
-    /// leaves the state empty.
+    /// Restores the state that a [`Frozen`] wrote after the record `seq`. A failure leaves the state empty.
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError>;
 
-    /// The wrapping sum of the hashes of all entries.
+    /// The checksum: the wrapping sum of the hashes of all entries.
     fn checksum(&self) -> u64;
 
-    /// Appends to `payload` the content of one record that brings a state as it was after the record
-    /// `seq` to now. `false`, and nothing appended, when that is not known any more or a snapshot is shorter.
+    /// Appends to `payload` one record that brings a state after the record `seq` to the present. Returns `false` and
+    /// appends nothing if the changes are unknown or a snapshot is shorter.
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool;
 
-    /// How many bytes a snapshot of it would have, roughly.
+    /// Approximate size of a snapshot, bytes.
     fn snapshot_bytes(&self) -> usize;
 
-    /// Bytes of memory it holds, roughly.
+    /// Approximate memory use, bytes.
     fn bytes(&self) -> u64;
 
-    /// How many entries the state has.
+    /// Number of entries in the state.
     fn entries(&self) -> u64;
 }
 
-/// A state at one moment, which may be read while its fold goes on.
+/// A state at one moment, readable while its reducer goes on.
 pub trait Frozen: Send + Sync + std::fmt::Debug {
-    /// Appends the state's bytes, from which [`Fold::restore`] makes it again.
+    /// Appends the serialized state, which [`Fold::restore`] reads.
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Why records or a snapshot cannot be taken in.
+/// Why a reducer refuses records or a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FoldError(pub String);

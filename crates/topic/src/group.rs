@@ -1,18 +1,17 @@
-//! Groups: members that divide a topic's records among them.
+//! Groups: members that share a topic's records.
 //!
-//! A group is a state machine at the topic's owner. It sees sequences and hashes of keys, never a
-//! payload; the owner feeds it through a [`Source`], which is a cursor underneath, and carries out
-//! what it decides. Time is an argument.
+//! A group is a state machine at the topic's owner. It sees sequences and key hashes, never payloads. The owner feeds
+//! it from a [`Source`], carries out its decisions, and passes the time as an argument.
 //!
 //! - [`Share`]: each record goes to one member, at most once.
-//! - [`Work`]: a record is claimed until a deadline, and comes again unless it is acknowledged.
+//! - [`Work`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
-//! Invariant of both: a record is given to a member, or is told to the members as [`Lost`]. What is lost
-//! while a group has no members is told to the next to join.
+//! Invariant of both: each record is given to a member, or reported to the members as [`Lost`]. Losses without any
+//! member are reported to the next one that joins.
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`Limits`](crate::Limits).
 //!
-//! Not here: epochs. A group belongs to one epoch of one log; when another begins, the owner makes a new one.
+//! Not here: epochs. A group belongs to one epoch of one log; the owner creates a new group for a new epoch.
 
 mod lost;
 mod members;
@@ -24,9 +23,9 @@ pub use members::MemberId;
 pub use share::Share;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, Work, WorkConfig};
 
-/// Where a group's records come from.
+/// The source of a group's records.
 pub trait Source {
-    /// What comes next in the log, in ascending order; `None` when there is nothing yet.
+    /// The next item of the log, in ascending order; `None` if there is none yet.
     fn next(&mut self) -> Option<Incoming>;
 }
 
@@ -36,17 +35,17 @@ impl<F: FnMut() -> Option<Incoming>> Source for F {
     }
 }
 
-/// What a group is fed.
+/// What a source yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
     /// A record.
     Record {
-        /// Its sequence; those between it and the one before are of no interest to the group.
+        /// Its sequence. Records between it and the previous one do not concern the group.
         seq: u64,
-        /// The hash of its key. Keys that share a hash are held to one order.
+        /// The hash of its key. Keys with the same hash share one order.
         key: Option<u64>,
     },
-    /// Records that the log gave up before the group came to them.
+    /// Records that the log dropped before the group read them.
     Lost {
         /// The first.
         first: u64,
@@ -55,17 +54,17 @@ pub enum Incoming {
     },
 }
 
-/// Why a member was refused.
+/// Why a group refuses a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The group has as many members as it may.
+    /// The group is full.
     #[error("the group has {members_max} members, which is its limit")]
     Full {
         /// The limit.
         members_max: u32,
     },
-    /// It never joined, or has left, or was declared dead.
+    /// The member never joined, has left, or was declared dead.
     #[error("member {0} is not of this group")]
     NoMember(MemberId),
 }

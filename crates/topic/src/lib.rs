@@ -1,10 +1,10 @@
-//! The log in memory, and everything a subscriber is promised of it.
+//! Topics: logs in memory, and what subscribers can rely on.
 //!
-//! A [`Topic`] is one [`Log`] or several; a log is a chain of segments that are appended to at one
-//! end and given up at the other. A [`Cursor`] is a position in a log; a [`Subscriber`] reads with
-//! one cursor or many. Publishing costs the same whoever reads.
+//! A [`Topic`] has one or more [`Log`]s. A log is a chain of segments: records are appended at one end and dropped at
+//! the other. A [`Cursor`] is a position in a log; a [`Subscriber`] reads with one cursor or many. The cost of
+//! publishing does not depend on the number of subscribers.
 //!
-//! This crate has no sockets, disks, threads or clock: time comes in through [`Clock`].
+//! This crate has no sockets, disks, threads or clock. The caller supplies the time through [`Clock`].
 
 mod sync;
 

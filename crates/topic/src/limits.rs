@@ -1,31 +1,30 @@
-//! Every bound this crate keeps, in one place.
+//! The limits of this crate.
 
-/// What a log and its groups hold at most. The default suits a node with many topics.
+/// Limits of one log and its groups. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Producers a log remembers; at one more the least recently used is forgotten, and its next record is
-    /// taken as a first contact.
+    /// Producers that a log remembers. Beyond it the log forgets the least recently used one, and accepts its next
+    /// record as if from a new producer.
     pub producers_max: u32,
-    /// Ranges of outcomes remembered per producer; at one more the oldest is forgotten, and a retry of it is refused.
+    /// Ranges of outcomes remembered per producer. Beyond it the oldest is forgotten, and its retry is refused.
     pub producer_outcomes_max: u32,
-    /// A log keeps so much history, beyond its retention, for [readers that cannot be told of a
-    /// loss](crate::Reading::keep_history) and have yet to read it, bytes; only while half of the budget is free. 0 for none.
+    /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::Reading::keep_history),
+    /// bytes. Applies only while half of the memory budget is free. 0 for none.
     pub pending_bytes_max: u64,
-    /// Members of a group; one more is refused.
+    /// Members of a group. Further ones are refused.
     pub group_members_max: u32,
-    /// Lost ranges a member of a group has yet to be told; further ones are merged into the last, which then says
-    /// how many of its records were lost, but no longer which.
+    /// Undelivered lost ranges per group member. Beyond it, ranges are merged into the last one, which then tells how
+    /// many records were lost, but not which.
     pub group_lost_ranges_max: u32,
-    /// Records of a `share` group that a member was handed and has not confirmed; it gets no more before it does.
+    /// Unconfirmed records per member of a share group. At the limit the member receives no more.
     pub share_handed_max: u32,
-    /// Claims in flight in a `work` group; there are no new ones before one ends.
+    /// Claims in flight in a work group. At the limit there are no new claims.
     pub work_claims_max: u32,
-    /// Claims in flight of one member of a `work` group; it gets no new ones before one ends.
+    /// Claims in flight per member of a work group. At the limit the member gets no new claims.
     pub work_member_claims_max: u32,
-    /// Records a `work` group keeps track of, from the oldest that is not settled; it looks no further before one is.
+    /// Records that a work group tracks, from the oldest unsettled one. At the limit it reads no further.
     pub work_look_ahead_max: u32,
-    /// Keys of a `work` group with records that wait behind an unsettled one of their key; at so many it looks no
-    /// further before one is free.
+    /// Keys of a work group that block later records. At the limit the group reads no further.
     pub work_keys_blocked_max: u32,
 }
 

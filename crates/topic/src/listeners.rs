@@ -1,9 +1,8 @@
-//! Whether anybody reads a log, and which of its subjects: whoever asks something wants to know that somebody hears it.
+//! The subscribers of a log and the subjects they read. Requests use it to find out whether anybody can respond.
 //!
-//! The mirror of another node reads a log for the readers there, and for a while after the last of them has left. It is
-//! counted apart: whether it has readers is known there.
+//! The feeds of other nodes' mirrors are counted apart: those nodes know whether their mirrors have subscribers.
 //!
-//! Limit: one entry for each reader that skips subjects.
+//! Limit: one entry for each cursor with a filter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,16 +13,16 @@ use crate::log::Log;
 /// The cursors of one log.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    /// Those that skip no subject; above [`MIRROR`] how many of them feed mirrors.
+    /// Cursors without a filter; the upper half counts those that feed mirrors.
     all: AtomicU64,
-    /// What the others take. Most logs have none.
+    /// The filters of the others. Most logs have none.
     some: OnceLock<Box<Mutex<Vec<Filter>>>>,
 }
 
-/// One more mirror. Both counts are one word, so that neither is read without the other.
+/// One mirror feed. Both counts share one word, so that they are read together.
 const MIRROR: u64 = 1 << 32;
 
-/// What one cursor that skips no subject adds.
+/// The increment for one cursor without a filter.
 fn one(feeds_mirror: bool) -> u64 {
     if feeds_mirror { MIRROR + 1 } else { 1 }
 }
@@ -49,7 +48,7 @@ impl Listeners {
         }
     }
 
-    /// Whether there are any.
+    /// Whether there is any cursor.
     pub(crate) fn any(&self) -> bool {
         self.all.load(Ordering::Relaxed) > 0 || self.some.get().is_some_and(|some| !lock(some).is_empty())
     }
@@ -69,12 +68,12 @@ impl Listeners {
 }
 
 impl Log {
-    /// Whether anybody reads, or will read, what is published to the subject with this tail; a group does as long as it stands.
+    /// Whether anybody reads, or will read, the subject with this tail. A group counts as long as it exists.
     pub fn has_listener(&self, tail: &str) -> bool {
         self.listeners.hear(tail)
     }
 
-    /// [`has_listener`](Log::has_listener), other nodes' mirrors left out.
+    /// [`has_listener`](Log::has_listener) without the mirrors of other nodes.
     pub fn has_own_listener(&self, tail: &str) -> bool {
         self.listeners.hear_here(tail)
     }

@@ -1,13 +1,13 @@
-//! Budgets: how much memory may be used, of a node and of each tenant in it.
+//! Memory budgets of a node and of each of its tenants.
 //!
-//! Limit: a budget's `limit` bytes; then a charge is refused, and nothing else changes.
+//! Limit: a budget's `limit` bytes. A charge beyond it is refused and changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::segment::Pool;
 
-/// How much memory may be used, and how much is. A tenant's budget is a child of the node's.
+/// A memory limit and the memory in use. A tenant's budget is a child of the node's.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicU64,
@@ -16,11 +16,11 @@ pub struct Budget {
     pool: Arc<Pool>,
 }
 
-/// A charge that a budget refused.
+/// A budget refused a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("memory budget spent: {asked} more bytes on top of {used} of {limit}")]
 pub struct BudgetSpent {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub asked: u64,
     /// Bytes in use.
     pub used: u64,
@@ -29,13 +29,13 @@ pub struct BudgetSpent {
 }
 
 impl Budget {
-    /// The budget of a whole node, with a pool that keeps at most `idle_bytes_max` for reuse.
+    /// Creates a node's budget with a pool that keeps at most `idle_bytes_max` for reuse.
     pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<Budget> {
         let pool = Arc::new(Pool::new(idle_bytes_max));
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
-    /// A budget within this one.
+    /// Creates a child budget.
     pub fn child(self: &Arc<Budget>, limit: u64) -> Arc<Budget> {
         let parent = Some(Arc::clone(self));
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
@@ -51,20 +51,20 @@ impl Budget {
         self.limit
     }
 
-    /// Bytes that this budget and all above it would still give.
+    /// Bytes that this budget and all its parents still allow.
     pub fn room(&self) -> u64 {
         let room = self.limit.saturating_sub(self.used());
         self.parent.as_ref().map_or(room, |parent| room.min(parent.room()))
     }
 
-    /// Where the buffers charged to this budget come from.
+    /// The pool of the buffers charged to this budget.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Takes `bytes` of this budget and of all above it, or of none.
+    /// Charges `bytes` to this budget and to all its parents, or to none.
     pub fn charge(&self, bytes: u64) -> Result<(), BudgetSpent> {
-        // Never over the limit, not even for a moment: another's charge would be refused for it.
+        // The limit is never exceeded, not even for a moment: concurrent charges would fail.
         let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|used| BudgetSpent {
             asked: bytes,
@@ -80,13 +80,13 @@ impl Budget {
         Ok(())
     }
 
-    /// [`charge`](Budget::charge), free of cost for nothing.
+    /// [`charge`](Budget::charge) that skips the atomics for 0 bytes.
     #[inline(always)]
     pub(crate) fn charge_some(&self, bytes: u64) -> Result<(), BudgetSpent> {
         if bytes == 0 { Ok(()) } else { self.charge(bytes) }
     }
 
-    /// [`release`](Budget::release), free of cost for nothing.
+    /// [`release`](Budget::release) that skips the atomics for 0 bytes.
     #[inline(always)]
     pub(crate) fn release_some(&self, bytes: u64) {
         if bytes > 0 {
@@ -94,8 +94,8 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes` of this budget and of all above it even where that goes over the limit: for what is needed
-    /// to bring readers back to a true state. Whoever charges next is refused for it.
+    /// Charges `bytes` even beyond the limit. Snapshots use it, because subscribers need them to recover. Later
+    /// charges fail instead.
     pub(crate) fn charge_over(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
@@ -103,7 +103,7 @@ impl Budget {
         }
     }
 
-    /// Gives back what was charged.
+    /// Releases charged bytes.
     pub fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
@@ -112,7 +112,7 @@ impl Budget {
     }
 }
 
-/// Bytes that are charged until this is dropped.
+/// Charged bytes, released on drop.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -120,25 +120,25 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// Creates an empty charge.
     pub fn none(budget: &Arc<Budget>) -> Charge {
         Charge { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// So many bytes, if the budget has them.
+    /// Charges `bytes`, if the budget allows.
     pub fn of(budget: &Arc<Budget>, bytes: usize) -> Result<Charge, BudgetSpent> {
         let mut charge = Charge::none(budget);
         charge.grow_to(bytes)?;
         Ok(charge)
     }
 
-    /// So many bytes, whatever the limit is: what has to be there anyway.
+    /// Charges `bytes` even beyond the limit.
     pub fn over(budget: &Arc<Budget>, bytes: usize) -> Charge {
         budget.charge_over(bytes as u64);
         Charge { budget: Arc::clone(budget), bytes: bytes as u64 }
     }
 
-    /// Charges what is missing; keeps what it had if there is not so much.
+    /// Grows the charge to `bytes`. On failure it stays unchanged.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), BudgetSpent> {
         let missing = (bytes as u64).saturating_sub(self.bytes);
         self.budget.charge(missing)?;
@@ -146,7 +146,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Gives back all of it.
+    /// Releases the whole charge.
     pub fn release(&mut self) {
         self.budget.release(std::mem::take(&mut self.bytes));
     }
@@ -155,7 +155,7 @@ impl Charge {
         self.bytes
     }
 
-    /// So much was charged by somebody else, and is this one's from now on.
+    /// Takes over bytes that were charged separately.
     pub(crate) fn take_over(&mut self, bytes: u64) {
         self.bytes += bytes;
     }

@@ -1,16 +1,16 @@
-//! From patterns to values, token by token: which topic owns a subject, which patterns meet another.
+//! An index from patterns to values, a tree of tokens. It finds the topic that owns a subject, and patterns that
+//! overlap another.
 //!
 //! Invariants:
-//! - A pattern has at most one value. Whether patterns may overlap is for the caller to say: a registry
-//!   refuses it for the topics it holds ([`PatternIndex::find_overlapping`] before each insert), and
-//!   allows it for the subscriptions that watch for new topics.
-//! - No empty nodes: what is removed gives its memory back.
+//! - A pattern has at most one value. Callers decide whether patterns may overlap. A registry calls
+//!   [`PatternIndex::find_overlapping`] before it inserts a topic; subscriptions that watch for topics may overlap.
+//! - There are no empty nodes: removing an entry frees its memory.
 //!
-//! Limits: none of its own; whoever inserts counts. A step costs one hash look-up at most. A subject that
-//! meets literals and `*` at every level may visit several branches, at most as many as there are entries.
+//! Limits: none of its own. A step costs at most one hash lookup. A subject that meets literals and `*` at every
+//! level may visit several branches, at most as many as there are entries.
 //!
-//! Turned down: one hash table over all prefixes, because a wildcard needs a node's children; and a
-//! tree compressed over tokens, because names in the wild are few tokens long.
+//! Turned down: one hash table over all prefixes, because a wildcard needs a node's children; a tree with compressed
+//! paths, because real names have few tokens.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -29,13 +29,13 @@ struct Node<V> {
     children: Children<V>,
     /// The child of the token `*`.
     star: Option<Box<Node<V>>>,
-    /// Of the pattern that ends here.
+    /// The value of the pattern that ends here.
     here: Option<V>,
-    /// Of the pattern that goes on from here with `>`.
+    /// The value of the pattern that continues with `>`.
     rest: Option<V>,
 }
 
-/// A node's literal tokens. Most nodes have none or one, and one node may have all of a node's topics.
+/// Children by literal token. Most nodes have none or one; one node may have a child for each topic.
 #[derive(Debug)]
 enum Children<V> {
     Few(Vec<(Box<str>, Node<V>)>),
@@ -55,52 +55,51 @@ impl<V> Default for PatternIndex<V> {
 }
 
 impl<V> PatternIndex<V> {
-    /// An index of nothing.
+    /// Creates an empty index.
     pub fn new() -> PatternIndex<V> {
         PatternIndex::default()
     }
 
-    /// How many patterns it holds.
+    /// Number of patterns.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Whether the index is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Sets the pattern's value; gives the one it had.
+    /// Sets the pattern's value and returns the previous one.
     pub fn insert(&mut self, pattern: &Pattern, value: V) -> Option<V> {
         let before = self.root.slot(pattern.as_str()).replace(value);
         self.len += usize::from(before.is_none());
         before
     }
 
-    /// The pattern's value, to be changed.
+    /// The pattern's value, mutable.
     pub fn get_mut(&mut self, pattern: &Pattern) -> Option<&mut V> {
         self.root.existing_slot(pattern.as_str())?.as_mut()
     }
 
-    /// Takes the pattern and its value out.
+    /// Removes the pattern and returns its value.
     pub fn remove(&mut self, pattern: &Pattern) -> Option<V> {
         let removed = self.root.remove(pattern.as_str());
         self.len -= usize::from(removed.is_some());
         removed
     }
 
-    /// Takes out the patterns whose value is not to be kept.
+    /// Removes the patterns whose value `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut V) -> bool) {
         self.len -= self.root.retain(&mut keep);
     }
 
-    /// The value of a pattern that matches the subject: where patterns do not overlap, of its owner. Where
-    /// they do, of the most literal one.
+    /// The value of the pattern that matches the subject; of several, the most literal one's.
     pub fn owner(&self, subject: Subject<'_>) -> Option<&V> {
         self.root.owner(subject.as_str())
     }
 
-    /// The value of some pattern that shares a subject with this one.
+    /// The value of any pattern that shares a subject with this one.
     pub fn find_overlapping(&self, pattern: &Pattern) -> Option<&V> {
         self.root.visit(pattern.as_str(), &mut ControlFlow::Break).break_value()
     }
@@ -124,7 +123,7 @@ impl<V> PatternIndex<V> {
     }
 }
 
-/// The first token, and what follows its dot.
+/// Splits off the first token.
 fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('.') {
         Some((token, rest)) => (token, Some(rest)),
@@ -141,7 +140,7 @@ impl<V> Node<V> {
         self.here.is_none() && self.rest.is_none() && self.star.is_none() && self.children.is_empty()
     }
 
-    /// Where the value of this pattern lies; nodes on the way are made.
+    /// The slot of this pattern's value; creates missing nodes.
     fn slot(&mut self, pattern: &str) -> &mut Option<V> {
         let (token, after) = split(pattern);
         let child = match token {
@@ -188,7 +187,7 @@ impl<V> Node<V> {
         removed
     }
 
-    /// How many values went.
+    /// Returns the number of removed values.
     fn retain(&mut self, keep: &mut impl FnMut(&mut V) -> bool) -> usize {
         let mut gone = 0;
         for value in [&mut self.here, &mut self.rest] {
@@ -223,7 +222,7 @@ impl<V> Node<V> {
         }
     }
 
-    /// Visits every entry below that a pattern of these further tokens overlaps.
+    /// Visits every entry that overlaps a pattern with these remaining tokens.
     fn visit<'a, B>(
         &'a self,
         pattern: &str,
@@ -259,7 +258,7 @@ impl<V> Node<V> {
         }
     }
 
-    /// Visits every entry that goes on for one token or more.
+    /// Visits every entry with at least one more token.
     fn visit_below<'a, B>(&'a self, each: &mut impl FnMut(&'a V) -> ControlFlow<B>) -> ControlFlow<B> {
         if let Some(value) = &self.rest {
             each(value)?;
@@ -307,7 +306,7 @@ impl<V> Children<V> {
             Children::Few(few) => {
                 let known = few.iter().position(|(known, _)| **known == *token);
                 let at = known.unwrap_or_else(|| {
-                    // Most stay alone: no room for more.
+                    // Most nodes keep one child, so no spare capacity.
                     few.reserve_exact(1);
                     few.push((token.into(), Node::new()));
                     few.len() - 1

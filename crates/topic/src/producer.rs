@@ -1,17 +1,15 @@
-//! Who published what: a retry finds its first outcome instead of being appended twice.
+//! Producers: detects retries, so that no record is appended twice.
 //!
-//! A producer numbers its records; the log keeps each producer's last number, and where its recent
-//! records were appended.
+//! A producer numbers its records. The log keeps each producer's last number and the positions of its recent records.
 //!
 //! Invariants:
-//! - Within one `producer_epoch` numbers are taken without holes and each one once.
-//! - A higher epoch fences the lower ones, from its first record that was appended: a refused
-//!   append changes nothing.
-//! - An answered retry names the position of the first attempt. A retry may cut its batches
-//!   otherwise than the first attempt did, but never mixes old records with new ones.
+//! - Within one `producer_epoch` numbers are accepted without holes and each one once.
+//! - A higher epoch fences lower ones from its first appended record on. A refused append changes nothing.
+//! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but
+//!   never mixes old records with new ones.
 //!
-//! Limits: [`Limits::producers_max`] and [`Limits::producer_outcomes_max`]. A producer that was
-//! forgotten counts as new: what it retries then is appended again.
+//! Limits: [`Limits::producers_max`] and [`Limits::producer_outcomes_max`]. A forgotten producer counts as new: its
+//! retries are appended again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,19 +18,19 @@ use crate::limits::Limits;
 use crate::log::ProducerMark;
 use crate::publish::PublishError;
 
-/// What is known of the records a producer wants to append.
+/// Whether a producer's records are new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// They come next.
+    /// The records are new.
     Fresh,
-    /// They were appended before, the last of them here.
+    /// The records were appended before.
     Duplicate {
-        /// The first attempt's outcome.
+        /// Position of the last record.
         last: Position,
     },
 }
 
-/// The producers of one log, in the order of their last use.
+/// The producers of one log, ordered by their last use.
 #[derive(Debug)]
 pub(crate) struct Producers {
     by_id: HashMap<u64, u32>,
@@ -45,7 +43,7 @@ pub(crate) struct Producers {
     outcomes_max: u32,
 }
 
-/// How many a log remembers, and how much of each.
+/// Limits of the producers of one log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProducerLimits {
     producers_max: u32,
@@ -63,13 +61,13 @@ struct Producer {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Ascending in number and position; empty only before the first record.
+    /// Ascending by number and position; empty only before the first record.
     outcomes: VecDeque<Outcome>,
     newer: u32,
     older: u32,
 }
 
-/// Records whose numbers and positions both rise one by one.
+/// Records whose numbers and positions both rise by one.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     first: u64,
@@ -91,10 +89,10 @@ impl Producers {
         }
     }
 
-    /// Whether `count` records may be appended, were appended before, or are refused.
+    /// Checks whether `count` records are new, were appended before, or are refused.
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     #[inline]
     pub(crate) fn check(&mut self, mark: ProducerMark, count: u64) -> Result<Verdict, PublishError> {
         assert!(count > 0, "an append holds at least one record");
@@ -106,10 +104,10 @@ impl Producers {
         self.slots[slot as usize].check(mark, count)
     }
 
-    /// Remembers that `count` records were appended, the first of them at `first`.
+    /// Remembers that `count` records were appended from position `first` on.
     ///
     /// # Panics
-    /// When [`check`](Producers::check) did not find them fresh.
+    /// If [`check`](Producers::check) did not find them new.
     #[inline]
     pub(crate) fn record(&mut self, mark: ProducerMark, count: u64, first: Position) {
         let slot = match self.find(mark.producer) {
@@ -127,7 +125,7 @@ impl Producers {
         self.find(id).map(|slot| self.slots[slot as usize].last)
     }
 
-    /// A log with one busy producer finds it without hashing.
+    /// Finds the most recent producer without hashing.
     #[inline]
     fn find(&self, id: u64) -> Option<u32> {
         match self.slots.get(self.newest as usize) {
@@ -136,7 +134,7 @@ impl Producers {
         }
     }
 
-    /// A slot for a new producer; the least recently used one makes room.
+    /// Adds a producer; at the limit, replaces the least recently used one.
     fn add(&mut self, mark: ProducerMark) -> u32 {
         let fresh = Producer {
             id: mark.producer,
@@ -220,7 +218,7 @@ impl Producer {
         Ok(Verdict::Duplicate { last: self.outcome_of(end - 1) })
     }
 
-    /// Where a record that is still remembered was appended.
+    /// Position at which a remembered record was appended.
     fn outcome_of(&self, producer_seq: u64) -> Position {
         let after = self.outcomes.partition_point(|outcome| outcome.first <= producer_seq);
         let outcome = &self.outcomes[after - 1];

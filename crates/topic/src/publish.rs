@@ -1,4 +1,4 @@
-//! Publishing: the one trait, what can be said in it, and how it can be refused.
+//! The trait for publishing, with its arguments, receipts and errors.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -8,17 +8,17 @@ use dunlin_frame::{FrameError, Meta};
 
 use crate::event::Position;
 
-/// The content of a record that is being published.
+/// The payload of a record to publish.
 #[derive(Debug, Clone)]
 pub enum Payload<'a> {
-    /// Copied into the log.
+    /// The log copies the bytes.
     Copied(&'a [u8]),
-    /// Shared with the log, which copies it only when it is small.
+    /// The log shares the bytes, and copies them only if they are few.
     Shared(Bytes),
 }
 
 impl Payload<'_> {
-    /// Its bytes.
+    /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Payload::Copied(bytes) => bytes,
@@ -27,12 +27,12 @@ impl Payload<'_> {
     }
 }
 
-/// A record that is being published.
+/// A record to publish.
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
-    /// Everything beside the content. Its `subject_tail` is filled in by the publisher.
+    /// The other fields. The publisher sets `subject_tail`.
     pub meta: Meta<'a>,
-    /// The content.
+    /// The payload.
     pub payload: Payload<'a>,
 }
 
@@ -63,20 +63,20 @@ impl From<Bytes> for Draft<'_> {
     }
 }
 
-/// What an acknowledgement stands for.
+/// The acknowledgement level: what is true of a record when its publisher receives the receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Acknowledged {
     /// The owner holds the record in memory.
     Memory,
-    /// The owner has written it to its disk's cache.
+    /// The owner has written the record to the disk's cache.
     Written,
-    /// The owner's disk has said that it is stored.
+    /// The owner's disk has confirmed that the record is stored.
     Synced,
-    /// A majority of replicas have it.
+    /// A majority of replicas have the record.
     Quorum,
-    /// Nothing yet: it was handed on to the topic's owner, whose answer is [told later](crate::Log::await_stored). A receipt
-    /// with this holds the ticket to ask with where its sequence would be; no publisher is given one.
+    /// Nothing yet: the record was forwarded to the owner, whose response comes [later](crate::Log::await_stored).
+    /// The receipt's `seq` is the ticket to ask with. Publishers never receive such a receipt.
     ByOwner,
 }
 
@@ -105,48 +105,50 @@ impl std::str::FromStr for Acknowledged {
     }
 }
 
-/// Where a record, or a batch of them, was appended.
+/// The position at which a record, or a batch, was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// The partition.
     pub partition: u16,
-    /// Position of the (last) record.
+    /// Position of the record, or of the batch's last record.
     pub position: Position,
-    /// This was a retry: the position is the first attempt's.
+    /// The append was a retry; the position is the first attempt's.
     pub duplicate: bool,
-    /// What the acknowledgement stands for.
+    /// The acknowledgement level that was reached.
     pub acknowledged: Acknowledged,
-    /// The partition is in another epoch than at this publisher's receipt before: it began anew in between, and records that
-    /// were acknowledged may be lost. Told over a connection, once.
+    /// The partition's epoch differs from the one in this publisher's previous receipt: records that were
+    /// acknowledged may be lost. Reported once, and only over a connection.
     pub new_epoch: bool,
 }
 
-/// Publishes to one subject, in process or remote.
+/// Publishes to one subject, in process or over a connection.
 ///
-/// A publisher belongs to one thread; make one for each. Records of one publisher to one partition
-/// keep their order, and all publishers of a partition share one total order.
+/// A publisher belongs to one thread; create one for each. Records of one publisher to one partition keep their
+/// order, and all publishers of a partition share one total order.
 pub trait Publish {
-    /// Publishes and waits until the owner has answered.
+    /// Publishes and waits for the owner's response.
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError>;
 
-    /// Publishes all, in order, as one append (all of them, or none); waits for the answer. The receipt is the last record's.
+    /// Publishes all drafts in order, as one append (all or none), and waits for the response. The receipt is the
+    /// last record's.
     ///
-    /// All drafts of a batch must lie in one partition: with keys on a partitioned topic, send them one by one.
+    /// All drafts of a batch must go to one partition. With different keys on a partitioned topic, publish the
+    /// records one by one.
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError>;
 
-    /// Publishes only if the log's last record has this sequence; refused with
-    /// [`PublishError::SeqMoved`] otherwise.
+    /// Publishes only if the log's last record has sequence `last_seq`; otherwise fails with
+    /// [`PublishError::SeqMoved`].
     fn publish_expecting<'a>(
         &mut self,
         last_seq: u64,
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError>;
 
-    /// Publishes without waiting. What went wrong is told by a later call, at the latest by
-    /// [`flush`](Publish::flush).
+    /// Publishes without waiting. A later call reports a failure, at the latest [`flush`](Publish::flush).
     fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError>;
 
-    /// Waits until all that was sent has been answered; the last receipt, if anything was sent since the last flush.
+    /// Waits for the responses to all records that were sent. Returns the last receipt if anything was sent since the
+    /// last flush.
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError>;
 
     /// [`flush`](Publish::flush) for async callers.
@@ -157,42 +159,42 @@ pub trait Publish {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The record does not fit the layout or a limit.
+    /// The record does not fit the frame layout or a limit.
     #[error("record refused: {0}")]
     Frame(#[from] FrameError),
-    /// The record is larger than the topic takes.
+    /// The record is larger than the topic allows.
     #[error("record of {bytes} bytes is over the topic's record_bytes_max of {bytes_max}")]
     RecordTooLarge {
-        /// Its size with meta and padding.
+        /// Its size with meta and padding, bytes.
         bytes: usize,
         /// The topic's limit.
         bytes_max: usize,
     },
-    /// A batch for several partitions, or over a limit of the batch.
+    /// The batch spans several partitions, or exceeds a limit.
     #[error("batch refused: {0}")]
     Batch(&'static str),
-    /// `expect_seq` named another record than the last.
+    /// The log's last sequence is not the expected one.
     #[error("the log's last sequence is {last_seq}, not {expected}")]
     SeqMoved {
-        /// What the publisher expected.
+        /// The expected sequence.
         expected: u64,
-        /// The log's last.
+        /// The log's last sequence.
         last_seq: u64,
     },
-    /// The producer's number is lower than its last, and its outcome is no longer remembered.
+    /// The producer repeats a number whose outcome the log no longer remembers.
     #[error("producer sequence {producer_seq} is older than the {remembered_from} still remembered")]
     DuplicateForgotten {
         /// What came.
         producer_seq: u64,
-        /// The oldest that could have been answered.
+        /// The oldest number whose outcome is remembered.
         remembered_from: u64,
     },
-    /// The producer skipped a number: something sent before this never arrived.
+    /// The producer skipped a number: records that it sent before never arrived.
     #[error("producer sequence {producer_seq} leaves a hole after {last}")]
     ProducerGap {
         /// What came.
         producer_seq: u64,
-        /// The last that was accepted.
+        /// The last accepted number.
         last: u64,
     },
     /// A newer instance of this producer has taken over.
@@ -200,69 +202,70 @@ pub enum PublishError {
     ProducerFenced {
         /// The publisher's epoch.
         epoch: u32,
-        /// The one in force.
+        /// The current epoch.
         current: u32,
     },
-    /// A reliable topic whose slowest reader did not make room in time.
+    /// The slowest registered subscriber of a reliable topic did not make room in time.
     #[error("history is full: reader {reader:?} has yet to consume seq {needed}, waited {waited:?}")]
     Full {
-        /// Name of the slowest reader.
+        /// Name of the slowest subscriber.
         reader: String,
-        /// The oldest record it has not consumed.
+        /// The oldest record that it has not consumed.
         needed: u64,
         /// How long the publisher waited.
         waited: Duration,
     },
-    /// The memory budget is spent.
+    /// The memory budget is exhausted.
     #[error("memory budget spent: {asked} more bytes on top of {used} of {limit}")]
     BudgetSpent {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// Bytes in use.
         used: u64,
-        /// Bytes allowed.
+        /// The limit, bytes.
         limit: u64,
     },
-    /// The disk stores more slowly than a durable topic is published to, and did not catch up in time.
+    /// The disk stores records more slowly than they are published, and did not catch up in time.
     #[error("the disk has yet to store {unstored_bytes} bytes of the topic, waited {waited:?}")]
     DiskBehind {
-        /// Bytes that were appended and are not stored.
+        /// Bytes that are appended and not stored.
         unstored_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,
     },
-    /// A durable topic's disk is full. Publishing goes on by itself when there is room again.
+    /// The disk of a durable topic is full. Publishing resumes when there is room again.
     #[error("the disk is full: {0}")]
     DiskFull(String),
-    /// A durable topic's disk failed: nothing more is taken, and what had no answer may be lost. What was stored
-    /// stays readable.
+    /// The disk of a durable topic failed. The topic accepts no more records; records without a response may be lost.
+    /// Stored records stay readable.
     #[error("the topic's disk failed, it takes no more records: {0}")]
     DiskFailed(String),
-    /// The state of a stateful topic does not take it in; nothing of it was appended.
+    /// The topic's state refuses the record. Nothing of the append was applied.
     #[error("the topic's state refuses {}: {why}", refused_record(*record))]
     Fold {
-        /// Which record of the batch, from 1; 0 where it was one alone.
+        /// Number of the record in the batch, from 1; 0 for a single record.
         record: u32,
-        /// Why.
+        /// The reason.
         why: crate::fold::FoldError,
     },
-    /// A stateful topic began anew since this publisher's last record: its state is gone. Nothing was appended.
+    /// The state has been lost since this publisher's last record. Nothing was appended.
     #[error(
         "topic {0} began anew: its state and records that were acknowledged are lost; publish the whole state, then go on"
     )]
     StateLost(String),
-    /// Another process owns the log. What is published goes there; no publisher is told this.
+    /// Another process owns the log. Internal: records are forwarded to it, and publishers never receive this error.
     #[error("the topic is owned elsewhere")]
     Elsewhere,
-    /// The topic's owner answers more slowly than is published here, and did not catch up in time.
+    /// The owner responds more slowly than this node publishes, and did not catch up in time.
     #[error("the topic's owner has yet to answer for {unanswered_bytes} bytes, waited {waited:?}")]
     OwnerBehind {
-        /// Bytes that were handed on and have no answer.
+        /// Forwarded bytes without a response.
         unanswered_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,
     },
-    /// The topic's owner cannot be reached. A volatile topic gets another soon; a durable one waits for its owner to return.
+    /// The owner cannot be reached. A volatile topic gets another owner soon; a durable topic waits for its owner to
+    /// return.
     #[error("{0}")]
     OwnerAway(String),
     /// No topic owns the subject.
@@ -271,24 +274,23 @@ pub enum PublishError {
     /// The topic was deleted, or its node is shutting down.
     #[error("the topic is closed")]
     Closed,
-    /// The answer was lost: the record may or may not have been appended. Retrying with the same
-    /// producer is safe.
+    /// The response was lost: the record may or may not have been appended. A retry with the same producer is safe.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// A record that was sent before was refused; all others that were sent are appended, the one of this call included.
+    /// An earlier record was refused. All other records that were sent are appended, including the one of this call.
     #[error("record {record} sent by this publisher was refused: {why}{}; the others are sent", and_more(*more))]
     LeftOut {
-        /// Which, of those sent to its partition by this publisher, from 1.
+        /// Number of the record among those that this publisher sent to its partition, from 1.
         record: u64,
-        /// So many more were refused since.
+        /// Number of further records refused since.
         more: u64,
-        /// Why the first was.
+        /// Why the first one was refused.
         why: Box<PublishError>,
     },
-    /// A permission is missing, or was taken away.
+    /// A permission is missing or was revoked.
     #[error("{0}")]
     Forbidden(String),
-    /// A refusal by a remote node that this version has no variant for.
+    /// A refusal by the node for which this version has no variant.
     #[error("refused by the node: {0}")]
     Refused(String),
 }
@@ -305,7 +307,7 @@ fn refused_record(record: u32) -> String {
 }
 
 impl PublishError {
-    /// Whether it is about one record only: others of the same batch, by themselves, may be taken.
+    /// Whether the error concerns one record only, so that other records of the batch may succeed.
     pub fn is_of_one_record(&self) -> bool {
         matches!(
             self,
@@ -313,7 +315,7 @@ impl PublishError {
         )
     }
 
-    /// Whether it may be taken a little later: there is no room now.
+    /// Whether a retry a little later may succeed: there is no room now.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
@@ -321,7 +323,7 @@ impl PublishError {
         )
     }
 
-    /// The same, of a publisher that has waited for so long in vain.
+    /// The same error with the time that the publisher has waited.
     #[must_use]
     pub fn after(self, waited: Duration) -> PublishError {
         match self {

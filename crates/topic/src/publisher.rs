@@ -1,4 +1,4 @@
-//! Publishing in process.
+//! The in-process publisher.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherPlace, Topic};
 use crate::wake::{Waiter, thread_waker};
 
-/// How long a publisher waits for a disk that neither stores what was appended nor fails.
+/// How long a publisher waits for a disk that neither stores the records nor fails.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a publisher has sent to another owner and not asked after; sending one more waits for the first of them.
+/// How many forwarded records without a known outcome a publisher keeps; at the limit, `send` waits for the oldest.
 const UNANSWERED_MAX: usize = 4_096;
-/// How long a publisher that waits for its topic's owner waits at least before it looks again.
+/// The longest wait between two checks whether the owner has made room, ns.
 const ROOM_LOOK_NS: u64 = 50_000_000;
 
-/// Appends to a topic of the same process.
+/// Appends records to a topic of the same process.
 #[derive(Debug)]
 pub struct Publisher {
     topic: PublisherPlace,
     subject_tail: String,
     producer: Option<ProducerMark>,
-    /// Where the topic keeps a state: what is known of it, by partition.
+    /// Claims on the state, by partition; empty if the topic keeps none.
     claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
-    /// The last record that was sent to each partition of a durable topic, and may not be stored yet; all that was handed
-    /// on to another owner and has no outcome.
+    /// The last record sent to each partition of a durable topic that may not be stored yet, and every forwarded
+    /// record without an outcome.
     unstored: VecDeque<Receipt>,
 }
 
@@ -44,18 +44,18 @@ impl Publisher {
         Publisher { topic, subject_tail, producer: None, claims, waiter, last: None, unstored }
     }
 
-    /// Numbers its records from here on, so that a retry by whoever takes over is found out.
+    /// Numbers the records from here on, so that retries are recognized.
     pub fn identified(mut self, mark: ProducerMark) -> Publisher {
         self.producer = Some(mark);
         self
     }
 
-    /// The topic published to.
+    /// The topic.
     pub fn topic(&self) -> &Arc<Topic> {
         &self.topic
     }
 
-    /// Appends to the partition, waiting for the readers of a reliable topic.
+    /// Appends to the partition; waits for subscribers of a reliable topic.
     #[inline(always)]
     fn append(
         &mut self,
@@ -102,7 +102,7 @@ impl Publisher {
     }
 }
 
-/// Tries again whenever a reader or the disk has made room, until the topic's patience ends.
+/// Retries whenever a subscriber or the disk makes room, until the topic's wait time is over.
 #[cold]
 fn wait_for_room(
     topic: &Topic,
@@ -258,9 +258,9 @@ impl Publisher {
     }
 }
 
-/// Waiting for the disk, on durable topics.
+/// Waiting for the disk and for owners at other nodes.
 impl Publisher {
-    /// What was sent has its answer.
+    /// Replaces the last receipt with the final one.
     fn answered(&mut self, sent: &Receipt, receipt: Receipt) {
         if let Some(last) = &mut self.last
             && (last.partition, last.position, last.acknowledged)
@@ -270,13 +270,13 @@ impl Publisher {
         }
     }
 
-    /// The receipt, when what it stands for is so.
+    /// Returns the receipt once its acknowledgement level is reached.
     #[inline(always)]
     fn stored(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
         if receipt.acknowledged != Acknowledged::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
-    /// The caller hears of a refusal. Once it knows that the state is lost, what it publishes goes on from nothing.
+    /// After a lost state, starts a new claim: the caller knows of the loss and publishes the state anew.
     #[cold]
     fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {
@@ -285,7 +285,8 @@ impl Publisher {
         error
     }
 
-    /// Hands drafts on to the log's owner elsewhere, or appends them after all; waits where too much has no answer.
+    /// Forwards drafts to the log's owner, or appends them if this process owns the log after all. Waits while too
+    /// many bytes have no response.
     #[cold]
     fn hand_on(
         &mut self,
@@ -329,7 +330,7 @@ impl Publisher {
         };
         match self.unstored.iter_mut().find(same) {
             Some(other) => other.position = receipt.position.max(other.position),
-            // Each that was handed on has an outcome of its own.
+            // Each forwarded record has an outcome of its own.
             None => self.unstored.push_back(*receipt),
         }
         if self.unstored.len() > UNANSWERED_MAX

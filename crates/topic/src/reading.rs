@@ -1,9 +1,9 @@
-//! Who reads a log, and how far each has come: what operators look at.
+//! The subscribers of a log and their positions, for operators.
 //!
-//! In process, every subscriber that has a name is shown; a door shows those of its clients. Whoever reads writes where it
-//! is, without a lock; whoever asks may see it a moment late.
+//! In process, every named subscriber is listed; listeners list those of their clients. Subscribers update their
+//! position without a lock, so a listing may be slightly out of date.
 //!
-//! Limit: one entry for each reader that lives, kept outside the log's lock.
+//! Limit: one entry for each live subscriber, kept outside the log's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -13,7 +13,7 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// One reader of one log, kept up to date by who reads. It is forgotten when it is dropped.
+/// The progress of one subscriber in one log. Dropping it removes the entry.
 #[derive(Debug)]
 pub struct Reading {
     name: String,
@@ -26,52 +26,52 @@ pub struct Reading {
     lagging_ns: AtomicU64,
     lost_ns: AtomicU64,
     keeps_history: AtomicBool,
-    /// Where it was when the log last looked for how far readers have come, and since when, as far as it looked.
+    /// The position at the log's last check of pending subscribers, and when it last moved.
     looked_seq: AtomicU64,
     looked_ns: AtomicU64,
 }
 
-/// How far readers have come that cannot be told of a loss.
+/// The progress of subscribers that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pending {
-    /// The first record that one of them has yet to read.
+    /// The oldest record that any of them has yet to read.
     pub(crate) first: Option<u64>,
-    /// The same, without those that have read nothing for [`STALLED_NS`].
+    /// The same without subscribers that have read nothing for [`STALLED_NS`].
     pub(crate) first_of_moving: Option<u64>,
 }
 
-/// A reader that has read nothing for so long stands still.
+/// A subscriber that has read nothing for this long counts as stalled, ns.
 const STALLED_NS: u64 = 500_000_000;
 
-/// What operators see of a reader.
+/// A subscriber as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReaderInfo {
     /// The subscription's name.
     pub name: String,
     /// The partition it reads.
     pub partition: u16,
-    /// The last record it was given.
+    /// The last delivered record.
     pub position: Position,
-    /// Records it has yet to read.
+    /// Number of unread records.
     pub behind: u64,
-    /// Records that were lost to it.
+    /// Number of lost records.
     pub lost: u64,
-    /// When it was last warned that half of the history lay ahead of it, ns since the Unix epoch; 0 for never.
+    /// Time of the last lag warning, ns since the Unix epoch; 0 for never.
     pub lagging_ns: u64,
-    /// When it last lost records, ns since the Unix epoch; 0 for never.
+    /// Time of the last loss, ns since the Unix epoch; 0 for never.
     pub lost_ns: u64,
-    /// The door it came through; empty in process.
+    /// The listener of the subscription; empty in process.
     pub door: &'static str,
     /// Whether publishers wait for it.
     pub registered: bool,
 }
 
-/// The readers of one log. Most logs have none to show.
+/// The listed subscribers of one log. Most logs have none.
 #[derive(Debug, Default)]
 pub(crate) struct Readings(OnceLock<Box<Mutex<Vec<Weak<Reading>>>>>);
 
 impl Log {
-    /// Lets operators see a reader that was given everything through `at`.
+    /// Lists a subscriber that has received everything through `at`.
     pub fn show_reader(&self, options: &SubscribeOptions, registered: bool, at: Position) -> Arc<Reading> {
         let reading = Arc::new(Reading {
             name: options.name.clone(),
@@ -95,7 +95,7 @@ impl Log {
         reading
     }
 
-    /// How far readers of this epoch have come that cannot be told of a loss.
+    /// The progress in this epoch of subscribers that cannot receive gaps.
     #[cold]
     pub(crate) fn pending(&self, epoch: u32, now_ns: u64) -> Pending {
         let mut pending = Pending::default();
@@ -118,7 +118,7 @@ impl Log {
         pending
     }
 
-    /// The readers that are shown.
+    /// The listed subscribers.
     pub fn readers(&self) -> Vec<ReaderInfo> {
         let Some(readings) = self.readings.0.get() else { return Vec::new() };
         let readings: Vec<Arc<Reading>> = {
@@ -132,25 +132,25 @@ impl Log {
 }
 
 impl Reading {
-    /// It was given the record at this position.
+    /// Records that the subscriber received everything up to `position`.
     #[inline]
     pub fn at(&self, position: Position) {
         self.epoch.store(position.epoch, Ordering::Relaxed);
         self.seq.store(position.seq, Ordering::Relaxed);
     }
 
-    /// So many records were lost to it.
+    /// Counts `records` lost records.
     pub fn lost(&self, records: u64) {
         self.lost.fetch_add(records, Ordering::Relaxed);
         self.lost_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
-    /// It cannot be told of a loss: the log keeps history for it, as far as its limits say.
+    /// Keeps history for this subscriber within the log's limits, because it cannot receive gaps.
     pub fn keep_history(&self) {
         self.keeps_history.store(true, Ordering::Relaxed);
     }
 
-    /// It was warned that records may soon be lost to it.
+    /// Records a lag warning.
     pub fn lagging(&self) {
         self.lagging_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }

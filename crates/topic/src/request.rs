@@ -1,4 +1,4 @@
-//! Requests: what an answer is, and why there is none, in process and remote.
+//! Requests: replies and errors, in process and over a connection.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use crate::event::Record;
 use crate::publish::PublishError;
 use crate::subscribe::SubscribeError;
 
-/// An answer to a request.
+/// A reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Its content.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// Its headers.
+    /// The headers.
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
-/// Why there is no answer.
+/// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The request was not published.
     #[error("{0}")]
     Publish(#[from] PublishError),
-    /// The inbox is gone, or was refused.
+    /// The inbox was closed or refused.
     #[error("{0}")]
     Inbox(#[from] SubscribeError),
-    /// Nobody would hear it, so it was not published.
+    /// Nobody subscribes to the subject, so the request was not published.
     #[error("nobody answers {0}: nothing was published")]
     NoResponder(String),
-    /// Nobody answered in time.
+    /// No reply arrived in time.
     #[error("no reply within {0:?}")]
     TimedOut(Duration),
 }

@@ -1,41 +1,40 @@
-//! How long a waiting caller spins before it parks, learned from how long it waited before.
+//! How long a waiting caller spins before it parks, learned from earlier waits.
 //!
-//! To spin pays where what is waited for comes within the time it takes to be woken: an answer, the next record of a
-//! stream. Where it comes later the spin is lost, and worse than lost where cores are few: whoever is to be waited
-//! for may need this very core, and a thread that spins is not made to give way to one that has just been woken.
+//! Spinning pays if the awaited event arrives within the time that a wake-up takes. If it arrives later, the spin is
+//! wasted; with few cores it even delays the thread that would produce the event.
 //!
-//! So each wait that took longer than a spin halves the next, until callers park at once; a wait that was over soon, parked or
-//! not, makes the next spin as long as it can be.
+//! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full
+//! spin.
 
-/// How long [`Wait::Default`](crate::Wait::Default) spins before parking, µs, where that pays.
+/// How long [`Wait::Default`](crate::Wait::Default) spins at most before it parks, µs.
 pub const SPIN_US_DEFAULT: u32 = 20;
 
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;
-/// A parked wait no longer than this would have been over within a spin: the rest is what waking takes.
+/// A parked wait of up to this time would have ended within a spin: the rest is the wake-up, ns.
 const SOON_NS: u64 = 2 * SPIN_NS;
-/// Halved so often, a spin is too short to be worth it.
+/// After this many halvings, spinning is not worth it.
 const HALVED_MAX: u8 = 5;
 
-/// What a caller has learned of its waits.
+/// The spin time that a caller has learned.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spinning {
     halved: u8,
 }
 
 impl Spinning {
-    /// How long to spin.
+    /// How long to spin, ns.
     #[inline]
     pub fn budget_ns(self) -> u64 {
         if self.halved < HALVED_MAX { SPIN_NS >> self.halved } else { 0 }
     }
 
-    /// What was waited for came within the spin.
+    /// The event arrived during the spin.
     #[inline]
     pub fn caught(&mut self) {
         self.halved = 0;
     }
 
-    /// It came so long after the wait began, and the caller was parked by then.
+    /// The event arrived `waited_ns` after the wait began, when the caller was parked.
     pub fn parked(&mut self, waited_ns: u64) {
         self.halved = if waited_ns <= SOON_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
     }

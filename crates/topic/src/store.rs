@@ -1,11 +1,10 @@
-//! What a durable topic asks of the disk. The disk itself is somebody else's: this crate has none.
+//! The interface between a durable log and its disk. Implementations are in other crates.
 //!
-//! A log hands its [`Store`] what was appended and not stored yet ([`Log::stage`](crate::Log::stage)), and is told how
-//! far it was written and synced. Readers see a record when it is synced. What memory no longer holds the log
-//! asks for, a segment at a time.
+//! A [`Store`] takes staged records ([`Log::stage`](crate::Log::stage)) and reports how far they are written and
+//! synced. Subscribers see a record once it is synced. The log loads records that left memory from the store.
 //!
-//! Invariant: sequences of a durable log go on from one epoch to the next, so a number alone tells where a record
-//! lies; an epoch ends where the next one begins.
+//! Invariant: sequences of a durable log continue across epochs, so a sequence alone identifies a record. An epoch
+//! ends where the next one begins.
 
 use std::sync::Arc;
 
@@ -16,43 +15,43 @@ use crate::segment::{Buffer, Segment};
 
 /// The disk of one log.
 pub trait Store: Send + Sync + std::fmt::Debug {
-    /// Records wait to be stored, or a publisher waits for room ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Called by
-    /// publishers, once between two calls of [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant); it does not wait.
+    /// Notifies the store that records are staged, or that a publisher waits for room
+    /// ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Publishers call it once between two calls of
+    /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). It does not block.
     fn appended(&self);
 
-    /// Whoever calls it waits for its records to be stored, and may store what is staged itself: that spares two
-    /// hops between threads. It may return before they are.
+    /// Lets the caller, which waits for its records, store staged records itself. That saves two thread switches. It
+    /// may return before the records are stored.
     fn help(&self) {}
 
-    /// Records from the disk, the one at this position among them. Called by readers, without a lock.
+    /// Loads records from disk, including the one at `at`. Subscribers call it without a lock.
     fn load(&self, at: Position) -> Loaded;
 
-    /// Bytes it takes on disk.
+    /// Bytes on disk.
     fn bytes(&self) -> u64;
 
-    /// A record before which nothing on disk was appended at this time or later; `None` when all were appended
-    /// before it.
+    /// A position before which no record on disk was appended at `ns` or later; `None` if all were appended before.
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// What the disk has at a position.
+/// What the disk holds at a position.
 #[derive(Debug)]
 pub enum Loaded {
     /// These records.
     Segment(LoadedSegment),
-    /// Nothing that can be read through this sequence.
+    /// No readable record up to `through`.
     Lost {
-        /// The last number that is missing.
+        /// Sequence of the last missing record.
         through: u64,
     },
 }
 
-/// Records that were read from disk. Clones are one.
+/// Records read from disk. Clones share them.
 #[derive(Debug, Clone)]
 pub struct LoadedSegment(Arc<Segment>);
 
 impl LoadedSegment {
-    /// Copies the records, the first of which has the number `first_seq`.
+    /// Copies the records; the first one has sequence `first_seq`.
     pub fn new(
         budget: &Arc<Budget>,
         first_seq: u64,
@@ -66,23 +65,22 @@ impl LoadedSegment {
         Ok(LoadedSegment(segment))
     }
 
-    /// The number of its first record.
+    /// Sequence of the first record.
     pub fn first_seq(&self) -> u64 {
         self.0.first_seq
     }
 
-    /// The number after its last record's.
+    /// Sequence after the last record.
     pub fn end_seq(&self) -> u64 {
         self.0.first_seq + u64::from(self.0.commit().count)
     }
 
-    /// Memory it takes.
+    /// Memory in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes_held()
     }
 
-    /// Gives the memory back, whoever stands in it; `false` while somebody reads there. A cursor that comes back
-    /// asks the log for its place again.
+    /// Frees the memory; `false` while a read is in progress. Cursors positioned here look their position up again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())
     }
@@ -97,20 +95,20 @@ impl LoadedSegment {
 pub struct EpochStart {
     /// The epoch.
     pub epoch: u32,
-    /// Its first record's number, whether there is one or not yet.
+    /// Sequence of its first record, which may not exist yet.
     pub first_seq: u64,
-    /// How far the epoch before it went is not known: more was lost than can be told.
+    /// Whether the end of the previous epoch is unknown, because records were lost.
     pub after_loss: bool,
 }
 
-/// What a durable log goes on from.
+/// The state of a durable log at its start.
 #[derive(Debug, Clone)]
 pub struct Recovered {
-    /// The epochs there is something to tell of, ascending; the last one is in force. Not empty.
+    /// The known epochs, ascending, at least one. The last is the current epoch.
     pub epochs: Vec<EpochStart>,
-    /// The oldest record on disk; equal to `next_seq` when there is none.
+    /// The oldest record on disk; equal to `next_seq` if there is none.
     pub oldest_seq: u64,
-    /// The next record's number.
+    /// Sequence of the next record.
     pub next_seq: u64,
     /// When the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
@@ -119,7 +117,7 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// A log without records.
+    /// The start of a log without records.
     pub fn nothing(epoch: u32, granted_bytes: u64) -> Recovered {
         let epochs = vec![EpochStart { epoch, first_seq: 1, after_loss: false }];
         Recovered { epochs, oldest_seq: 1, next_seq: 1, last_append_ns: 0, granted_bytes }

@@ -1,11 +1,10 @@
-//! Names and patterns of subjects.
+//! Subjects and patterns.
 //!
-//! A subject is one or more tokens with dots between them: `orders.eu.created`. In a pattern a token
-//! may be `*`, which stands for exactly one token, and the last may be `>`, which stands for one or
-//! more. A first token that begins with `$` is the system's ([`Subject::is_system`]); that only the
-//! system uses it is for the node to see to.
+//! A subject consists of tokens separated by dots: `orders.eu.created`. In a pattern, the token `*` matches exactly
+//! one token, and a final `>` matches one or more. First tokens that begin with `$` are reserved for the system
+//! ([`Subject::is_system`]); the node enforces that.
 //!
-//! Invariant: nothing here allocates but the making of a [`Pattern`] and of errors.
+//! Invariant: only creating a [`Pattern`] or an error allocates.
 //!
 //! Limit: [`SUBJECT_BYTES_MAX`], so at most 128 tokens.
 
@@ -15,17 +14,17 @@ mod relation;
 pub use pattern::Pattern;
 pub use relation::{Selection, TailPattern};
 
-/// Why text is no subject or pattern.
+/// Why text is not a subject or pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {
-    /// No text at all.
+    /// The text is empty.
     #[error("a subject cannot be empty")]
     Empty,
-    /// Two dots with nothing between them, or a dot at an end.
+    /// An empty token: two dots in a row, or a dot at either end.
     #[error("subject {0:?} has an empty token")]
     EmptyToken(String),
-    /// White space, a control character, one that is not seen, or a wildcard where none may stand.
+    /// A character that is not allowed: white space, a control or invisible character, or a misplaced wildcard.
     #[error("subject {subject:?} has the character {character:?}, which may not stand there")]
     Character {
         /// The subject.
@@ -44,12 +43,12 @@ pub enum SubjectError {
 /// The longest subject or pattern, bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// A name that records are published to, known to keep the rules.
+/// A valid subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject<'a>(&'a str);
 
 impl<'a> Subject<'a> {
-    /// Checks the rules. A subject's tail keeps them too, so this also checks tails.
+    /// Validates a subject. It also validates subject tails, which follow the same rules.
     pub fn parse(text: &'a str) -> Result<Subject<'a>, SubjectError> {
         check_tokens(text, |_, _| false)?;
         Ok(Subject(text))
@@ -60,7 +59,7 @@ impl<'a> Subject<'a> {
         self.0
     }
 
-    /// Whether it is in the system's part of the names, `$…`; [`SERVICES`] is everybody's.
+    /// Whether the subject is reserved for the system (`$…`). [`SERVICES`] is open to all.
     pub fn is_system(&self) -> bool {
         is_system(self.0)
     }
@@ -72,21 +71,20 @@ impl std::fmt::Display for Subject<'_> {
     }
 }
 
-/// The first token of the subjects by which NATS services are found and asked how they are.
+/// The first token of the subjects for discovery and monitoring of NATS services.
 pub const SERVICES: &str = "$SRV";
 
-/// Whether the subject or pattern is in the system's part of the names.
+/// Whether the subject or pattern is reserved for the system.
 pub(crate) fn is_system(text: &str) -> bool {
     text.starts_with('$') && text.split('.').next() != Some(SERVICES)
 }
 
-/// The literal tokens at the start of a sound pattern, with their last dot; all of it where there is no
-/// wildcard.
+/// The literal tokens at the start of a valid pattern, with their last dot; the whole pattern if it has no wildcard.
 pub(crate) fn literal_prefix(pattern: &str) -> &str {
     pattern.find(['*', '>']).map_or(pattern, |at| &pattern[..at])
 }
 
-/// Checks length, tokens and characters; `wildcard` says which tokens may be one, given the token and
+/// Validates length, tokens and characters. `wildcard` decides whether a token may be a wildcard, given the token and
 /// whether it is the last.
 #[inline]
 fn check_tokens(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), SubjectError> {
@@ -99,11 +97,11 @@ fn check_tokens(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(),
     if is_plain(text) { Ok(()) } else { check_each(text, wildcard) }
 }
 
-/// Whether it is sound at a glance: visible ASCII, no wildcard, no empty token. Nearly all subjects are, and a
-/// publisher's first look-up should not cost more than finding the topic.
+/// Fast path: visible ASCII, no wildcard, no empty token. Nearly all subjects pass, which keeps a publisher's first
+/// lookup cheap.
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // Without a branch in between, so that many bytes are looked at in one step.
+    // Branch-free, so that the compiler can vectorize it.
     let wrong = |byte: u8| byte.wrapping_sub(b'!') > b'~' - b'!' || byte == b'*' || byte == b'>';
     let characters = bytes.iter().fold(false, |bad, &byte| bad | wrong(byte));
     let dots = bytes.iter().zip(&bytes[1..]).fold(false, |bad, (&a, &b)| bad | ((a == b'.') & (b == b'.')));
@@ -129,8 +127,8 @@ fn forbidden(c: char) -> bool {
     matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_unseen(c)
 }
 
-/// Whether it changes what others look like, or is nothing to look at: two names that are not the same would read the same
-/// (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D spell words and may stand.
+/// Whether the character is invisible or changes how others look: different names would look the same (Unicode
+/// Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words need them.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

@@ -1,4 +1,4 @@
-//! Subscribing: the one trait, what can be asked in it, and how it can be refused.
+//! The trait for subscribing, with its options and errors.
 
 use std::num::NonZeroU32;
 use std::task::{Context, Poll};
@@ -10,31 +10,31 @@ use crate::log::Log;
 /// Where a subscription starts in each log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
-    /// At the oldest record still held.
+    /// At the oldest retained record.
     Earliest,
     /// At the next record to be published.
     #[default]
     Latest,
-    /// After this position, which was the last one read. Only for one log.
+    /// After this position, the last one read. Only for a single log.
     After(Position),
     /// At the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
-    /// With the state as it is now, then the records after it. Only for stateful topics; the state of one
-    /// that is created later is what it is when its log is first read.
+    /// With the current state, then the records after it. Only for state topics. A topic that is created later starts
+    /// with its state at the first read.
     Snapshot,
 }
 
-/// Where a reader goes on after records were lost to it.
+/// Where a subscription continues after records were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnGap {
-    /// At the oldest record still held.
+    /// At the oldest retained record.
     #[default]
     Oldest,
     /// At the next record to be published.
     Newest,
-    /// With the state as it is then, then the records after it. Only for stateful topics.
+    /// With the current state, then the records after it. Only for state topics.
     Snapshot,
-    /// Nowhere: the subscription ends with [`SubscribeError::Lost`] after the gap was told.
+    /// Nowhere: after the gap, the subscription ends with [`SubscribeError::Lost`].
     Fail,
 }
 
@@ -43,53 +43,54 @@ pub enum OnGap {
 pub enum Wait {
     /// Never parks.
     Spin,
-    /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks; at once where waits of late were longer.
+    /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. Parks at once if recent waits were
+    /// longer.
     #[default]
     Default,
     /// Parks at once.
     Parked,
 }
 
-/// What a subscription asks for beside its pattern.
+/// Options of a subscription, besides its pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
-    /// A name that operators see.
+    /// The name that operators see.
     pub name: String,
-    /// The door it came through, which operators see too; empty in process.
+    /// The listener of the subscription, for operators; empty in process.
     pub door: &'static str,
-    /// Where to start in logs that exist; a topic created later is read from its first record.
+    /// Where to start in existing logs. A topic that is created later is read from its first record.
     pub start: Start,
-    /// Where to go on after a loss.
+    /// Where to continue after a loss.
     pub on_gap: OnGap,
     /// How to wait.
     pub wait: Wait,
-    /// On `reliable` topics: count as one of the readers the publisher waits for.
+    /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
-    /// On stateful topics: each read gives one record for each log that merges all that came since the one
-    /// before, so that a slow reader is late by its own work, never by a queue. Where that
-    /// cannot be, or a snapshot is shorter, it is a snapshot.
+    /// On state topics: each read returns one record for each log, which merges all changes since the previous read.
+    /// A slow subscriber thus never has a backlog. Where merging is impossible, or a snapshot is shorter, the read
+    /// returns a snapshot.
     pub conflate: bool,
-    /// For tests of readers: every record whose sequence divides by this is withheld once, in silence. A topic may say so
-    /// for all who do not.
+    /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of
+    /// this. A topic can set a default.
     pub lose_every: Option<NonZeroU32>,
-    /// What this process holds, and no more: of a log that another one owns, its mirror as it is. So ask nodes each other.
+    /// Reads only what this process holds, also if the log is a mirror. Nodes use this among each other.
     pub here: bool,
-    /// It names its subjects, without wildcards: where it wants the state of a topic that keeps none, it is refused, whenever the topic
-    /// comes. With wildcards a topic without a state that comes later is read record by record.
+    /// The pattern has no wildcards. Asking for the state of such a topic fails if it keeps none, also for a topic
+    /// that is created later. With wildcards, a later topic without a state is read record by record.
     pub names_subjects: bool,
 }
 
 impl SubscribeOptions {
-    /// The name of the reader that feeds a node's mirror for all who read the log there.
+    /// The name of the subscription that feeds a node's mirror.
     pub const MIRROR: &'static str = "mirror";
 
-    /// Whether it feeds such a mirror.
+    /// Whether the subscription feeds a node's mirror.
     pub fn feeds_mirror(&self) -> bool {
         self.here && self.name == SubscribeOptions::MIRROR
     }
 
-    /// What they come to for a log that joins the subscription later, or that it goes on with, and where a log that joins begins.
-    /// See [`names_subjects`](SubscribeOptions::names_subjects) for a log without a state.
+    /// The options and the start for a log that joins the subscription later.
+    /// [`names_subjects`](SubscribeOptions::names_subjects) decides for a log without a state.
     pub fn of_newcomer(&self, log: &Log) -> (SubscribeOptions, Start) {
         let mut options = self.clone();
         if !log.is_stateful() && !self.names_subjects {
@@ -103,53 +104,53 @@ impl SubscribeOptions {
         (options, start)
     }
 
-    /// Whether the state is what matters to this reader, not each of the records.
+    /// Whether the subscriber follows the state rather than each record.
     pub fn follows_state(&self) -> bool {
         self.conflate || self.start == Start::Snapshot || self.on_gap == OnGap::Snapshot
     }
 }
 
-/// What a reader asks for that found out by itself that it is no longer right.
+/// Where a subscriber that found an error in its own copy continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
-    /// What follows this position, up to which it has everything: records, or a state that holds them.
+    /// After this position, up to which the subscriber has everything.
     After(Position),
-    /// The state: what it holds is wrong.
+    /// With the state: the subscriber's copy is wrong.
     State,
 }
 
-/// Reads one or more logs, in process or remote.
+/// Reads one or more logs, in process or over a connection.
 ///
-/// The primitive is [`ready`](Subscribe::ready) then [`take`](Subscribe::take); the rest is made of it.
+/// [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives; the other reads use them.
 pub trait Subscribe {
-    /// Whether an event is there now.
+    /// Whether an event is available now.
     fn ready(&mut self) -> Result<bool, SubscribeError>;
 
     /// The event that [`ready`](Subscribe::ready) found.
     ///
     /// # Panics
-    /// When `ready` did not say `true` just before.
+    /// If `ready` did not return `true` just before.
     fn take(&mut self) -> Event<'_>;
 
-    /// Hands over every event that is there now, at most about `max` of them; how many it was.
+    /// Passes each available event to `each`, at most about `max` of them. Returns how many.
     fn drain(&mut self, max: usize, each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError>;
 
-    /// Waits until an event may be there; `false` after `timeout` without one.
+    /// Waits until an event may be available; `false` after `timeout` without one.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError>;
 
-    /// Waits as async callers do: ready when [`ready`](Subscribe::ready) is worth another call.
+    /// [`wait`](Subscribe::wait) for async callers: ready when [`ready`](Subscribe::ready) is worth another call.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
 
-    /// Goes on in this log from where `resync` says; what was on its way from there may still come before.
+    /// Continues in this log as `resync` says. Events that are already on their way may still arrive first.
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError>;
 
-    /// The next event that is there now.
+    /// The next event, if one is available now.
     #[inline]
     fn try_next(&mut self) -> Result<Option<Event<'_>>, SubscribeError> {
         Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
-    /// The next event, however long it takes.
+    /// Waits for the next event.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.ready()? {
@@ -182,33 +183,33 @@ pub trait Subscribe {
     }
 }
 
-/// Why a subscription was refused, or ended.
+/// Why a subscription was refused or ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The pattern breaks the rules of names.
+    /// The pattern is invalid.
     #[error("{0}")]
     Subject(#[from] crate::subject::SubjectError),
-    /// No topic owns the subject, and it holds no wildcard that could wait for one.
+    /// No topic owns the subject, and the pattern has no wildcard that could match a later topic.
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),
-    /// [`Start::After`] with a pattern that spans several logs.
+    /// [`Start::After`] needs a single log, but the pattern spans several.
     #[error("a position names one log, the pattern {pattern:?} spans {logs} or more")]
     ManyLogs {
         /// The pattern.
         pattern: String,
-        /// How many logs it spans at least: topics to come may add to them.
+        /// The least number of logs it spans; later topics may add more.
         logs: usize,
     },
-    /// A start after the log's end: nobody has handed out that position.
+    /// The start position is after the log's end.
     #[error("position {asked} lies after the log's last, {last}")]
     Ahead {
-        /// What was asked for.
+        /// The requested position.
         asked: Position,
-        /// Where the log ends.
+        /// The log's last position.
         last: Position,
     },
-    /// A state was asked for that the topic cannot give.
+    /// The topic cannot provide the requested state.
     #[error("topic {topic:?} {why}")]
     NoState {
         /// The topic.
@@ -216,7 +217,7 @@ pub enum SubscribeError {
         /// Why not.
         why: &'static str,
     },
-    /// Records were lost and the subscription asked to end in that case.
+    /// Records were lost, and the subscription asked to end in that case.
     #[error("records were lost, and the subscription ends at a gap")]
     Lost,
     /// A named limit is reached.
@@ -227,19 +228,19 @@ pub enum SubscribeError {
         /// Its value.
         value: u64,
     },
-    /// Everything subscribed to was deleted, or the node is shutting down.
+    /// All subscribed topics were deleted, or the node is shutting down.
     #[error("the subscription is closed")]
     Closed,
-    /// The node cannot be reached; calling again tries again.
+    /// The node cannot be reached. Another call tries to connect again.
     #[error("connection: {0}")]
     Connection(String),
-    /// A permission is missing, or was taken away.
+    /// A permission is missing or was revoked.
     #[error("{0}")]
     Forbidden(String),
-    /// To another node: this one does not own the topic, and cannot feed a mirror of it from there.
+    /// Between nodes: this node does not own the topic and cannot feed a mirror of it.
     #[error("{0}")]
     OwnerAway(String),
-    /// A refusal by a remote node that this version has no variant for.
+    /// A refusal by the node for which this version has no variant.
     #[error("refused by the node: {0}")]
     Refused(String),
 }

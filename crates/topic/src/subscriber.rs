@@ -1,4 +1,4 @@
-//! Reading in process.
+//! The in-process subscriber.
 
 mod many;
 
@@ -17,7 +17,8 @@ use crate::wake::{Waiter, thread_waker};
 use many::Many;
 pub use many::Newcomers;
 
-/// Pauses before a waiting reader's first look, some 20 ns each: at least, and when streaming.
+/// Spin-loop pauses before a waiting subscriber's first check, about 20 ns each: the minimum, and the maximum while
+/// streaming.
 const PAUSES_MIN: u8 = 4;
 const PAUSES_MAX: u8 = 16;
 
@@ -29,7 +30,7 @@ pub struct Subscriber {
     pending: Option<Box<Notice>>,
     /// Bytes of the record that `ready` found.
     found: u32,
-    /// Bytes of the record that was taken last: it is moved past by the next call.
+    /// Bytes of the record that was taken last. The next call advances past it.
     taken: u32,
     wait: Wait,
     spinning: Spinning,
@@ -37,7 +38,7 @@ pub struct Subscriber {
     clock: Clock,
 }
 
-/// One log needs no lists.
+/// A single log needs no list.
 #[derive(Debug)]
 enum Reading {
     One(Cursor),
@@ -51,7 +52,7 @@ impl Subscriber {
         Subscriber::new(Waiter::new(), Reading::One(cursor), wait, clock)
     }
 
-    /// Reads many logs in turn, and those that `newcomers` brings.
+    /// Reads many logs in turn, and those that `newcomers` adds.
     pub fn many(
         cursors: Vec<Cursor>,
         newcomers: Option<Arc<Newcomers>>,
@@ -79,7 +80,7 @@ impl Subscriber {
         }
     }
 
-    /// How many records lie ahead, in all logs.
+    /// Number of unread records in all logs.
     pub fn behind(&self) -> u64 {
         match &self.reading {
             Reading::One(cursor) => cursor.behind(),
@@ -87,8 +88,8 @@ impl Subscriber {
         }
     }
 
-    /// Hands over each log that is read, and the last record of it that was given or skipped. What
-    /// [`ready`](Subscribe::ready) found and nobody took was neither.
+    /// Passes each log and the position of its last delivered or skipped record to `each`. A record that
+    /// [`ready`](Subscribe::ready) found and nobody took counts as unread.
     pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
         let mut tell = |cursor: &mut Cursor| {
             cursor.pass_unwanted();
@@ -100,7 +101,7 @@ impl Subscriber {
         }
     }
 
-    /// The cursor that was found to have records.
+    /// The cursor that has records.
     #[inline(always)]
     fn current(&mut self) -> Option<&mut Cursor> {
         match &mut self.reading {
@@ -158,7 +159,7 @@ impl Subscriber {
             }
     }
 
-    /// Puts the cursors to sleep and has `waker` woken; `false` when there is something to read.
+    /// Arms the cursors and sets `waker`; `false` if there is something to read.
     fn sleep(&mut self, waker: &Waker) -> bool {
         self.step_past_taken();
         if self.pending.is_some() {
@@ -171,7 +172,7 @@ impl Subscriber {
         armed && self.waiter.set_waker(waker)
     }
 
-    /// Was woken: wakes those behind it before its own reader does anything else.
+    /// Wakes the next sleepers before this subscriber does anything else.
     fn pass_wake_on(&mut self) -> Result<(), SubscribeError> {
         match &mut self.reading {
             Reading::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => cursor.woken(),
@@ -181,7 +182,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Sleeps until something may be there; `false` when that did not come in time.
+    /// Sleeps until something may be available; `false` at the deadline.
     fn park(&mut self, deadline_ns: u64) -> bool {
         let waker = thread_waker();
         while self.sleep(&waker) {
@@ -199,11 +200,11 @@ impl Subscriber {
         true
     }
 
-    /// Spins as the options say; whether something came.
+    /// Spins as the options say. Returns whether something arrived.
     ///
-    /// Every look takes the commit's cache line from the publisher, who then waits for it; so the first
-    /// look comes late, and later while each read brings several records: that is a stream, whose
-    /// publisher is better left to write a few more. An answer takes longer than the shortest pause anyway.
+    /// Each check takes the cache line of the commit word from the publisher, which then waits for it. So the first
+    /// check comes late. It comes later still while each read returns several records: such a publisher should write
+    /// a few more first.
     fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
         let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
             (Wait::Parked, _) | (Wait::Default, 0) => return self.may_have_more(),
@@ -277,21 +278,21 @@ impl Subscribe for Subscriber {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
                 given += 1;
-                // Nothing more is found than is given: a gap is as wide as when it is told.
+                // Does not look further than it delivers, so that a gap covers everything lost until its delivery.
                 continue;
             }
             match self.look() {
                 Ok(true) if self.pending.is_some() => continue,
                 Ok(true) => {}
                 Ok(false) => break,
-                // What was given counts; the end is told by the next call.
+                // Returns what was delivered. The next call returns the error.
                 Err(_) if given > 0 => break,
                 Err(ended) => return Err(ended),
             }
             if let Some(cursor) = self.current() {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
-                // What came meanwhile is for the next call: to look again at once would go on record by
-                // record, in step with the publisher and in its way.
+                // Leaves records that arrived meanwhile to the next call. Reading on at once would follow the
+                // publisher record by record and slow it down.
                 if one && given > 0 && given < max && cursor.has_caught_up() {
                     break;
                 }

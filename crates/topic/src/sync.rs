@@ -1,7 +1,7 @@
-//! The atomics of the segment module, the log's lock and the waiter: std's in the product, loom's in its model.
+//! The atomics of segments, locks and waiters: from the standard library in the product, from loom in models.
 //!
-//! Each memory ordering has a name here, so that `cargo xtask race --mutate` can weaken one at a
-//! time (`--cfg mutate="commit_store"` …) and see the model fail.
+//! Each memory ordering has a name, so that `cargo xtask race --mutate` can weaken one at a time (`--cfg
+//! mutate="commit_store"` …) and check that the model fails.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -15,7 +15,7 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-/// std's cell with loom's way in.
+/// The standard `UnsafeCell` with loom's interface.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -56,21 +56,21 @@ ordering! {
     COMMIT_LOAD = Acquire, "commit_load"
 }
 ordering! {
-    /// A reader's last look at the bytes comes before its pin is gone.
+    /// A reader's last access to the bytes happens before it unpins.
     UNPIN = Release, "unpin"
 }
 ordering! {
-    /// The other half of [`UNPIN`]: whoever takes the buffer writes to it after every reader left.
+    /// The other half of [`UNPIN`]: the next owner of the buffer writes after every reader has left.
     RETIRE = Acquire, "retire"
 }
 ordering! {
-    /// Whoever takes the lock sees what its last holder did.
+    /// The next holder of the lock sees the last holder's writes.
     LOCK_TAKE = Acquire, "lock_take"
 }
 ordering! {
     /// The other half of [`LOCK_TAKE`].
     LOCK_LET_GO = Release, "lock_let_go"
 }
-/// A pin needs no ordering: pinning and retiring are read-modify-writes of one word, so one of them
-/// is first, and the loser learns it from the value.
+/// A pin needs no ordering. Pinning and retiring are read-modify-writes of one word: one of them is first, and the
+/// other sees that in the value.
 pub(crate) const PIN: Ordering = Ordering::Relaxed;

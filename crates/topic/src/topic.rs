@@ -1,4 +1,4 @@
-//! A topic: a name, the subjects it owns, and its partitions.
+//! A topic: a name, the subjects that it owns, and its partitions.
 
 use std::borrow::Borrow;
 use std::ops::Deref;
@@ -20,10 +20,10 @@ use crate::upstream::{ToOwner, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
-/// How long a publisher waits for a disk that is behind.
+/// How long a publisher waits for a slow disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A log, or several that share the keys among them.
+/// One log, or several among which keys are divided.
 #[derive(Debug)]
 pub struct Topic {
     logs: Box<[Arc<Log>]>,
@@ -32,34 +32,37 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// A publisher that is counted as one of its topic's as long as this lives.
+/// Counts one publisher of its topic; dropping it ends that.
 #[derive(Debug)]
 pub struct PublisherPlace {
     topic: Arc<Topic>,
     counted: Option<Counted>,
 }
 
-/// A run as it came from a remote publisher.
+/// A batch from a remote publisher.
 #[derive(Debug, Clone, Copy)]
 pub struct RunAppend<'a> {
-    /// Its frames.
+    /// The frames.
     pub run: CheckedRun<'a>,
-    /// The partition, which [`Topic::partition_of`] chose by the key of all its records.
+    /// The partition. [`Topic::partition_of`] selects it by the key of the records.
     pub partition: usize,
-    /// Who published it.
+    /// The publisher's identity and the number of its first record.
     pub mark: Option<ProducerMark>,
-    /// Append only if the log's last record has this sequence.
+    /// If set: the sequence that the log's last record must have.
     pub expect_last: Option<u64>,
-    /// What the publisher knows of the partition's state, where the topic keeps one.
+    /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Readers of a reliable topic that do not make room lose their place.
+    /// Whether subscribers of a reliable topic that do not make room are unregistered.
     pub evict: bool,
-    /// Another process handed it on, taking this one for the topic's owner.
+    /// Another node forwarded the batch because it considers this node the owner.
     pub relayed: bool,
 }
 
 impl Topic {
-    /// A topic with no records. `epoch` is higher than any that a topic of this name had before.
+    /// Creates a topic without records. `epoch` is higher than any earlier epoch of this topic name.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the configuration is invalid or durable.
     pub fn new(
         name: &str,
         config: Arc<TopicConfig>,
@@ -73,7 +76,7 @@ impl Topic {
         Topic::of_logs(name, config, budget, clock, epoch, no_fold, |log| log)
     }
 
-    /// [`Topic::new`] with a state for each partition, which `fold` makes when the configuration names one.
+    /// [`Topic::new`] with a state for each partition. `fold` makes the reducer that the configuration names.
     pub fn stateful(
         name: &str,
         config: Arc<TopicConfig>,
@@ -88,7 +91,7 @@ impl Topic {
         Topic::of_logs(name, config, budget, clock, epoch, fold, |log| log)
     }
 
-    /// A durable topic that goes on from what its disks hold, one for each partition.
+    /// Opens a durable topic with the records on its disks, one disk for each partition.
     pub fn durable(
         name: &str,
         config: Arc<TopicConfig>,
@@ -99,9 +102,8 @@ impl Topic {
         Topic::durable_stateful(name, config, budget, clock, disks, no_fold)
     }
 
-    /// [`Topic::durable`] with a state for each partition, which `fold` makes when the configuration names one. It is
-    /// empty: whoever knows what the disks hold brings it to their end, before anybody publishes
-    /// ([`Log::restore_fold`], [`Log::refold`]).
+    /// [`Topic::durable`] with a state for each partition, which `fold` makes empty. Before anybody publishes, the
+    /// caller brings each state up to the end of its log with [`Log::restore_fold`] and [`Log::refold`].
     pub fn durable_stateful(
         name: &str,
         config: Arc<TopicConfig>,
@@ -120,8 +122,8 @@ impl Topic {
         })
     }
 
-    /// A topic of which each log is a [mirror](crate::Log::is_mirror), until it is [taken over](crate::Log::take_over); its
-    /// records come and go by `upstream`.
+    /// Creates a topic whose logs are [mirrors](crate::Log::is_mirror) until they are [taken
+    /// over](crate::Log::take_over). `upstream` forwards records to the owner and feeds the mirrors.
     pub fn mirrored(
         name: &str,
         config: Arc<TopicConfig>,
@@ -176,27 +178,27 @@ impl Topic {
         Ok(Topic { logs, config, acknowledges, publishers })
     }
 
-    /// Its name.
+    /// The topic's name.
     pub fn name(&self) -> &str {
         &self.logs[0].name.topic
     }
 
-    /// The subjects it owns.
+    /// The pattern of the subjects that the topic owns.
     pub fn pattern(&self) -> &str {
         self.config.pattern.as_deref().unwrap_or(self.name())
     }
 
-    /// What it was created with.
+    /// The configuration that the topic was created with.
     pub fn config(&self) -> &Arc<TopicConfig> {
         &self.config
     }
 
-    /// Its partitions.
+    /// The partitions.
     pub fn logs(&self) -> &[Arc<Log>] {
         &self.logs
     }
 
-    /// The partition of a key; records without a key all go to the first.
+    /// The partition of a key. Records without a key go to partition 0.
     #[inline(always)]
     pub fn partition_of(&self, key: Option<&[u8]>) -> usize {
         match key {
@@ -205,18 +207,18 @@ impl Topic {
         }
     }
 
-    /// A publisher to `subject`, which this topic owns.
+    /// Creates a publisher to `subject`, which this topic owns.
     pub fn publisher(self: &Arc<Topic>, subject: &str) -> Publisher {
         let tail = subject.strip_prefix(self.logs[0].name.subject_prefix.as_str()).unwrap_or("");
         Publisher::new(self.publisher_place(), tail.to_owned())
     }
 
-    /// For a door: one more publisher.
+    /// Registers a publisher of a listener.
     pub fn publisher_place(self: &Arc<Topic>) -> PublisherPlace {
         self.place(Counted::Here)
     }
 
-    /// For the topic's owner: one more node to which publishers are connected. They are counted there.
+    /// Registers, at the topic's owner, another node that has publishers. That node counts its own publishers.
     pub fn place_of_node_with_publishers(self: &Arc<Topic>) -> PublisherPlace {
         self.place(Counted::Node)
     }
@@ -228,18 +230,18 @@ impl Topic {
         PublisherPlace { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// For a node that hands on what its own publishers send: they are counted there.
+    /// A publisher that is not counted: the node that forwards its records counts it.
     pub fn publisher_place_of_node(self: &Arc<Topic>) -> PublisherPlace {
         PublisherPlace { topic: Arc::clone(self), counted: None }
     }
 
-    /// Publishers that have it open.
+    /// Number of publishers that have the topic open at this node.
     pub fn publishers(&self) -> u32 {
         self.publishers.here()
     }
 
-    /// Tells readers of the state whether publishers are connected, if that has changed, and the topic's owner if it is another
-    /// process.
+    /// Notifies subscribers of the state, and an owner at another node, if publishers have connected or the last one
+    /// has left.
     pub fn count_publishers(&self) {
         if self.config.fold.is_none() {
             return;
@@ -250,11 +252,13 @@ impl Topic {
         }
     }
 
-    /// Appends a run; refused with [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process
-    /// would wait. On a durable topic [`Log::await_stored`] tells when the receipt is due.
+    /// Appends a batch. On a durable topic, [`Log::await_stored`] tells when the receipt may be sent.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
     pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
         let RunAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
-        // Another node has checked what it hands on.
+        // The node that forwarded the batch has checked the replies.
         if !relayed {
             run.check_replies()?;
         }
@@ -267,7 +271,7 @@ impl Topic {
         }
     }
 
-    /// What a new publisher knows of its state, by partition; nothing where it keeps none.
+    /// Fresh claims for a new publisher, one for each partition; empty if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
         let kept = if self.config.fold.is_some() { self.logs.len() } else { 0 };
         (0..kept).map(|_| Arc::default()).collect()
@@ -277,7 +281,7 @@ impl Topic {
         claim.map_or(Ok(None), |claim| claim.last(self.name()))
     }
 
-    /// The receipt of what was appended here.
+    /// Makes the receipt of a local append and updates the publisher's claim.
     fn receipt(
         &self,
         partition: usize,
@@ -286,7 +290,7 @@ impl Topic {
     ) -> Result<Receipt, PublishError> {
         if let Some(claim) = claim {
             match &appended {
-                // What is not stored yet is not acknowledged.
+                // Records that are not stored yet are not acknowledged.
                 Ok(appended) if self.acknowledges() == Acknowledged::Memory => {
                     claim.acknowledged(appended.position);
                 }
@@ -299,7 +303,7 @@ impl Topic {
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
-    /// Appends a run that waited for this process to own the topic, as it does now, before any that comes meanwhile.
+    /// Appends a batch that waited until this process owned the topic, before later batches.
     pub fn append_as_owner(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
         let RunAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
@@ -309,9 +313,9 @@ impl Topic {
         self.receipt(partition, appended, claim)
     }
 
-    /// For a door: appends all drafts to the partition, or none. They are walked twice. As with
-    /// [`append_run`](Topic::append_run) it is refused where a publisher in process would wait, and `evict` is for readers
-    /// that do not make room.
+    /// Appends all drafts to the partition, or none; for listeners. The iterator is consumed twice. Like
+    /// [`append_run`](Topic::append_run) it does not wait for room. `evict` unregisters subscribers that do not make
+    /// room.
     pub fn append_drafts<'d>(
         &self,
         now_ns: u64,
@@ -331,7 +335,7 @@ impl Topic {
         self.receipt(partition, appended, None)
     }
 
-    /// Encodes drafts as they are handed on.
+    /// Encodes drafts to be forwarded to the owner; returns the frames and their number.
     #[cold]
     pub(crate) fn encode<'d>(
         &self,
@@ -357,7 +361,7 @@ impl Topic {
         Ok((frames, count))
     }
 
-    /// Appends encoded drafts after a first try was told that the log may be another's.
+    /// Appends encoded drafts after the log returned [`PublishError::Elsewhere`].
     #[cold]
     pub(crate) fn append_encoded(
         &self,
@@ -373,7 +377,7 @@ impl Topic {
         self.append_elsewhere(now_ns, append)
     }
 
-    /// The log did not take it without asking: it is another process's, or was not asked for since its lease was renewed.
+    /// Renews the ownership lease and appends, or forwards the batch to the owner.
     #[cold]
     fn append_elsewhere(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
         let RunAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
@@ -381,7 +385,7 @@ impl Topic {
         let after = self.last_claimed(claim)?;
         if log.renew() {
             match log.append_run(Append { now_ns, mark, expect_last, after, evict, as_owner: false }, run) {
-                // It has changed hands in between.
+                // The owner has changed meanwhile.
                 Err(PublishError::Elsewhere) => {}
                 appended => return self.receipt(partition, appended, claim),
             }
@@ -399,39 +403,39 @@ impl Topic {
         })
     }
 
-    /// The readers that are shown to operators, those with the most records ahead first.
+    /// The subscribers that operators see, the ones with the largest lag first.
     pub fn readers(&self) -> Vec<ReaderInfo> {
         let mut readers: Vec<_> = self.logs.iter().flat_map(|log| log.readers()).collect();
         readers.sort_by_key(|reader| std::cmp::Reverse(reader.behind));
         readers
     }
 
-    /// Has `waiter` notified when a registered reader of a reliable topic makes room.
-    /// What its acknowledgements stand for.
+    /// The acknowledgement level of the topic.
     #[inline(always)]
     pub fn acknowledges(&self) -> Acknowledged {
         self.acknowledges
     }
 
-    /// How long a publisher waits where there is no room.
+    /// How long a publisher waits for room.
     pub fn patience(&self) -> Duration {
         self.config.reliable.map_or(DISK_PATIENCE, |reliable| reliable.wait_max)
     }
 
-    /// Has `waiter` notified when a registered reader of a reliable topic makes room, or a durable topic's disk.
+    /// Notifies `waiter` when a registered subscriber of a reliable topic, or the disk of a durable topic, makes
+    /// room.
     pub fn await_room(&self, partition: usize, waiter: &Arc<Waiter>) {
         if let Some(log) = self.logs.get(partition) {
             log.await_room(waiter);
         }
     }
 
-    /// Housekeeping, to be called a few times a second: gives up records older than the topic keeps, and wakes
-    /// readers that another one should have woken but did not.
+    /// Housekeeping, to be called a few times a second: drops records beyond the retention age, and wakes subscribers
+    /// whose wake-up was not passed on.
     pub fn expire(&self, now_ns: u64) {
         self.logs.iter().for_each(|log| log.expire(now_ns));
     }
 
-    /// Ends the topic: publishers are refused, readers get what is left and are told then.
+    /// Closes the topic. Publishers are refused; subscribers receive the remaining records and then the end.
     pub fn close(&self) {
         self.logs.iter().for_each(|log| log.close());
     }
@@ -454,12 +458,12 @@ impl Drop for PublisherPlace {
     }
 }
 
-/// For topics that are made without one.
+/// The reducer factory of topics without a state.
 fn no_fold(_: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
     Err(FoldError("a topic that keeps a state is made with its fold".to_owned()))
 }
 
-/// FNV-1a, 64 bit: fixed for ever, because it decides where a key's records lie.
+/// FNV-1a, 64 bit. It never changes, because it decides in which partition a key's records are.
 #[inline(always)]
 pub fn key_hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

@@ -1,10 +1,10 @@
-//! What a log needs that may be owned by another process: who hands its publishers' records on, and feeds it.
+//! The interface between a log and its owner at another node: forwarding records and feeding mirrors.
 //!
-//! A log that is owned elsewhere is a *mirror*: it holds what its feed brings, at the owner's positions and in the owner's
-//! bytes, and is read like any other. Publishing to it hands the records on, and what came of them is told later, the way
-//! it is where a disk has to have them first ([`Log::await_stored`]).
+//! A log that another node owns is a *mirror*. It holds the records that its feed delivers, at the owner's positions,
+//! and is read like any other log. Published records are forwarded; their outcome arrives later, as for durable
+//! topics ([`Log::await_stored`]).
 //!
-//! The log itself knows of no node and no connection: whoever embeds it hands it an [`Upstream`].
+//! Logs know nothing of nodes and connections; the embedding node supplies an [`Upstream`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,56 +16,58 @@ use crate::publish::PublishError;
 use crate::subscribe::Start;
 use crate::wake::Waiter;
 
-/// The way to a log's owner, which may be this very process. Nothing of it is called inside a log's lock.
+/// The route to a log's owner, which may be this process. No method is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
-    /// Until when this process owns the log without asking again, ns by [`Upstream::clock`]; 0 where it does not.
+    /// Until when this process owns the log, ns by [`Upstream::clock`]; 0 if it does not.
     fn owned_until_ns(&self) -> u64;
 
-    /// By which that is said. Not the log's, which follows the time of day: set back, that would let an owner go on whose time
-    /// is over.
+    /// The clock of the ownership lease. The log's clock follows the time of day; if it were set back, an owner would
+    /// continue after its lease has expired.
     fn clock(&self) -> Clock;
 
-    /// Hands a run on to the owner, behind all that was handed on before; what became of it is told by the ticket. Does
-    /// not wait: where too much has no answer yet it is [`PublishError::OwnerBehind`].
+    /// Forwards a batch to the owner, after all earlier ones, and returns a ticket for its outcome. Does not block.
+    ///
+    /// # Errors
+    /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError>;
 
-    /// What became of a run: [`StoredState::Answered`] once, then the ticket is forgotten. Until then `waiter` is notified
-    /// of `token` when it is worth another look.
+    /// The outcome of a batch: [`StoredState::Answered`] once, then the ticket is forgotten. Until then, notifies
+    /// `waiter` of `token` when another call is worthwhile.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState;
 
-    /// Whoever waited for outcomes or room has gone.
+    /// Forgets a waiter for outcomes and room.
     fn leave(&self, waiter: &Arc<Waiter>);
 
-    /// Has `waiter` notified of [`Waiter::ROOM`] when there is room for more runs.
+    /// Notifies `waiter` of [`Waiter::ROOM`] when there is room for more batches.
     fn await_room(&self, waiter: &Arc<Waiter>);
 
-    /// A reader begins in a mirror. Sees to it that it is fed, and waits, within bounds, until it stands where the owner
-    /// does: from then on no record passes it by.
+    /// A subscriber starts in a mirror. Ensures that the mirror is fed, and waits (for a limited time) until it has
+    /// reached the owner's position, so that the subscriber misses no record.
     fn is_read(&self, log: &Arc<Log>, start: Start);
 
-    /// The first publisher of this process has come, or the last has gone, of a topic that keeps a state.
+    /// The first publisher at this node of a state topic has connected, or the last one has left.
     fn publishers_changed(&self) {}
 
-    /// A mirror for one reader alone, fed from `start`: the one that is shared does not reach back so far, or publishers
-    /// are to wait for this reader. `None` where that cannot be had now.
+    /// A private mirror for one subscriber, fed from `start`; used if the shared mirror does not reach back that far,
+    /// or if publishers must wait for the subscriber. `None` if it is not available now.
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 
-/// A run on its way to the owner of its log.
+/// A batch to forward to the log's owner.
 #[derive(Debug, Clone, Copy)]
 pub struct ToOwner<'a> {
     /// The partition.
     pub partition: usize,
-    /// Whole, sound frames.
+    /// Whole, valid frames.
     pub frames: &'a [u8],
-    /// How many.
+    /// Number of frames.
     pub count: u32,
-    /// Who publishes them.
+    /// The publisher's identity and the number of its first record.
     pub mark: Option<ProducerMark>,
-    /// Append only if the log's last record has this sequence.
+    /// If set: the sequence that the log's last record must have.
     pub expect_last: Option<u64>,
-    /// What the publisher knows of the partition's state, where the topic keeps one.
+    /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Another node handed it on, taking this one for the owner: it is not handed on again.
+    /// Another node forwarded the batch because it considers this node the owner. It is not forwarded again.
     pub relayed: bool,
 }

@@ -1,17 +1,15 @@
-//! Waking whoever waits for records.
+//! Waking threads and tasks that wait for records.
 //!
-//! A waiting cursor is *armed*: it stands in its log's list, put there inside the log's lock after
-//! one more look. A publish takes one off the list and wakes it, whoever is woken takes two more:
-//! so a publisher pays for one wake, however many wait.
+//! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of sleepers. A
+//! publish wakes one sleeper, and each woken sleeper wakes two more. So a publisher pays for one wake-up, however
+//! many cursors wait.
 //!
 //! Invariants:
-//! - A cursor that was taken off a list passes the wake on when its reader returns from waiting, looks
-//!   again, or drops it.
-//! - A cursor nobody sleeps on (its reader gave up waiting, or never began) is notified, but the
-//!   wake goes on to the next.
+//! - A woken cursor passes the wake-up on when its subscriber returns from waiting, reads again, or drops it.
+//! - If no thread or task waits on a cursor, it is notified, and the wake-up goes to the next one at once.
 //!
-//! Limit: a task that was woken and is not polled (its executor stands still, or it waits for
-//! something else by now) delays those behind it until the next publish or [`Topic::expire`](crate::Topic::expire).
+//! Limit: a task that is woken but not polled delays those after it until the next publish or
+//! [`Topic::expire`](crate::Topic::expire).
 
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
@@ -19,7 +17,7 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// Whoever reads one or many cursors: a subscriber, or a session of a door.
+/// The waiter of a subscriber or of a listener's session, for one or many cursors.
 #[derive(Debug, Default)]
 pub struct Waiter {
     any: AtomicBool,
@@ -28,7 +26,7 @@ pub struct Waiter {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Most waiters have one cursor: its token stands here, and no list is needed.
+    /// The first notified token; most waiters have only one cursor and need no list.
     first: Option<u32>,
     #[expect(clippy::box_collection, reason = "an idle subscriber is to take 256 bytes")]
     more: Option<Box<Vec<u32>>>,
@@ -36,20 +34,20 @@ struct Inner {
 }
 
 impl Waiter {
-    /// The token that room in a reliable topic notifies; see [`Topic::await_room`](crate::Topic::await_room).
+    /// The token for room in a reliable topic; see [`Topic::await_room`](crate::Topic::await_room).
     pub const ROOM: u32 = 0;
 
-    /// A waiter nobody waits on yet.
+    /// Creates a waiter without a waker.
     pub fn new() -> Arc<Waiter> {
         Arc::default()
     }
 
-    /// Says that the cursor of this token is worth a look, and wakes whoever waits.
+    /// Notifies that the cursor with this token has something to read, and wakes the waiting thread or task.
     pub fn notify(&self, token: u32) {
         self.wake(token);
     }
 
-    /// [`notify`](Waiter::notify); `false` when nobody waited.
+    /// [`notify`](Waiter::notify); `false` if nobody waited.
     pub(crate) fn wake(&self, token: u32) -> bool {
         let waker = {
             let mut inner = self.lock();
@@ -63,7 +61,7 @@ impl Waiter {
         waker.map(Waker::wake).is_some()
     }
 
-    /// Takes the tokens that were notified; `false` when there were none.
+    /// Takes the notified tokens; `false` if there were none.
     #[inline]
     pub fn take_ready(&self, mut each: impl FnMut(u32)) -> bool {
         if !self.is_ready() {
@@ -79,13 +77,13 @@ impl Waiter {
         true
     }
 
-    /// Whether anything was notified and not yet taken.
+    /// Whether there are notified tokens.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Has `waker` woken by the next notification; `false` when one is there already.
+    /// Sets the waker for the next notification; `false` if one is pending already.
     pub fn set_waker(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if self.any.load(Ordering::Relaxed) {
@@ -97,7 +95,7 @@ impl Waiter {
         true
     }
 
-    /// Whoever waited has gone away; `false` when a notification was first.
+    /// Removes the waker; `false` if a notification came first.
     pub fn clear_waker(&self) -> bool {
         let mut inner = self.lock();
         inner.waker = None;
@@ -122,7 +120,7 @@ impl Wake for Unpark {
     }
 }
 
-/// A waker for the calling thread, which waits by [`thread::park`].
+/// A waker that unparks the calling thread.
 pub fn thread_waker() -> Waker {
     thread_local! {
         static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -1,8 +1,8 @@
-//! What must hold for any bytes. Used by the random tests here and by the fuzz target `frame`.
+//! Properties that hold for any bytes. The random tests here and the fuzz target `frame` use them.
 
 use dunlin_frame::{Frame, HEAD_BYTES, Meta, RunHeader};
 
-/// Takes the bytes for frames, and for a run's header.
+/// Reads the bytes as frames and as a batch header.
 pub fn try_frame(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok((frame, stride)) = Frame::check(rest, 1 << 20) {
@@ -18,7 +18,7 @@ pub fn try_frame(bytes: &[u8]) {
     }
 }
 
-/// A sound frame published again is the same bytes.
+/// A valid frame that is encoded again gives the same bytes.
 fn check_again(frame: &Frame<'_>, bytes: &[u8]) {
     let headers: Vec<_> = frame.headers().collect();
     let meta: Meta<'_> = frame.to_meta(&headers);

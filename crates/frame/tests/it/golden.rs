@@ -1,4 +1,4 @@
-//! The bytes of known records never change: `tests/golden/*.hex` were written once.
+//! The encoding of known records never changes. `tests/golden/*.hex` holds the expected bytes.
 
 use dunlin_frame::{Frame, Meta, RunHeader};
 

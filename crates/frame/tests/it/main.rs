@@ -1,4 +1,4 @@
-//! The layout is a promise: it is kept in files, and anything foreign is refused without a panic.
+//! Tests of the stored layout: it never changes, and foreign bytes are refused without a panic.
 
 mod any_bytes;
 mod golden;

@@ -1,6 +1,6 @@
-//! Where a cursor begins, and in which log: where that is another process's, in its mirror or in one of the cursor's own.
+//! Where a cursor starts, and in which log: the shared mirror of another node's log, or a private one.
 //!
-//! Invariant: it counts as a reader before it waits for a mirror to be fed, so that whatever feeds mirrors goes on for it.
+//! Invariant: a cursor counts as a subscriber before it waits for a mirror's feed, so that the feed goes on.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::subscribe::{Start, SubscribeError, SubscribeOptions};
 
 impl Cursor {
-    /// A place at the start that `options` asks for. `filter` skips subjects.
+    /// Creates a cursor at the start that `options` names. `filter` selects subjects.
     pub fn new(
         log: Arc<Log>,
         options: &SubscribeOptions,
@@ -22,7 +22,7 @@ impl Cursor {
         Cursor::starting(log, options, options.start, filter, consumption)
     }
 
-    /// [`Cursor::new`] with another start than the options'.
+    /// [`Cursor::new`] with another start than the one in `options`.
     pub fn starting(
         log: Arc<Log>,
         options: &SubscribeOptions,
@@ -31,7 +31,7 @@ impl Cursor {
         consumption: Consumption,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
-        // The readers of another node's mirror lose for themselves.
+        // The subscribers of another node's mirror apply their own `lose_every`.
         let lose = options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(Lose::every);
         let select = Select { filter, appended_from_ns: 0, lose, narrow: None };
         log.listeners.enter(select.filter.as_ref(), options.feeds_mirror());
@@ -85,23 +85,23 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.show_reader(options, self.reader.is_some(), before));
         }
-        // A reader that goes on may have been told otherwise where it read before.
+        // At its previous node, a subscriber that resumes may have received another notice.
         let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
         self.following = follows.then(|| Box::new(Following::new(options.conflate, begin.owed, goes_on)));
         Ok(())
     }
 
-    /// Has the log that is another process's fed where this reader begins, or goes to a mirror of its own; where it begins there.
+    /// Starts the feed of a mirror at this start, or switches to a private mirror. Returns the start within that log.
     #[cold]
     fn begin_elsewhere(&mut self, options: &SubscribeOptions, start: Start) -> Start {
         if let Start::After(_) = start
             && !self.log.is_placed()
         {
-            // The mirror's feed begins there, where nobody else has it begin elsewhere meanwhile.
+            // Starts the shared mirror's feed at this position, unless another subscriber has started it elsewhere.
             self.log.tell_read(start);
         }
         match self.log.detour(options, start) {
-            // Its feed begins where this reader does.
+            // The feed of a private mirror begins where this subscriber does.
             Some(private) => {
                 self.go_to_log(private);
                 if let Start::After(_) = start { start } else { Start::Earliest }
@@ -113,8 +113,8 @@ impl Cursor {
         }
     }
 
-    /// Goes on in a mirror of its own, where the one that is shared does not hold what comes next. Not who follows the state:
-    /// such a mirror keeps none.
+    /// Switches to a private mirror if the shared one lacks the next records. Not for followers of the state: a
+    /// private mirror keeps none.
     #[cold]
     pub(super) fn make_detour(&mut self) -> bool {
         if self.here || self.following.is_some() {
@@ -138,7 +138,10 @@ impl Cursor {
     }
 }
 
-/// Whether the reader follows the log's state; refused where that has none, or none for this reader.
+/// Whether the subscriber follows the log's state.
+///
+/// # Errors
+/// [`SubscribeError::NoState`] if the log keeps no state, or if a filter selects some subjects only.
 fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Result<bool, SubscribeError> {
     let no_state = |why| SubscribeError::NoState { topic: log.name().topic.clone(), why };
     match (options.follows_state(), log.is_stateful(), filtered) {

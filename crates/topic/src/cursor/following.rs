@@ -1,6 +1,6 @@
-//! A reader of a stateful log for whom the state is what matters.
+//! Cursors of subscribers that follow a log's state.
 //!
-//! Limits: it is given the state's checksum at most twice a second, and only when it has read everything.
+//! Limit: such a subscriber receives a checksum at most twice a second, and only once it has read everything.
 
 use std::sync::Arc;
 
@@ -10,33 +10,34 @@ use crate::log::{CaughtUp, Found, Owed, Shown, Told};
 use crate::subscribe::{Resync, Start};
 use crate::wake::Waiter;
 
-/// The shortest time between two checksums.
+/// The shortest time between two checksums, ns.
 const CHECK_NS_MIN: u64 = 500_000_000;
 
-/// What such a reader is to be given next.
+/// What a follower of the state receives next.
 #[derive(Debug, Default)]
 pub(super) struct Following {
-    /// It gets one record for each read.
+    /// One merged record for each read.
     pub(super) conflate: bool,
     pub(super) owed: Option<Owed>,
-    /// What it was found to get, after a notice that went before.
+    /// What the follower receives after the pending notice.
     caught_up: Option<CaughtUp>,
-    /// What it has checked, or was given with a checksum.
+    /// The position of the last checksum or snapshot.
     checked: Position,
     checked_ns: u64,
-    /// Of the log's publishers.
+    /// The publisher presence that was reported last.
     told: Told,
 }
 
 impl Following {
-    /// One that goes on where it was is told of the log's publishers even where all is well.
+    /// A resuming follower receives the publisher presence even if a publisher is connected.
     pub(super) fn new(conflate: bool, owed: Option<Owed>, goes_on: bool) -> Following {
         Following { conflate, owed, told: Told::nothing(goes_on), ..Following::default() }
     }
 }
 
 impl Cursor {
-    /// What a follower is owed, or, conflated, what came since. `None` when it reads on as others do.
+    /// The pending catch-up, or for a conflated cursor what changed since its last read. `None` if it reads on as
+    /// others do.
     #[cold]
     #[inline(never)]
     pub(super) fn follow(&mut self) -> Option<Fill> {
@@ -58,7 +59,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // What others are told then, a follower is told too.
+            // The ordinary lookup reports the epoch change.
             self.hint = Hint::None;
             return None;
         }
@@ -67,7 +68,7 @@ impl Cursor {
         self.take_when_shown(caught_up)
     }
 
-    /// What is not shown yet is kept until it is.
+    /// Keeps a catch-up until its position is visible.
     fn take_when_shown(&mut self, caught_up: CaughtUp) -> Option<Fill> {
         match self.log.shows(caught_up.position()) {
             Shown::Now => self.take_caught_up(caught_up),
@@ -79,7 +80,7 @@ impl Cursor {
         }
     }
 
-    /// Where it is that this reader is to be shown something, if that is all it waits for.
+    /// The position for which this cursor waits.
     pub(super) fn awaited(&self) -> Position {
         let caught_up = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
         caught_up.map_or(self.next, CaughtUp::position)
@@ -110,8 +111,7 @@ impl Cursor {
         }
     }
 
-    /// Where a follower goes on that has lost its place after `last`; it is told what brings it there by the next
-    /// fill.
+    /// Where a follower continues that has lost its position. The next fill delivers the catch-up.
     pub(super) fn find_state(&mut self, owed: Owed) -> Option<Position> {
         let following = self.following.as_mut()?;
         let caught_up = self.log.catch_up(owed);
@@ -120,7 +120,7 @@ impl Cursor {
         Some(Position { seq: last.seq + 1, ..last })
     }
 
-    /// A conflated reader is given the state in place of the rest of an earlier epoch.
+    /// Replaces the rest of an earlier epoch by the state, for a conflated cursor.
     pub(super) fn skip_to_state(&self, found: Found) -> Found {
         match found {
             Found::Segment(segment) if self.is_conflated() => {
@@ -130,7 +130,7 @@ impl Cursor {
         }
     }
 
-    /// What a follower that has read everything should have by now, if it has not been told lately.
+    /// A checksum for a follower that has read everything, unless one was sent recently.
     #[cold]
     pub(super) fn check(&mut self) -> Option<Fill> {
         let following = self.following.as_mut()?;
@@ -146,13 +146,13 @@ impl Cursor {
         Some(Fill::Notice(Notice::Checksum(checksum)))
     }
 
-    /// Whether a publisher is connected, if that is news to a follower that has read everything.
+    /// The publisher presence, if it has changed, for a follower that has read everything.
     pub(super) fn tell_publishers(&mut self) -> Option<Fill> {
         let publishers = self.following.as_mut()?.told.take(&self.log)?;
         Some(Fill::Notice(Notice::Publishers(publishers)))
     }
 
-    /// Whether [`tell_publishers`](Cursor::tell_publishers) has something to tell once all is read.
+    /// Whether [`tell_publishers`](Cursor::tell_publishers) has a change to report once everything is read.
     #[inline]
     pub(super) fn has_news_of_publishers(&self) -> bool {
         self.following.as_ref().is_some_and(|following| {
@@ -160,12 +160,12 @@ impl Cursor {
         })
     }
 
-    /// Whether its reader is to be given a checksum yet for where it stands.
+    /// Whether a checksum for the current position is still to be delivered.
     pub fn owes_checksum(&self) -> bool {
         self.following.as_ref().is_some_and(|following| following.checked != self.next)
     }
 
-    /// The hint where a merged record was read: its log's tail.
+    /// Replaces the hint after a merged record by the log's tail.
     pub(super) fn leave_merged(&mut self) {
         let Hint::Merged(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
         if let Some((segment, bytes)) = merged.tail {
@@ -182,19 +182,20 @@ impl Cursor {
         self.show();
     }
 
-    /// The last record that the reader was given or that was skipped; what waits to be given as one record was neither.
+    /// Position of the last record that was delivered or skipped. A merged record that was not delivered counts as
+    /// unread.
     pub fn read_through(&self) -> Position {
         let waiting = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
         let seq = match (&self.hint, waiting) {
             (Hint::Merged(merged), _) if self.offset == 0 => merged.since,
-            // It follows a notice that is being given.
+            // The merged record follows a notice that is being delivered.
             (_, Some(CaughtUp::Merged(merged))) => merged.since,
             _ => self.next.seq - 1,
         };
         Position { seq, ..self.next }
     }
 
-    /// Gives up a merged record that was not given: the next read merges what has come since as well.
+    /// Drops an undelivered merged record, so that the next read includes newer changes.
     pub fn forget_merged(&mut self) {
         if self.following.is_some()
             && let Hint::Merged(merged) = &self.hint
@@ -205,7 +206,7 @@ impl Cursor {
         }
     }
 
-    /// Leaves the log's list of those that sleep, under the token it has there; its place stays.
+    /// Removes the sleeping cursor from the log's sleepers; `token` is the one it was armed with. The position stays.
     pub fn rouse(&mut self, waiter: &Arc<Waiter>, token: u32) {
         drop(self.disarm_narrow());
         if let Some(sleeper) = self.armed.take()
@@ -215,8 +216,7 @@ impl Cursor {
         }
     }
 
-    /// Goes on where a reader says that it stands, which found out by itself that it has lost something. It may be
-    /// asleep; it has something to read then.
+    /// Continues where a subscriber with a faulty copy asks to. A sleeping cursor then has something to read.
     pub fn resync(&mut self, resync: Resync) {
         let (start, spare) = match resync {
             Resync::After(position) => (Start::After(position), Some(position.seq)),
@@ -226,7 +226,7 @@ impl Cursor {
             select.spare_after(seq);
         }
         let stateful = self.log.is_stateful();
-        // A position that was never handed out is none to go on from.
+        // A position that the log never had restarts with the state.
         let begin = self.log.start(start, stateful).or_else(|_| self.log.start(Start::Snapshot, stateful));
         let Ok(begin) = begin else { return };
         self.go_to(begin.next);
@@ -234,19 +234,19 @@ impl Cursor {
         if stateful {
             let following = self.following.get_or_insert_default();
             (following.owed, following.caught_up) = (begin.owed, None);
-            // What it was told at the end, it may not have taken in.
+            // The subscriber may not have processed the last checksum and presence.
             following.checked = Position::default();
             following.told = Told::nothing(true);
         }
     }
 
-    /// Whether each read gives one record.
+    /// Whether each read gives one merged record.
     #[inline]
     pub fn is_conflated(&self) -> bool {
         self.following.as_ref().is_some_and(|following| following.conflate)
     }
 
-    /// Whether what is owed can be told now; `None` when nothing is.
+    /// Whether the pending catch-up can be delivered now; `None` if there is none.
     #[inline]
     pub(super) fn can_tell(&self) -> Option<bool> {
         let following = self.following.as_ref()?;

@@ -1,4 +1,4 @@
-//! Sleeping until a record of the cursor's own subjects comes.
+//! Cursors that sleep until a record of their own subjects arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use crate::log::{ANYWHERE, ASLEEP, Armed};
 use crate::wake::Waiter;
 
 impl Cursor {
-    /// Whether it can be woken for its own subjects only: publishers wait for a registered reader to come by, and whoever follows
-    /// a state, or loses records, looks at each.
+    /// Whether the cursor can sleep until a record of its own subjects arrives. Registered subscribers, followers of
+    /// a state, and cursors that drop records for tests must look at every record.
     pub(super) fn may_sleep_narrow(&mut self) -> bool {
         let waits_otherwise = self.armed.is_some()
             || self.ended
@@ -26,7 +26,7 @@ impl Cursor {
     #[cold]
     pub(super) fn arm_narrow(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         if self.is_armed_narrow() {
-            // Whoever reads may not have been told yet that it was taken out of the index.
+            // The subscriber may not have seen yet that the index has released the cursor.
             return !self.was_taken();
         }
         let next = self.awaited();
@@ -39,27 +39,27 @@ impl Cursor {
         is_armed
     }
 
-    /// Whether it sleeps until a record of its own subjects comes, and so is not woken by what it skips.
+    /// Whether the cursor sleeps until a record of its own subjects arrives.
     pub fn is_armed_narrow(&self) -> bool {
         let narrow = self.select.as_ref().and_then(|select| select.narrow.as_ref());
         narrow.is_some_and(|asleep| asleep.is_armed)
     }
 
-    /// Of one that sleeps so: whether a record for it came, or something else to be told.
+    /// For such a sleeping cursor: whether a record for it has arrived, or another notice is due.
     pub(super) fn narrow_has_more(&self) -> Option<bool> {
         let asleep = self.select.as_ref()?.narrow.as_ref().filter(|asleep| asleep.is_armed)?;
         Some(asleep.goes_on.load(Ordering::Acquire) != ASLEEP)
     }
 
-    /// Was notified: goes on at the record that is for it.
+    /// Continues at the record that woke the cursor.
     pub(super) fn woken_narrow(&mut self) {
         if self.is_armed_narrow() && !self.was_taken() {
-            // It was notified of something else.
+            // The notification had another cause.
             drop(self.disarm_narrow());
         }
     }
 
-    /// Goes on where it is to, if it was taken out of the index.
+    /// Moves to the resume position if the index has released the cursor.
     fn was_taken(&mut self) -> bool {
         let Some(asleep) = self.asleep() else { return false };
         let goes_on = asleep.goes_on.load(Ordering::Acquire);
@@ -73,7 +73,7 @@ impl Cursor {
         true
     }
 
-    /// Goes on behind what has come for others while it sleeps, and says whether there was any.
+    /// Skips records that arrived for others while the cursor sleeps; whether there were any.
     pub fn pass_unwanted(&mut self) -> bool {
         if !self.is_armed_narrow() {
             return false;
@@ -87,7 +87,7 @@ impl Cursor {
         true
     }
 
-    /// What lies before `seq` was for others.
+    /// Skips to `seq`.
     fn pass_to(&mut self, seq: u64) {
         self.skipped += seq - self.next.seq;
         self.next.seq = seq;
@@ -99,14 +99,14 @@ impl Cursor {
         self.select.as_mut().and_then(|select| select.narrow.as_mut())
     }
 
-    /// Has it look again, should it sleep: it may want other subjects now.
+    /// Wakes the sleeping cursor, because its subjects may change.
     pub(super) fn rouse_narrow(&mut self) {
         if let Some(armed) = self.disarm_narrow() {
             armed.waiter.notify(armed.token);
         }
     }
 
-    /// Takes it out of the log's index; nothing where it was taken out to be woken.
+    /// Removes the cursor from the log's index; `None` if the index has released it already.
     pub(super) fn disarm_narrow(&mut self) -> Option<Armed> {
         let asleep = self.select.as_mut().and_then(|select| select.narrow.as_mut())?;
         let was_armed = std::mem::take(&mut asleep.is_armed);

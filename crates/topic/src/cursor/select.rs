@@ -1,4 +1,4 @@
-//! What a cursor skips: subjects its reader did not ask for, records from before its start, and what it is to lose.
+//! What a cursor skips: unwanted subjects, records before its start time, and records to lose for tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use super::View;
 use crate::log::GoesOn;
 use crate::subject::{Pattern, TailPattern};
 
-/// What of a log a reader gets.
+/// Which records of a log a subscriber receives, and what of them.
 #[derive(Clone)]
 pub struct Filter {
-    /// Says of a subject's tail whether the reader wants its records.
+    /// Tells whether the subscriber wants records with this subject tail.
     pub wants: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// All tails that the reader may want match this, where that is known: it is woken for those alone.
+    /// A pattern that covers all wanted tails, if known: the cursor wakes for those alone.
     pub within: Option<TailPattern>,
-    /// What it is shown of these, where that is not all there is.
+    /// Reduces payloads, if the subscriber may not see all of them.
     pub view: Option<View>,
 }
 
 impl Filter {
-    /// All there is of the records whose subjects' tails are wanted.
+    /// Selects records whose subject tails `wants` accepts, with full payloads.
     pub fn new(wants: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
         Filter { wants: Arc::new(wants), within: None, view: None }
     }
 
-    /// All there is of the records whose subjects' tails match the pattern.
+    /// Selects records whose subject tails match the pattern, with full payloads.
     pub fn of_tails(tails: TailPattern) -> Filter {
         let within = Some(tails.clone());
         Filter { within, ..Filter::new(move |tail| tails.matches(tail)) }
@@ -45,11 +45,11 @@ pub(super) struct Select {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
     pub(super) lose: Option<Lose>,
-    /// It sleeps until a record of these subjects comes.
+    /// State of a cursor that sleeps until a record of its subjects arrives.
     pub(super) narrow: Option<Asleep>,
 }
 
-/// A cursor that is woken for some subjects only.
+/// A cursor that wakes for some subjects only.
 #[derive(Debug)]
 pub(super) struct Asleep {
     pub(super) pattern: Pattern,
@@ -57,22 +57,22 @@ pub(super) struct Asleep {
     pub(super) is_armed: bool,
 }
 
-/// What becomes of a record.
+/// What a cursor does with a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The reader gets it.
+    /// The subscriber receives the record.
     Wanted,
-    /// It does not, and is told so with the next.
+    /// The record is skipped; the next record's `prev_seq` covers it.
     Skipped,
-    /// It does not, and is not told.
+    /// The record is withheld without notice.
     Lost,
 }
 
-/// Records that are lost on purpose, each once.
+/// Withholds records on purpose, each once.
 #[derive(Debug)]
 pub(super) struct Lose {
     every: NonZeroU32,
-    /// Those up to here are not lost any more.
+    /// Records up to this sequence are delivered.
     spared: u64,
 }
 
@@ -83,7 +83,7 @@ impl Lose {
 }
 
 impl Select {
-    /// What it takes to be woken for some subjects only, where that can be.
+    /// The state for sleeping on some subjects only, if the filter allows it.
     pub(super) fn narrow(&mut self) -> Option<&mut Asleep> {
         if self.narrow.is_none() {
             let pattern = self.filter.as_ref()?.within.as_ref()?.to_pattern()?;
@@ -109,7 +109,7 @@ impl Select {
         if wanted { Verdict::Wanted } else { Verdict::Skipped }
     }
 
-    /// The reader has noticed that it lost the first record due after this one; the next it loses anew.
+    /// Delivers the next record that would be withheld after `seq`: the subscriber has noticed its loss.
     pub(super) fn spare_after(&mut self, seq: u64) {
         if let Some(lose) = &mut self.lose {
             let every = u64::from(lose.every.get());

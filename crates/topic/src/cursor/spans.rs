@@ -1,41 +1,41 @@
-//! What a session sends: stretches of a segment, as they lie.
+//! Spans of records that sessions send without copying.
 
 use bytes::Bytes;
 
 use super::{Cursor, Verdict};
 use crate::segment::{Frames, Lying};
 
-/// Consecutive records as they are sent.
+/// Consecutive records that are sent together.
 #[derive(Debug)]
 pub struct Span<'a> {
-    /// How many records.
+    /// Number of records.
     pub count: u32,
-    /// What to [`Cursor::advance`] by.
+    /// Bytes to pass to [`Cursor::advance`].
     pub advance_bytes: u32,
-    /// What they are.
+    /// The content.
     pub content: Content<'a>,
 }
 
-/// What a span holds.
+/// The content of a span.
 #[derive(Debug)]
 pub enum Content<'a> {
-    /// Whole frames, one after another.
+    /// Whole, contiguous frames.
     Frames(&'a [u8]),
-    /// One record whose payload lies elsewhere: the bytes before it, to be sent with the flag
-    /// [`dunlin_frame::FLAG_BY_REF`] cleared, and the payload; padding follows.
+    /// One record with its payload stored elsewhere. Send `head` with the flag [`dunlin_frame::FLAG_BY_REF`] cleared,
+    /// the payload, then padding.
     ByRef {
         /// Header and meta.
         head: &'a [u8],
         /// Payload.
         payload: &'a Bytes,
     },
-    /// Records this reader does not get: filtered or expired.
+    /// Records that this subscriber does not receive: filtered or expired.
     Skipped,
-    /// A record that this reader asked to lose: the one after it goes on as if it had been sent.
+    /// A record withheld for tests; the next record appears as if it had been sent.
     Lost,
 }
 
-/// Walks a pinned segment span by span.
+/// Iterates over the spans of a pinned segment.
 #[derive(Debug)]
 pub struct Spans<'a> {
     cursor: &'a Cursor,

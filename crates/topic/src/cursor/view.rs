@@ -1,6 +1,6 @@
-//! Records of which a reader is shown less than there is: each is given to it alone, as it is shown.
+//! Reduced payloads for subscribers whose permissions cover parts of records only.
 //!
-//! A copy for each record and reader, so for those few only whose permissions end inside of records.
+//! Each record is copied for each such subscriber.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use dunlin_frame::{Frame, Meta};
 use super::{Cursor, Hint};
 use crate::log::Merged;
 
-/// What a reader is shown of a payload; `None` where it is nothing, and the record is left out.
+/// Reduces payloads to what a subscriber may see. `None` leaves the record out.
 #[derive(Clone)]
 pub struct View(Arc<Show>);
 
-/// See [`View`].
+/// The function of a [`View`].
 type Show = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
 
 impl View {
-    /// What `show` makes of each payload.
+    /// A view that applies `show` to each payload.
     pub fn new(show: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static) -> View {
         View(Arc::new(show))
     }
@@ -31,7 +31,7 @@ impl std::fmt::Debug for View {
 }
 
 impl Cursor {
-    /// Has the record under the cursor be what the reader is shown of it; whether it is shown anything.
+    /// Replaces the next record by its reduced copy; `false` if nothing of it is visible.
     #[inline(always)]
     pub(super) fn show_view(&mut self) -> bool {
         match self.select.as_ref().and_then(|select| select.filter.as_ref()?.view.clone()) {
@@ -59,16 +59,16 @@ impl Cursor {
         true
     }
 
-    /// Gives up what was made for the reader and was not given: it may be shown something else now.
+    /// Drops an undelivered reduced copy, because the view may change.
     pub(super) fn forget_view(&mut self) {
         if self.following.is_none() && matches!(self.hint, Hint::Merged(_)) && self.offset == 0 {
-            // Where the record lies is looked up again.
+            // The next read looks the record up again.
             self.hint = Hint::None;
         }
     }
 }
 
-/// The same record with another payload.
+/// Copies the record with another payload.
 fn with_payload(frame: &Frame<'_>, payload: &[u8]) -> Option<Box<[u8]>> {
     let headers: Vec<(&str, &[u8])> = frame.headers().collect();
     let meta = Meta {

@@ -1,4 +1,4 @@
-//! Walking over what a fill found: record by record, or span by span.
+//! Walks over the records that a fill found, record by record or span by span.
 
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
@@ -6,7 +6,7 @@ use super::{Cursor, Spans, Verdict};
 use crate::event::{Position, Record};
 
 impl Cursor {
-    /// Hands over up to `max` of the records under the cursor; how many it was.
+    /// Passes up to `max` records to `each`. Returns how many.
     #[inline(always)]
     pub fn drain(&mut self, max: usize, mut each: impl FnMut(Record<'_>)) -> usize {
         let Some(frames) = self.frames() else { return 0 };
@@ -34,15 +34,15 @@ impl Cursor {
         given
     }
 
-    /// What becomes of the record of this sequence.
+    /// Decides what happens to the record with this sequence.
     #[inline(always)]
     pub(super) fn judge(&self, seq: u64, frame: Frame<'_>) -> Verdict {
         let perhaps_not = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
         if perhaps_not { self.judge_rare(seq, frame) } else { Verdict::Wanted }
     }
 
-    /// [`judge`](Cursor::judge) for what may have expired or not be wanted. It takes a copy: the frame of those that
-    /// are plain stays in registers then.
+    /// [`judge`](Cursor::judge) for records that may have expired or be unwanted. It takes the frame by value, so
+    /// that the common path keeps it in registers.
     #[inline(never)]
     fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> Verdict {
         if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
@@ -51,8 +51,8 @@ impl Cursor {
         self.select.as_ref().map_or(Verdict::Wanted, |select| select.judge(seq, &frame))
     }
 
-    /// The record under the cursor, and what to [`advance`](Cursor::advance) by when it is done with;
-    /// `None` if it is not for this reader: then [`skip`](Cursor::skip) it.
+    /// The next record, and the bytes to [`advance`](Cursor::advance) by. The record is `None` if it has expired:
+    /// then [`skip`](Cursor::skip) it.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
         let (record, bytes) = self.under()?;
@@ -60,7 +60,8 @@ impl Cursor {
         Some(((!expired).then_some(record), bytes))
     }
 
-    /// [`peek`](Cursor::peek), expired or not: a record that expires after it was promised is given all the same.
+    /// [`peek`](Cursor::peek) that includes expired records: a record that expires after `ready` found it is still
+    /// delivered.
     #[inline(always)]
     pub fn under(&self) -> Option<(Record<'_>, u32)> {
         let lying = self.frames()?.next()?;
@@ -69,7 +70,7 @@ impl Cursor {
         Some((record, lying.bytes.len() as u32))
     }
 
-    /// The spans of records under the cursor, each of at most `span_bytes_max` or of one record.
+    /// Iterates over the available spans, each of at most `span_bytes_max` bytes, or of one record.
     pub fn spans(&self, span_bytes_max: usize) -> Spans<'_> {
         Spans::new(self, self.frames(), span_bytes_max)
     }
@@ -85,14 +86,14 @@ impl Cursor {
         }
     }
 
-    /// Lets operators see where it is.
+    /// Publishes the position for operators.
     pub(super) fn show(&self) {
         if let Some(reading) = &self.reading {
             reading.at(Position { seq: self.next.seq - 1, ..self.next });
         }
     }
 
-    /// Moves past records that were not given, and are told of with the next.
+    /// Advances past skipped records; the next record's `prev_seq` covers them.
     #[inline(always)]
     pub fn skip(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;
@@ -100,7 +101,7 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// What the record under the cursor is told to follow: the last that was given, or that there was nothing of.
+    /// The sequence after which nothing is missing before the next record.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

@@ -1,8 +1,8 @@
-//! A pattern, and which subjects it matches.
+//! Patterns and the subjects that they match.
 
 use super::{Subject, SubjectError, check_tokens, literal_prefix};
 
-/// Names a set of subjects; a subject is the pattern of itself alone.
+/// A set of subjects. A subject is a pattern that matches itself only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     text: Box<str>,
@@ -11,24 +11,24 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Checks the rules.
+    /// Validates a pattern.
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
         check_tokens(text, |token, last| token == "*" || (token == ">" && last))?;
-        // At most SUBJECT_BYTES_MAX, which is what a byte holds.
+        // At most SUBJECT_BYTES_MAX, which fits into a byte.
         Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
     }
 
-    /// Its text.
+    /// The pattern's text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it has no wildcard, and so is the name of one subject.
+    /// Whether the pattern has no wildcard.
     pub fn is_literal(&self) -> bool {
         usize::from(self.literal_bytes) == self.text.len()
     }
 
-    /// Whether all it matches is the system's, `$…`. (`*` and `>` match the system's subjects too.)
+    /// Whether the pattern matches system subjects (`$…`) only. (`*` and `>` match system subjects too.)
     pub fn is_system(&self) -> bool {
         super::is_system(&self.text)
     }
@@ -44,7 +44,7 @@ impl Pattern {
         self.matches(subject).then(|| &subject.as_str()[usize::from(self.literal_bytes)..])
     }
 
-    /// Whether the subject is one of those it names.
+    /// Whether the pattern matches the subject.
     pub fn matches(&self, subject: Subject<'_>) -> bool {
         let subject = subject.as_str();
         if self.is_literal() {
@@ -53,8 +53,8 @@ impl Pattern {
         subject.strip_prefix(self.literal_prefix()).is_some_and(|rest| matches_tokens(self.wild_part(), rest))
     }
 
-    /// [`matches`](Pattern::matches) for a subject in two pieces: the literal prefix of the topic that owns
-    /// it, and the tail that its record carries.
+    /// [`matches`](Pattern::matches) for a subject in two parts: the literal prefix of its topic, and the tail in its
+    /// record.
     pub fn matches_parts(&self, prefix: &str, tail: &str) -> bool {
         if self.is_literal() {
             return self.text.len() == prefix.len() + tail.len()
@@ -69,7 +69,7 @@ impl Pattern {
         self.text.split('.')
     }
 
-    /// From the first wildcard on.
+    /// The part from the first wildcard on.
     fn wild_part(&self) -> &str {
         &self.text[usize::from(self.literal_bytes)..]
     }
@@ -100,12 +100,12 @@ pub(super) fn is_wildcard(token: &str) -> bool {
     token == "*" || token == ">"
 }
 
-/// Whether the tokens of `pattern` match those of `subject`, which may be empty.
+/// Whether the tokens of `pattern` match those of `subject`; `subject` may be empty.
 pub(super) fn matches_tokens(pattern: &str, subject: &str) -> bool {
     matches_rest(pattern.split('.'), &mut tokens(subject))
 }
 
-/// Splitting an empty text gives one empty token, where none is meant.
+/// The tokens of a text. (`split` alone gives one empty token for an empty text.)
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split('.').filter(|token| !token.is_empty())
 }

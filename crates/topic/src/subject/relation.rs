@@ -1,32 +1,32 @@
-//! How two patterns stand to each other.
+//! Overlap and inclusion of patterns.
 //!
-//! Tokens are compared one by one. That is exact, because there are endlessly many tokens: a `*`
-//! always stands for one more than any set of literals does.
+//! Comparing token by token is exact: there are infinitely many tokens, so a `*` always matches more than any set of
+//! literals.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
 /// Which records of a topic a subscription's pattern selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// None, whatever is published to the topic.
+    /// No record of the topic.
     Nothing,
-    /// All: there is nothing to filter.
+    /// All records: no filter is needed.
     Everything,
-    /// Those whose subject's tail this matches.
+    /// Records whose subject tails match.
     Tails(TailPattern),
 }
 
-/// A pattern without the literal prefix of the topic it is applied to.
+/// A pattern for subject tails: without the literal prefix of its topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailPattern(Box<str>);
 
 impl TailPattern {
-    /// The same as a pattern of tails.
+    /// The same as a [`Pattern`].
     pub(crate) fn to_pattern(&self) -> Option<Pattern> {
         Pattern::parse(&self.0).ok()
     }
 
-    /// Whether a record with this tail is selected.
+    /// Whether the pattern matches this tail.
     #[inline]
     pub fn matches(&self, tail: &str) -> bool {
         matches_tokens(&self.0, tail)
@@ -34,7 +34,7 @@ impl TailPattern {
 }
 
 impl Pattern {
-    /// Whether there is a subject that both match.
+    /// Whether some subject matches both patterns.
     pub fn overlaps(&self, other: &Pattern) -> bool {
         let (mut mine, mut theirs) = (self.tokens(), other.tokens());
         loop {
@@ -48,7 +48,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches every subject that `other` matches.
+    /// Whether this pattern matches every subject that `other` matches.
     pub fn covers(&self, other: &Pattern) -> bool {
         let (mut mine, mut theirs) = (self.tokens(), other.tokens());
         loop {
@@ -61,7 +61,7 @@ impl Pattern {
         }
     }
 
-    /// What a subscription to this pattern selects of a topic that owns the pattern `topic`.
+    /// The records that a subscription to this pattern selects from a topic that owns the pattern `topic`.
     pub fn select(&self, topic: &Pattern) -> Selection {
         if !self.overlaps(topic) {
             Selection::Nothing
@@ -72,8 +72,8 @@ impl Pattern {
         }
     }
 
-    /// What is left of it when the tokens of the topic's literal prefix have been matched. There is something
-    /// left where the patterns overlap and this one does not cover the topic's.
+    /// The rest of the pattern after the topic's literal prefix. It is not empty if the patterns overlap and this one
+    /// does not cover the topic's.
     fn after_prefix_of(&self, topic: &Pattern) -> &str {
         let literal_tokens = topic.tokens().take_while(|token| !is_wildcard(token)).count();
         self.tokens().take(literal_tokens).fold(self.as_str(), |rest, token| {

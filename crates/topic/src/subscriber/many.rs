@@ -1,4 +1,4 @@
-//! Many cursors read in turn: those that have something stand in a line, the others sleep.
+//! Reads several cursors in turn. Cursors with something to read wait in a queue; the others sleep.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use crate::wake::Waiter;
 use super::CONSUMPTION;
 use crate::cursor::Filter;
 
-/// Looks at one cursor before the next one's turn.
+/// Reads of one cursor before the next one's turn.
 const TURN_LOOKS: u32 = 64;
-/// Logs that come to a subscription after it began: a topic was created that its pattern matches.
+/// Logs that join a running subscription, because a topic was created that its pattern matches.
 #[derive(Debug, Default)]
 pub struct Newcomers {
     waiter: Arc<Waiter>,
@@ -22,20 +22,20 @@ pub struct Newcomers {
 }
 
 impl Newcomers {
-    /// The token that a newcomer notifies.
+    /// The token that is notified when a log joins.
     pub const TOKEN: u32 = u32::MAX;
 
-    /// Nobody yet.
+    /// An empty list with a waiter of its own.
     pub fn new() -> Arc<Newcomers> {
         Arc::default()
     }
 
-    /// Nobody yet; one that comes is told to this waiter.
+    /// An empty list that notifies `waiter`.
     pub fn waking(waiter: Arc<Waiter>) -> Arc<Newcomers> {
         Arc::new(Newcomers { waiter, arrived: Mutex::default() })
     }
 
-    /// Adds a log, which is read from its first record.
+    /// Adds a log, which is read from its first record, and what to skip of it.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
         self.lock().push_back((log, filter));
         self.waiter.notify(Newcomers::TOKEN);
@@ -45,12 +45,12 @@ impl Newcomers {
         &self.waiter
     }
 
-    /// Those that came since the last time, and what to skip of each.
+    /// Takes the logs added since the last call.
     pub fn take(&self) -> VecDeque<(Arc<Log>, Option<Filter>)> {
         std::mem::take(&mut self.lock())
     }
 
-    /// Those that could not be read yet, to be taken again.
+    /// Puts back logs that could not be read yet.
     fn put_back(&self, rest: VecDeque<(Arc<Log>, Option<Filter>)>) {
         {
             let mut arrived = self.lock();
@@ -67,9 +67,9 @@ impl Newcomers {
 
 #[derive(Debug)]
 pub(super) struct Many {
-    /// A cursor's token is its place here.
+    /// A cursor's token is its index here.
     cursors: Vec<Option<Cursor>>,
-    /// Places of cursors that have left.
+    /// Indexes of removed cursors.
     free: Vec<u32>,
     line: VecDeque<u32>,
     current: Option<u32>,
@@ -141,13 +141,13 @@ impl Many {
         }
     }
 
-    /// One that is conflated has given all there was by one look: whoever is slow comes to every log by turns.
+    /// A conflated cursor delivers everything with one read, so its turn ends then.
     fn turn_is_over(&self) -> bool {
         let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
         self.looks >= if current.is_some_and(Cursor::is_conflated) { 1 } else { TURN_LOOKS }
     }
 
-    /// Every log was deleted, and none can come: that is the end.
+    /// If every log was deleted and none can join, the subscription ends.
     fn nothing(&self) -> Fill {
         let ended = self.newcomers.is_none() && self.cursors.iter().all(Option::is_none);
         if ended { Fill::Closed } else { Fill::Empty }
