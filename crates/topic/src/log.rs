@@ -1,12 +1,12 @@
-//! One partition: an ordered history that is written at one end and given up at the other.
+//! One partition: an ordered history that grows at one end and is dropped at the other.
 //!
-//! One lock guards check, append and publish of the length; readers take it only when they come
-//! to the end of a segment, lose their place, or go to sleep.
+//! One lock guards check, append and commit. Subscribers take it only at the end of a segment, after losing their
+//! position, or to sleep.
 //!
 //! Invariants:
-//! - Sequences are `+1` each within an epoch; append times never go back.
-//! - A batch is appended whole or not at all, inside one segment.
-//! - What is given up is whole segments, oldest first; the last one written stays.
+//! - Sequences rise by 1 within an epoch; append times never decrease.
+//! - A batch is appended as a whole or not at all, inside one segment.
+//! - Only whole segments are dropped, oldest first; the newest one stays.
 //!
 //! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
 
@@ -60,7 +60,7 @@ pub(crate) use stateful::{CaughtUp, Merged, Owed, Shown};
 use stored::Stored;
 pub use stored::{StoredInfo, StoredState};
 
-/// How many logs this process has made.
+/// Number of logs that this process has created.
 static LOGS: AtomicU64 = AtomicU64::new(0);
 
 /// One partition of a topic.
@@ -71,11 +71,11 @@ pub struct Log {
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
-    /// History in memory.
+    /// The most history in memory, bytes.
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<Budget>,
-    /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
+    /// Subscribers that have not read this sequence receive a lag warning; 0 until something is dropped.
     warn_before: AtomicU64,
     /// See [`Log::pressure`].
     pressure: AtomicU64,
@@ -85,49 +85,49 @@ pub struct Log {
     pub(crate) listeners: Listeners,
     pub(crate) publishers: Arc<PublisherCount>,
     liveness: Liveness,
-    /// Where another process may own it.
+    /// Set if another process may own the log.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
     state: LogLock<State>,
 }
 
-/// What is known of a log at one moment.
+/// A log's figures at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogInfo {
     /// The epoch.
     pub epoch: u32,
-    /// The oldest record still held; equal to `next_seq` when there is none.
+    /// The oldest retained record; equal to `next_seq` if there is none.
     pub oldest_seq: u64,
-    /// The next record's sequence.
+    /// Sequence of the next record.
     pub next_seq: u64,
     /// Bytes of history in memory.
     pub bytes: u64,
-    /// Bytes of all records that were appended in this process, those that were given up included.
+    /// Bytes of all records appended in this process, including dropped ones.
     pub appended_bytes: u64,
-    /// What became of readers that did not keep up.
+    /// Warnings, gaps and losses of slow subscribers.
     pub losses: Losses,
-    /// Cursors that wait for the next record.
+    /// Number of sleeping cursors.
     pub waiting: usize,
-    /// Registered readers of a reliable topic.
+    /// Number of registered subscribers.
     pub registered: usize,
     /// When the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
-    /// How far it is stored, where the topic is durable.
+    /// Storage figures of a durable topic.
     pub stored: Option<StoredInfo>,
 }
 
-/// What readers were told that did not keep up, counted since the log was opened.
+/// Counters of slow subscribers since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
-    /// Warnings that half of the history lies ahead.
+    /// Lag warnings.
     pub warnings: u64,
     /// Gaps.
     pub gaps: u64,
-    /// Records that were lost to readers in them.
+    /// Records lost in those gaps.
     pub records: u64,
 }
 
 impl Losses {
-    /// Adds what other readers were told.
+    /// Adds other counters.
     pub fn add(&mut self, more: Losses) {
         self.warnings += more.warnings;
         self.gaps += more.gaps;
@@ -141,25 +141,25 @@ pub(crate) struct State {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// From then on it takes no records, or not without asking whether it still may, ns by `shut_clock`; 0 where it is closed, or
-    /// another's, and the largest number for never.
+    /// The time from which appends need a check whether this process owns the log, ns by `shut_clock`. 0 if the log
+    /// is closed or another node's; the largest number for never.
     shut_at_ns: u64,
     shut_clock: Clock,
     gave_up: bool,
-    /// Size of the newest segment, from which the next one grows.
+    /// Size of the newest segment; the next one grows from it.
     capacity: usize,
     held: VecDeque<Held>,
     held_bytes: u64,
-    /// Bytes of records in all segments that were ever sealed.
+    /// Bytes of records in all sealed segments ever.
     sealed_bytes: u64,
     writer: Option<Writer>,
-    /// Given up, but a read was in progress.
+    /// Dropped segments with a read in progress.
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
-    /// Those that wait for some subjects only; most logs have none.
+    /// Cursors that wait for some subjects only; most logs have none.
     narrow: Option<Box<Narrow>>,
     limits: ProducerLimits,
-    /// What few logs need.
+    /// Fields that few logs need.
     rare: Option<Box<Rare>>,
 }
 
@@ -167,17 +167,17 @@ pub(crate) struct State {
 struct Rare {
     producers: Producers,
     readers: Readers,
-    /// Of a durable log.
+    /// Only of a durable log.
     stored: Option<Box<Stored>>,
     fold: Option<Folded>,
-    /// Of a log that another process owns, or did.
+    /// Only of a log that another process owns or owned.
     mirror: Option<Box<Mirror>>,
     losses: Losses,
-    /// Payloads by reference of segments that were given up, to be dropped outside of the lock.
+    /// Payloads by reference of dropped segments; they are dropped outside the lock.
     remains: Vec<Bytes>,
 }
 
-/// A sealed segment and what it weighs.
+/// A sealed segment and its size.
 #[derive(Debug)]
 struct Held {
     segment: Arc<Segment>,
@@ -234,7 +234,7 @@ impl Log {
         }
     }
 
-    /// Goes on from what the disk holds.
+    /// Continues with the log on disk.
     pub(crate) fn durable(self, recovered: &Recovered, store: Arc<dyn Store>) -> Log {
         {
             let mut state = self.lock();
@@ -246,7 +246,7 @@ impl Log {
         self
     }
 
-    /// Takes note of who published records that the disk holds, oldest first: retries of them are found out.
+    /// Remembers the producers of stored records, oldest first, so that retries are recognized.
     pub fn remember(&self, mark: &StagedMark, epoch: u32) {
         let mut state = self.lock();
         let first = Position { epoch, seq: mark.first_seq };
@@ -256,13 +256,13 @@ impl Log {
         }
     }
 
-    /// Whether the same records come, under the same numbers, in several processes, some of which are behind others. A reader that has had more from another
-    /// than there is here waits for it; of a log that is nowhere else it would wait for ever, and is refused.
+    /// Sets whether several processes hold the same records, with some of them behind. A subscriber with a later
+    /// position waits for this process to catch up; without replication it would wait for ever, and is refused.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }
 
-    /// Whether a reader that begins after this position waits until this process has come as far as another.
+    /// Whether a subscriber that starts after this position waits for this process to catch up.
     pub fn awaits(&self, asked: Position) -> bool {
         self.is_replicated() && asked > self.last()
     }
@@ -271,22 +271,22 @@ impl Log {
         self.is_replicated.load(Ordering::Relaxed)
     }
 
-    /// Topic and partition.
+    /// The log's topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         &self.name
     }
 
-    /// Its place among all logs of this process, in the order in which they were made.
+    /// Number of the log in this process, in order of creation.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How its topic behaves.
+    /// The topic's configuration.
     pub fn config(&self) -> &TopicConfig {
         &self.config
     }
 
-    /// What is known of it now.
+    /// The log's figures now.
     pub fn info(&self) -> LogInfo {
         let state = self.lock();
         LogInfo {
@@ -303,7 +303,7 @@ impl Log {
         }
     }
 
-    /// A reader was told that so many records are lost to it.
+    /// Counts a gap of `records` records.
     #[cold]
     pub(crate) fn count_gap(&self, records: u64) {
         let mut state = self.lock();
@@ -312,25 +312,24 @@ impl Log {
         losses.records += records;
     }
 
-    /// The number of the last record that this producer is known to have appended.
+    /// The last record number known of this producer.
     pub fn last_of_producer(&self, producer: u64) -> Option<u64> {
         self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
     }
 
-    /// The position of the last record that readers may see.
+    /// Position of the last visible record.
     pub fn last(&self) -> Position {
         let state = self.lock();
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
-    /// Bytes of history that a reader has yet to read which cannot be told of a loss, and which does read; about: it is
-    /// looked at once for each segment.
+    /// Bytes that active subscribers without gaps have yet to read. Approximate: updated once per segment.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)
     }
 
-    /// Ends the log: publishers are refused, readers get what is left and then are told.
+    /// Closes the log. Publishers are refused; subscribers receive the remaining records and then the end.
     pub(crate) fn close(&self) {
         let waiting = {
             let mut state = self.lock();
@@ -343,7 +342,7 @@ impl Log {
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Whether a reader that is to read `next` now deserves a warning.
+    /// Whether a subscriber whose next record is `next` deserves a lag warning.
     #[inline(always)]
     pub(crate) fn should_warn(&self, next: u64) -> bool {
         next < self.warn_before.load(Ordering::Relaxed)
@@ -354,13 +353,13 @@ impl Log {
     }
 }
 
-/// Bytes of the records in a segment that is being written.
+/// Bytes of the records in the segment being written.
 fn written_bytes(writer: &Writer) -> u64 {
     u64::from(writer.written().bytes) + writer.by_ref_bytes()
 }
 
 impl State {
-    /// For whoever lets the lock go, to drop after that.
+    /// Payloads that the caller drops after it unlocks.
     #[inline(always)]
     fn take_remains(&mut self) -> Vec<Bytes> {
         self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.remains))
@@ -385,13 +384,13 @@ impl State {
         self.held_bytes + self.writer.as_ref().map_or(0, |w| w.segment().bytes_held() + w.by_ref_bytes())
     }
 
-    /// The oldest sequence that is still in memory.
+    /// The oldest sequence in memory.
     fn oldest_held(&self) -> u64 {
         let held = self.held.front().map(|held| &held.segment);
         held.or(self.writer.as_ref().map(Writer::segment)).map_or(self.next_seq, |s| s.first_seq)
     }
 
-    /// The oldest sequence a reader may still be given.
+    /// The oldest sequence that subscribers can read.
     fn oldest_seq(&self, config: &TopicConfig) -> u64 {
         let held = self.stored().map_or_else(|| self.oldest_held(), |stored| stored.oldest_seq);
         match config.retention.records {
@@ -400,7 +399,7 @@ impl State {
         }
     }
 
-    /// The segment that holds `seq`, or will.
+    /// The segment that holds `seq`, or will hold it.
     fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
         if let Some(writer) = &self.writer
             && writer.segment().first_seq <= seq

@@ -24,7 +24,7 @@ pub struct BudgetSpent {
     pub asked: u64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes allowed.
+    /// The limit, bytes.
     pub limit: u64,
 }
 
@@ -46,7 +46,7 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes allowed.
+    /// The limit, bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }

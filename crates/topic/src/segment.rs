@@ -1,4 +1,4 @@
-//! One stretch of a log in memory, and the only lock-free code of the product.
+//! A segment: a stretch of a log in memory. This module is the only lock-free code of the product.
 //!
 //! ```text
 //!            bytes below `commit` never change      one writer, inside the log's lock
@@ -9,21 +9,19 @@
 //! ```
 //!
 //! Invariants:
-//! - A slice of the buffer exists only below a committed length that was loaded with `Acquire`
-//!   (readers), below a written one that was learned inside the log's lock (who stores it on disk), or
-//!   above every length ever stored or learned (the one [`Writer`]).
-//! - The buffer leaves the segment once, by [`Segment::retire`], which needs `pins` to be 0 and sets
-//!   `RETIRED` in the same step; a later pin sees it and turns away.
-//! - A [`Pinned`] segment is what a read in progress holds. An idle cursor holds the `Arc` alone:
-//!   that keeps this header of some 200 bytes, never the buffer.
+//! - A slice of the buffer exists only below a committed length that was loaded with `Acquire` (subscribers), below a
+//!   written length that was read inside the log's lock (the disk's store), or above every length ever stored or read
+//!   (the one [`Writer`]).
+//! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
+//!   same step; later pins see the bit and fail.
+//! - A read in progress holds a [`Pinned`] segment. An idle cursor holds only the `Arc`, which keeps this header of
+//!   about 200 bytes, but not the buffer.
 //!
-//! A payload by reference is a [`Bytes`] written into the buffer behind its frame's meta. Only
-//! [`Writer::push_by_ref`] sets [`FLAG_BY_REF`]; foreign bytes come in through
-//! [`Frame::check`], which refuses it.
+//! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`Writer::push_by_ref`] sets
+//! [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
 //!
-//! Turned down: epoch-based reclamation (one more crate's worth of reasoning for one word of
-//! state), a reference per record (two contended writes each), Aeron's length-in-the-frame (needs
-//! cleared memory ahead of the writer).
+//! Turned down: epoch-based reclamation (one more crate to reason about, for one word of state); a reference count
+//! per record (two contended writes each); Aeron's length in the frame (needs zeroed memory ahead of the writer).
 
 mod ahead;
 mod buffer;
@@ -41,9 +39,9 @@ use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN
 
 pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, Pool};
 
-/// Bytes a payload by reference takes in the buffer.
+/// Bytes that a payload by reference takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// How far ahead of a reader lines are asked for.
+/// How far ahead of a read cache lines are prefetched.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
@@ -53,7 +51,7 @@ const SEALED: u64 = 1 << 63;
 pub(crate) struct Commit {
     pub(crate) bytes: u32,
     pub(crate) count: u32,
-    /// Nothing will be added.
+    /// The segment is complete.
     pub(crate) sealed: bool,
 }
 
@@ -69,7 +67,7 @@ impl Commit {
     }
 }
 
-/// Kept apart so that what readers write does not slow what the writer writes.
+/// Aligned to a cache line of its own, so that writes by subscribers do not slow the writer.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);
@@ -86,7 +84,7 @@ pub(crate) struct Segment {
     accesses: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-/// What the writer has until it seals, and whoever retires the segment after that.
+/// Belongs to the writer until it seals the segment, then to the thread that retires it.
 #[derive(Debug)]
 struct Owned {
     buffer: Option<Buffer>,
@@ -101,7 +99,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// An empty segment and its one writer.
+    /// Creates an empty segment with its only writer.
     pub(crate) fn create(buffer: Buffer, first_seq: u64) -> Writer {
         let capacity = buffer.len() as u32;
         let base = buffer.base();
@@ -118,26 +116,25 @@ impl Segment {
         Writer { segment, base, capacity, written: Commit::default() }
     }
 
-    /// Bytes of memory it takes while it is held, without payloads by reference.
+    /// Bytes of memory, without payloads by reference.
     pub(crate) fn bytes_held(&self) -> u64 {
         self.capacity.into()
     }
 
-    /// Asks for the frame at `offset`, which is then on its way while the segment is pinned.
+    /// Prefetches the frame at `offset`, while the segment is being pinned.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u32) {
         ahead::to_read(self.base.wrapping_add(offset as usize));
     }
 
-    /// How far it has been written by now.
+    /// How far the segment is committed.
     #[inline(always)]
     pub(crate) fn commit(&self) -> Commit {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Takes the buffer away, if nobody reads it, and gives back the memory. `false` while a read is in progress. The
-    /// payloads by reference are added to `remains`: dropping them may run their owner's code, which is nothing to do
-    /// inside a log's lock.
+    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `remains`: dropping
+    /// them may run foreign code, which must not happen inside a log's lock.
     pub(crate) fn retire(&self, remains: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
@@ -169,7 +166,7 @@ impl Segment {
 
 impl Owned {
     /// # Safety
-    /// Nobody reads or writes the buffer any more.
+    /// No thread reads or writes the buffer any more.
     unsafe fn free(&mut self, base: *mut u8, remains: &mut Vec<Bytes>) {
         let Some(buffer) = self.buffer.take() else { return };
         for at in std::mem::take(&mut self.by_ref_at) {
@@ -187,7 +184,7 @@ impl Drop for Segment {
     }
 }
 
-/// The one that may append to a segment. Lives inside the log's lock.
+/// The only writer of a segment. It stays inside the log's lock.
 #[derive(Debug)]
 pub(crate) struct Writer {
     segment: Arc<Segment>,
@@ -204,29 +201,29 @@ impl Writer {
         &self.segment
     }
 
-    /// Bytes left.
+    /// Free bytes.
     #[inline(always)]
     pub(crate) fn room(&self) -> usize {
         (self.capacity - self.written.bytes) as usize
     }
 
-    /// Bytes and records written, committed or not.
+    /// Bytes and records written, including uncommitted ones.
     #[inline(always)]
     pub(crate) fn written(&self) -> Commit {
         self.written
     }
 
-    /// Bytes of payloads that lie outside of the buffer.
+    /// Bytes of payloads outside the buffer.
     pub(crate) fn by_ref_bytes(&self) -> u64 {
         // SAFETY: `owned` is the writer's while it lives.
         unsafe { (*self.segment.owned.get()).by_ref_bytes }
     }
 
-    /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. Nobody sees them
-    /// before [`commit`](Writer::commit).
+    /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. They are invisible until
+    /// [`commit`](Writer::commit).
     ///
     /// # Panics
-    /// When there is no room.
+    /// If there is not enough room.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: usize, count: u32, fill: impl FnOnce(&mut [u8])) {
         assert!(bytes <= self.room(), "the log makes room first");
@@ -240,13 +237,13 @@ impl Writer {
         self.written.count += count;
     }
 
-    /// Bytes that [`push_by_ref`](Writer::push_by_ref) takes.
+    /// Bytes in the buffer that [`push_by_ref`](Writer::push_by_ref) takes.
     pub(crate) fn by_ref_stride(encoded: Encoded) -> usize {
         padded(encoded.head_bytes()) + SLOT_BYTES
     }
 
-    /// Writes a frame whose payload stays where it is. The caller has charged the payload to the
-    /// budget; it is released with the segment.
+    /// Writes a frame and keeps its payload by reference. The caller has charged the payload to the budget; retiring
+    /// the segment releases the charge.
     #[inline(always)]
     pub(crate) fn push_by_ref(&mut self, meta: &Meta<'_>, encoded: Encoded, append_ns: u64, payload: Bytes) {
         let slot_at = self.written.bytes as usize + padded(encoded.head_bytes());
@@ -264,35 +261,35 @@ impl Writer {
         }
     }
 
-    /// Asks for the cache lines that records to come will be written to, `ahead_bytes` on, so that the lock's next
-    /// read-modify-write does not wait for them. Not further than needed: a reader's processor fetches the lines
-    /// after those it reads, and takes them back.
+    /// Prefetches the cache lines for later records, `ahead_bytes` ahead, so that the lock's next read-modify-write
+    /// does not wait for them. Further ahead would not help: the processors of subscribers prefetch too and take the
+    /// lines back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead_bytes: usize) {
         ahead::to_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
     }
 
-    /// Shows readers what lies below a length that was written.
+    /// Commits up to an earlier written length.
     pub(crate) fn commit_to(&self, written: Commit) {
         debug_assert!(written.bytes <= self.written.bytes && !written.sealed);
         self.segment.commit.store(written.pack(), COMMIT_STORE);
     }
 
-    /// Pins the segment for who stores it, and sees all that was written, committed or not. Only inside the log's
-    /// lock, so that what is seen was written before.
+    /// Pins the segment for the disk's store, which sees everything written, committed or not. Must be called inside
+    /// the log's lock.
     pub(crate) fn pin_written(&self) -> Pinned {
-        // A segment with a writer is not retired.
+        // A segment with a writer is never retired.
         self.segment.pins.0.fetch_add(1, PIN);
         Pinned { segment: Arc::clone(&self.segment), seen: self.written }
     }
 
-    /// Whether payloads lie outside of the buffer.
+    /// Whether any payload is outside the buffer.
     pub(crate) fn has_by_ref(&self) -> bool {
         // SAFETY: `owned` is the writer's while it lives.
         unsafe { !(*self.segment.owned.get()).by_ref_at.is_empty() }
     }
 
-    /// The frames pushed since it stood at `from`.
+    /// The frames pushed since `from`.
     pub(crate) fn frames_since(&self, from: Commit) -> Frames<'_> {
         let bytes = (self.written.bytes - from.bytes) as usize;
         // SAFETY: `push` has written them; only this writer could change them, which is borrowed.
@@ -300,10 +297,10 @@ impl Writer {
         Frames { rest }
     }
 
-    /// Takes back what was pushed since it stood at `from`, which nobody has seen.
+    /// Removes uncommitted frames pushed since `from`.
     ///
     /// # Panics
-    /// When some of it was committed.
+    /// If some of them were committed.
     pub(crate) fn take_back(&mut self, from: Commit) {
         assert!(self.segment.commit().bytes <= from.bytes, "what was shown stays");
         // SAFETY: `owned` is the writer's while it lives.
@@ -321,26 +318,26 @@ impl Writer {
         self.written = from;
     }
 
-    /// Shows readers everything pushed so far.
+    /// Commits everything pushed so far.
     #[inline(always)]
     pub(crate) fn commit(&self) {
         self.segment.commit.store(self.written.pack(), COMMIT_STORE);
     }
 
-    /// Shows readers that nothing will be added to what they see, whatever was written behind it.
+    /// Seals the segment at its committed length and ignores uncommitted frames.
     pub(crate) fn seal_as_seen(self) {
         let seen = Commit { sealed: true, ..self.segment.commit() };
         self.segment.commit.store(seen.pack(), COMMIT_STORE);
     }
 
-    /// Shows readers that nothing will be added.
+    /// Commits everything and seals the segment.
     pub(crate) fn seal(mut self) {
         self.written.sealed = true;
         self.commit();
     }
 }
 
-/// A segment with a read in progress: its bytes stay where they are until this is dropped.
+/// A segment with a read in progress. Its bytes stay in place until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     segment: Arc<Segment>,
@@ -348,7 +345,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Pins the segment, or gives it back when its buffer is gone.
+    /// Pins the segment, or returns it if its buffer is gone.
     #[inline(always)]
     pub(crate) fn new(segment: Arc<Segment>) -> Result<Pinned, Arc<Segment>> {
         if segment.pins.0.fetch_add(1, PIN) & RETIRED != 0 {
@@ -359,7 +356,7 @@ impl Pinned {
         Ok(Pinned { segment, seen })
     }
 
-    /// Ends the read; the segment alone remains.
+    /// Ends the read and returns the segment.
     #[inline(always)]
     pub(crate) fn release(self) -> Arc<Segment> {
         let this = ManuallyDrop::new(self);
@@ -368,25 +365,25 @@ impl Pinned {
         unsafe { std::ptr::read(&this.segment) }
     }
 
-    /// The number of its first record.
+    /// Sequence of the first record.
     pub(crate) fn first_seq(&self) -> u64 {
         self.segment.first_seq
     }
 
-    /// How far it had been written when last looked at.
+    /// The committed length at the last check.
     #[inline(always)]
     pub(crate) fn seen(&self) -> Commit {
         self.seen
     }
 
-    /// Looks again.
+    /// Reloads the committed length.
     #[inline(always)]
     pub(crate) fn refresh(&mut self) -> Commit {
         self.seen = self.segment.commit();
         self.seen
     }
 
-    /// The bytes from `from` to as far as was seen.
+    /// The bytes from `from` up to the seen length.
     #[inline(always)]
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.seen.bytes);
@@ -401,26 +398,26 @@ impl Pinned {
         }
     }
 
-    /// The frames from `from` to as far as was seen.
+    /// The frames from `from` up to the seen length.
     #[inline(always)]
     pub(crate) fn frames(&self, from: u32) -> Frames<'_> {
         Frames { rest: self.bytes(from) }
     }
 }
 
-/// Walks the frames of a pinned segment.
+/// Iterates over the frames of a pinned segment.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames<'a> {
     rest: &'a [u8],
 }
 
-/// A frame as it lies in a segment.
+/// A frame in a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lying<'a> {
     pub(crate) frame: Frame<'a>,
-    /// All its bytes in the segment, padding included.
+    /// Its bytes in the segment, padding included.
     pub(crate) bytes: &'a [u8],
-    /// The payload, if it lies elsewhere.
+    /// The payload, if it is stored by reference.
     pub(crate) by_ref: Option<&'a Bytes>,
 }
 
@@ -429,7 +426,7 @@ impl<'a> Iterator for Frames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Lying<'a>> {
-        // Not beyond what was committed: there the lines are the writer's.
+        // Not beyond the committed length: those lines belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
             ahead::to_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }
@@ -444,17 +441,17 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// The one frame in `bytes`.
+    /// Iterates over the one frame in `bytes`.
     ///
     /// # Panics
-    /// When its payload lies elsewhere.
+    /// If its payload is by reference.
     pub(crate) fn of_one(bytes: &'a [u8]) -> Frames<'a> {
-        // Such a frame is sound only where a segment has written it.
+        // Only a segment can hold such a frame.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
         Frames { rest: bytes }
     }
 
-    /// The bytes not walked yet.
+    /// The remaining bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -75,7 +75,7 @@ impl Cursor {
         Spans::new(self, self.frames(), span_bytes_max)
     }
 
-    /// Moves past records that were walked.
+    /// Advances past records that were walked.
     #[inline(always)]
     pub fn advance(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;

@@ -1,19 +1,19 @@
-//! Losses that a member has yet to be told.
+//! Lost records that a member has yet to learn of.
 
 use std::collections::VecDeque;
 
-/// Records that a group will give to nobody any more.
+/// Records that a group gives to no member any more.
 ///
-/// All of the range, where the counts add up to its length; else so many within it.
+/// If the counts add up to the range's length, the whole range is lost; otherwise that many records within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// The first, or a little before it.
+    /// The first lost record, or one shortly before it.
     pub first: u64,
-    /// The last.
+    /// The last lost record.
     pub last: u64,
-    /// So many were given up by the log before any member had them.
+    /// Records that the log dropped before any member had them.
     pub given_up: u64,
-    /// So many were handed to a member that left before it confirmed them: it may have used them or not.
+    /// Records given to a member that left before it confirmed them; it may have used them or not.
     pub unconfirmed: u64,
 }
 
@@ -26,7 +26,7 @@ impl Lost {
         Lost { first, last, given_up: 0, unconfirmed: last - first + 1 }
     }
 
-    /// How many records it counts.
+    /// Number of lost records.
     pub fn records(&self) -> u64 {
         self.given_up + self.unconfirmed
     }
@@ -36,7 +36,7 @@ impl Lost {
         self.records() == self.last - self.first + 1
     }
 
-    /// Whether both together say no less than each alone.
+    /// Whether merging both loses no information.
     fn continues_as(&self, next: &Lost) -> bool {
         let same_cause = (self.given_up == 0) == (next.given_up == 0)
             && (self.unconfirmed == 0) == (next.unconfirmed == 0);
@@ -51,14 +51,14 @@ impl Lost {
     }
 }
 
-/// Losses in the order they happened, each with its number in the group; boundedly many.
+/// Lost ranges in order, each with its number in the group; bounded.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
     ranges: VecDeque<(u64, Lost)>,
 }
 
 impl LostRanges {
-    /// Where ranges become one, the older number stays.
+    /// Adds a range. A merged range keeps the older number.
     pub(super) fn push(&mut self, number: u64, lost: Lost, ranges_max: usize) {
         let full = self.ranges.len() >= ranges_max.max(1);
         match self.ranges.back_mut() {

@@ -1,4 +1,4 @@
-//! Who is in a group, and what each has yet to be told.
+//! The members of a group, and the losses each has yet to learn of.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::GroupError;
 use super::lost::{Lost, LostRanges};
 use crate::limits::Limits;
 
-/// A member of a group. No number is given twice within a group.
+/// Id of a group member, never reused within the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -18,15 +18,15 @@ impl std::fmt::Display for MemberId {
 
 /// The members, each with its part `T` of the group's state.
 ///
-/// A loss is told to all who are members when it happens. Who leaves without having heard of it hands it on, unless
-/// another of them stays; so it is told to somebody, and in rare cases twice.
+/// A loss is reported to all present members. A member that leaves before it receives a loss passes it on, unless
+/// another present member also has it. So somebody receives each loss, in rare cases twice.
 #[derive(Debug)]
 pub(super) struct Members<T> {
     by_id: BTreeMap<MemberId, Member<T>>,
     next_id: u64,
-    /// Losses so far: the number of the next.
+    /// Number of losses so far.
     losses: u64,
-    /// Told to nobody yet: there was no member.
+    /// Losses without any member to receive them.
     unheard: LostRanges,
     members_max: u32,
     ranges_max: usize,
@@ -35,7 +35,7 @@ pub(super) struct Members<T> {
 #[derive(Debug)]
 struct Member<T> {
     part: T,
-    /// The number of the first loss that was told to it without being handed on.
+    /// Number of the first loss that this member received at its occurrence.
     joined_at: u64,
     lost: LostRanges,
 }
@@ -67,7 +67,7 @@ impl<T: Default> Members<T> {
         Ok(id)
     }
 
-    /// Takes the member out.
+    /// Removes the member.
     pub(super) fn leave(&mut self, id: MemberId) -> Result<T, GroupError> {
         let Member { part, mut lost, .. } = self.by_id.remove(&id).ok_or(GroupError::NoMember(id))?;
         let first_joined = self.by_id.values().map(|member| member.joined_at).min();
@@ -91,7 +91,7 @@ impl<T: Default> Members<T> {
         self.by_id.values().map(|member| &member.part)
     }
 
-    /// A loss has happened.
+    /// Reports a loss.
     pub(super) fn report(&mut self, lost: Lost) {
         self.tell_all(self.losses, lost);
         self.losses += 1;

@@ -1,8 +1,8 @@
-//! Sharing: each record goes to one member, at most once.
+//! Share groups: each record goes to one member, at most once.
 //!
-//! Members take when they have room, so the fastest gets the most. A member confirms what it has consumed; what
-//! it had not confirmed when it left is told to the others, because nobody can know whether it was used. A member that
-//! knows that it was not gives it back, and another is given it.
+//! Members take records when they have room, so the fastest gets the most. A member confirms consumed records. When
+//! it leaves, its unconfirmed records are reported as lost, because it may have used them. A member that knows it has
+//! not used them returns them, and another member gets them.
 
 use std::collections::VecDeque;
 
@@ -11,17 +11,17 @@ use super::members::{MemberId, Members};
 use super::{GroupError, Incoming, Source};
 use crate::limits::Limits;
 
-/// A group whose records each go to one member, at most once.
+/// A share group: each record goes to one member, at most once.
 #[derive(Debug)]
 pub struct Share {
     members: Members<Handed>,
     fed_through: u64,
     handed_max: u64,
-    /// What members gave back and no other was given yet, as ascending ranges.
+    /// Returned records, as ascending ranges.
     returned: VecDeque<(u64, u64)>,
 }
 
-/// What a member was given and has not confirmed, as ranges in the order in which it was given them.
+/// Records given to a member and not confirmed, as ranges in the order of delivery.
 #[derive(Debug, Default)]
 struct Handed {
     ranges: VecDeque<(u64, u64)>,
@@ -29,7 +29,7 @@ struct Handed {
 }
 
 impl Share {
-    /// A group that begins after the record `after_seq`.
+    /// Creates a group that starts after the record `after_seq`.
     pub fn new(limits: &Limits, after_seq: u64) -> Share {
         Share {
             members: Members::new(limits),
@@ -39,12 +39,12 @@ impl Share {
         }
     }
 
-    /// Lets one more take part.
+    /// Adds a member.
     pub fn join(&mut self) -> Result<MemberId, GroupError> {
         self.members.join()
     }
 
-    /// Ends a membership, wanted or not. What the member has not confirmed is told to the others as lost.
+    /// Removes a member. Its unconfirmed records are reported to the others as lost.
     pub fn leave(&mut self, member: MemberId) -> Result<(), GroupError> {
         let handed = self.members.leave(member)?;
         handed
@@ -54,26 +54,26 @@ impl Share {
         Ok(())
     }
 
-    /// Ends a membership whose member has used nothing but what it confirmed: the rest is given to others.
+    /// Removes a member that has used nothing but confirmed records: others get the rest.
     pub fn give_back(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
         self.returned.make_contiguous().sort_unstable();
         Ok(())
     }
 
-    /// The log does not have this record any more, which the member was just given.
+    /// Reports that the log has dropped a record that was just given to the member.
     pub fn give_up(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.pop();
         self.members.report(Lost::given_up(seq, seq));
         Ok(())
     }
 
-    /// Whether there are records that a member gave back.
+    /// Whether there are returned records.
     pub fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }
 
-    /// The log has given up everything before this record: what was given back of it is lost.
+    /// Reports that the log has dropped everything before `oldest_seq`: returned records before it are lost.
     pub fn give_up_before(&mut self, oldest_seq: u64) {
         while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
             let lost = Lost::given_up(*first, (*last).min(oldest_seq - 1));
@@ -95,7 +95,7 @@ impl Share {
         Some(seq)
     }
 
-    /// The next record for this member, if there is one and the member has room for it.
+    /// Takes the next record for this member, if there is one and the member has room.
     pub fn take(&mut self, member: MemberId, source: &mut impl Source) -> Result<Option<u64>, GroupError> {
         if self.members.get(member)?.records >= self.handed_max {
             return Ok(None);
@@ -122,40 +122,40 @@ impl Share {
         Ok(None)
     }
 
-    /// The member has consumed everything it was given before `through`, and that.
+    /// Confirms everything up to `through` that was given to the member.
     pub fn confirm(&mut self, member: MemberId, through: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.confirm(through);
         Ok(())
     }
 
-    /// A loss this member has yet to be told.
+    /// Takes the next loss that this member has yet to receive.
     pub fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
         self.members.take_lost(member)
     }
 
-    /// Whether there is a loss that this member has yet to be told.
+    /// Whether there is a loss that this member has yet to receive.
     pub fn has_lost(&self, member: MemberId) -> bool {
         self.members.has_lost(member)
     }
 
-    /// How many losses there were so far: when it grows, members have something to be told.
+    /// Number of losses so far; when it grows, members have a loss to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }
 
-    /// Whether this member may be given more before it confirms what it has.
+    /// Whether this member may take more records.
     pub fn has_room(&self, member: MemberId) -> bool {
         self.members.get(member).is_ok_and(|handed| handed.records < self.handed_max)
     }
 
-    /// Every record up to and with this one was confirmed or lost.
+    /// The sequence up to which every record is confirmed or lost.
     pub fn position(&self) -> u64 {
         let unconfirmed = self.members.iter().filter_map(|handed| handed.ranges.front());
         let unconfirmed = unconfirmed.chain(self.returned.front());
         unconfirmed.map(|(first, _)| first - 1).min().unwrap_or(self.fed_through)
     }
 
-    /// How many members it has.
+    /// Number of members.
     pub fn members(&self) -> usize {
         self.members.len()
     }
@@ -170,7 +170,7 @@ impl Handed {
         }
     }
 
-    /// Takes back what was pushed last.
+    /// Removes the last record.
     fn pop(&mut self) {
         self.records -= 1;
         if let Some((first, last)) = self.ranges.back_mut() {
@@ -193,7 +193,7 @@ impl Handed {
         }
     }
 
-    /// Confirms the first range through a record of it or after it.
+    /// Confirms the first range up to `through`.
     fn confirm_first(&mut self, through: u64) {
         if let Some((first, last)) = self.ranges.front_mut() {
             if *last > through {

@@ -1,18 +1,17 @@
-//! Work: a record is claimed by one member, and comes again until it is acknowledged.
+//! Work groups: a member claims a record, which is delivered again until it is acknowledged.
 //!
 //! Invariants:
-//! - A record has at most one claim that counts, and so has a key: the records of a key are claimed one at
-//!   a time, in order, the next when the one before is acknowledged, dead-lettered or lost.
-//! - A claim ends with its deadline, its nack, or its member; from then on its token is refused.
-//! - Every record is acknowledged, becomes a [`DeadLetter`], or is told to the members as [`Lost`].
-//! - A key that is stuck holds up itself alone, as long as what waits behind it fits the limits.
+//! - A record has at most one valid claim, and so has a key. Records of a key are claimed one at a time and in order:
+//!   the next one after the previous one is acknowledged, dead-lettered or lost.
+//! - A claim ends with its deadline, a nack, or its member; then its token is refused.
+//! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`Lost`].
+//! - A stuck key delays only its own records, as long as they fit the limits.
 //!
-//! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max`
-//! of [`Limits`]; at each the group takes nothing new until something ends
-//! ([`Work::held_up_by`] says which it is).
+//! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
+//! [`Limits`]. At a limit the group takes nothing new until something ends; [`Work::held_up_by`] names it.
 //!
-//! Turned down: several records of a key claimed at once by one member. It is faster for few keys, but the
-//! second would be done although the first came back.
+//! Turned down: claiming several records of a key at once. It is faster for few keys, but later records would be
+//! processed although an earlier one is delivered again.
 
 mod backlog;
 mod claim;
@@ -25,7 +24,7 @@ use crate::limits::Limits;
 use backlog::{Backlog, State};
 pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig};
 
-/// A group whose records are each claimed until someone acknowledges them.
+/// A work group: each record is claimed until a member acknowledges it.
 #[derive(Debug)]
 pub struct Work {
     config: WorkConfig,
@@ -35,12 +34,12 @@ pub struct Work {
     claims: u32,
     next_token: u64,
     fed_through: u64,
-    /// Records before this one are gone from the log.
+    /// The log has dropped records before this one.
     oldest_held: u64,
 }
 
 impl Work {
-    /// A group that begins after the record `after_seq`.
+    /// Creates a group that starts after the record `after_seq`.
     pub fn new(config: WorkConfig, limits: &Limits, after_seq: u64) -> Work {
         Work {
             config,
@@ -54,12 +53,12 @@ impl Work {
         }
     }
 
-    /// Lets one more take part.
+    /// Adds a member.
     pub fn join(&mut self) -> Result<MemberId, GroupError> {
         self.members.join()
     }
 
-    /// Ends a membership; what it had claimed is there for the others at once.
+    /// Removes a member. The others can claim its records at once.
     pub fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) -> Result<(), GroupError> {
         self.tick(now_ns);
         self.members.leave(member)?;
@@ -76,7 +75,7 @@ impl Work {
         Ok(())
     }
 
-    /// Claims a record for this member: one that came back, or the next of the log whose key is free.
+    /// Claims a record for this member: a returned one, or the next of the log whose key is free.
     pub fn claim(
         &mut self,
         member: MemberId,
@@ -98,14 +97,14 @@ impl Work {
         Ok(Some(Claim { seq, token, attempt, deadline_ns }))
     }
 
-    /// The record is done.
+    /// Acknowledges the record.
     pub fn ack(&mut self, member: MemberId, seq: u64, token: u64, now_ns: u64) -> Result<(), ClaimError> {
         self.end_claim(member, seq, token, now_ns)?;
         self.backlog.settle(seq);
         Ok(())
     }
 
-    /// The record could not be done: it comes again after `delay_ns`, or is a dead letter when it was tried often enough.
+    /// Returns the record: it is delivered again after `delay_ns`, or becomes a dead letter after its last attempt.
     pub fn nack(
         &mut self,
         member: MemberId,
@@ -120,7 +119,7 @@ impl Work {
         Ok(())
     }
 
-    /// The member needs longer: the deadline is set anew from now, and returned.
+    /// Extends the claim. Returns the new deadline, counted from now.
     pub fn renew(&mut self, member: MemberId, seq: u64, token: u64, now_ns: u64) -> Result<u64, ClaimError> {
         self.tick(now_ns);
         self.check_claim(member, seq, token)?;
@@ -129,8 +128,8 @@ impl Work {
         Ok(deadline_ns)
     }
 
-    /// Ends what is over at this time. Everything that takes a time does it by itself; the owner calls this when
-    /// [`next_tick_ns`](Work::next_tick_ns) has come.
+    /// Ends expired claims and delays. All calls with a time do so too; the owner calls this at
+    /// [`next_tick_ns`](Work::next_tick_ns).
     pub fn tick(&mut self, now_ns: u64) {
         while let Some((seq, state)) = self.backlog.due(now_ns) {
             match state {
@@ -143,13 +142,13 @@ impl Work {
         }
     }
 
-    /// When the next deadline or delay ends.
+    /// When the next claim or delay ends, ns.
     pub fn next_tick_ns(&self) -> Option<u64> {
         self.backlog.next_due_ns()
     }
 
-    /// The log gave up its records before `oldest_seq`. Those that nobody has claimed are lost; a claimed one
-    /// is lost if it comes back.
+    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed ones are lost; a claimed one is lost
+    /// if it is returned.
     pub fn give_up_before(&mut self, oldest_seq: u64) {
         self.oldest_held = self.oldest_held.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {
@@ -157,12 +156,12 @@ impl Work {
         }
     }
 
-    /// A record that was tried in vain as often as it may be; the owner puts it where dead letters go.
+    /// Takes a dead letter, for the owner to store.
     pub fn take_dead_letter(&mut self) -> Option<DeadLetter> {
         self.backlog.take_dead_letter()
     }
 
-    /// The owner could not read a record that was just claimed: the log gave it up.
+    /// Reports that the log has dropped a record that was just claimed.
     pub fn lose_claim(&mut self, member: MemberId, claim: &Claim) {
         if self.check_claim(member, claim.seq, claim.token).is_ok() {
             self.uncount_claim(member);
@@ -170,44 +169,44 @@ impl Work {
         }
     }
 
-    /// A dead letter that was taken cannot be put anywhere: its record is lost.
+    /// Reports that a dead letter could not be stored: its record is lost.
     pub fn lose_dead_letter(&mut self, letter: DeadLetter) {
         self.members.report(Lost::given_up(letter.seq, letter.seq));
     }
 
-    /// A loss this member has yet to be told.
+    /// Takes the next loss that this member has yet to receive.
     pub fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
         self.members.take_lost(member)
     }
 
-    /// Whether there is a loss that this member has yet to be told.
+    /// Whether there is a loss that this member has yet to receive.
     pub fn has_lost(&self, member: MemberId) -> bool {
         self.members.has_lost(member)
     }
 
-    /// How many losses there were so far: when it grows, members have something to be told.
+    /// Number of losses so far; when it grows, members have a loss to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }
 
-    /// Whether this member may claim more before it settles what it has.
+    /// Whether this member may claim more records.
     pub fn has_room(&self, member: MemberId) -> bool {
         let held = self.members.get(member).copied();
         held.is_ok_and(|held| held < self.limits.work_member_claims_max)
             && self.claims < self.limits.work_claims_max
     }
 
-    /// Every record up to and with this one was acknowledged, lost, or taken as a dead letter.
+    /// The sequence up to which every record is acknowledged, lost, or taken as a dead letter.
     pub fn position(&self) -> u64 {
         self.backlog.oldest().map_or(self.fed_through, |seq| seq - 1)
     }
 
-    /// Whether a record could be claimed without another look at the log.
+    /// Whether a record can be claimed without reading the log.
     pub fn has_ready(&self) -> bool {
         self.backlog.has_ready()
     }
 
-    /// The name of the limit that keeps the group from looking further ahead, or from new claims.
+    /// The limit that stops the group from reading ahead or from new claims.
     pub fn held_up_by(&self) -> Option<&'static str> {
         let limits = &self.limits;
         [
@@ -219,17 +218,17 @@ impl Work {
         .find_map(|(reached, limit)| reached.then_some(limit))
     }
 
-    /// How many claims are in flight.
+    /// Number of claims in flight.
     pub fn claims(&self) -> u32 {
         self.claims
     }
 
-    /// How many members it has.
+    /// Number of members.
     pub fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// A record to claim; looks further into the log as long as it must and may.
+    /// Finds a record to claim; reads the log as far as needed and allowed.
     fn next_ready(&mut self, source: &mut impl Source) -> Option<u64> {
         loop {
             if let Some(seq) = self.backlog.first_ready() {
@@ -278,7 +277,7 @@ impl Work {
         }
     }
 
-    /// A claim ended without success.
+    /// Handles a claim that ended without success.
     fn fail(&mut self, seq: u64, until_ns: u64, cause: DeadCause) {
         let attempts = self.backlog.attempts(seq);
         if attempts >= self.config.attempts_max {
@@ -288,7 +287,7 @@ impl Work {
         }
     }
 
-    /// Lets the record be claimed again: now, or from a later time on.
+    /// Makes the record claimable again, now or at a later time.
     fn bring_back(&mut self, seq: u64, until_ns: u64) {
         if seq < self.oldest_held {
             self.lose(seq);

@@ -1,4 +1,4 @@
-//! The lock that the log takes in its own model: one that blocks, because spinning has no end there.
+//! The log's lock in loom models. It blocks, because a spin loop would never end there.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! Appending: check, make room, write, publish the length, wake one.
+//! Appending: check, make room, write, commit, wake one sleeper.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use crate::segment::Writer;
 /// The largest batch, bytes of frames.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// How far ahead of the writer cache lines are asked for: the next record comes after this one was answered, or at
-/// once.
+/// How far ahead of the writer cache lines are prefetched: after one record, or within a batch.
 const AHEAD_OF_ONE_BYTES: usize = 128;
 const AHEAD_OF_MANY_BYTES: usize = 512;
 
-/// Who publishes, and the number it gave to the first record.
+/// A producer's identity and the number of its first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerMark {
-    /// The producer.
+    /// The producer's id.
     pub producer: u64,
-    /// Grows when a new instance takes over.
+    /// Grows when a new instance of the producer takes over.
     pub producer_epoch: u32,
-    /// Its number for the first record; the others follow.
+    /// The producer's number of the first record; the others follow.
     pub producer_seq: u64,
 }
 
-/// What an append asks for beside its records.
+/// Conditions of an append, besides its records.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Append {
     pub(crate) now_ns: u64,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record, where the log keeps a state: refused where that is not part of it.
+    /// The publisher's last acknowledged record, on a log with a state. The append fails if the state does not
+    /// include it.
     pub(crate) after: Option<Position>,
-    /// A reader that does not make room loses its place instead of stopping the append.
+    /// Unregisters subscribers that do not make room, instead of refusing the append.
     pub(crate) evict: bool,
-    /// Whoever owns the log lets this in, and nobody else yet.
+    /// Appends although the log accepts no other records yet.
     pub(crate) as_owner: bool,
 }
 
-/// Bytes in the segment, and of payloads that stay where they are.
+/// Bytes in the segment, and of payloads by reference.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     bytes: usize,
@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-/// Where the last record of an append stands.
+/// The result of an append: the position of its last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Appended {
     pub(crate) position: Position,
@@ -89,7 +89,7 @@ impl Log {
         Ok(self.publish(state, append, now, 1, place.all()))
     }
 
-    /// Appends all drafts, or none. They are walked twice: first to see how much room they take.
+    /// Appends all drafts, or none. Iterates over them twice, first to compute their size.
     pub(crate) fn append_batch<'d>(
         &self,
         append: Append,
@@ -123,7 +123,7 @@ impl Log {
         Ok(self.publish(state, append, now, count, whole.all()))
     }
 
-    /// Appends a run as it came over the wire, stamping each record's append time.
+    /// Appends a batch from a connection, and writes the append time into each record.
     pub(crate) fn append_run(&self, append: Append, run: CheckedRun<'_>) -> Result<Appended, PublishError> {
         self.check_size(run.largest())?;
         check_batch(run.count() as usize, run.bytes().len())?;
@@ -145,7 +145,7 @@ impl Log {
         Ok(self.publish(state, append, now, u64::from(run.count()), bytes))
     }
 
-    /// What the draft will take, here and elsewhere.
+    /// Computes the room that the draft takes.
     #[inline(always)]
     fn place(&self, draft: &Draft<'_>) -> Result<Place, PublishError> {
         let encoded = draft.meta.measure(draft.payload.as_slice().len())?;
@@ -188,7 +188,7 @@ impl Log {
         if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Lets readers see what was pushed, and wakes one that waits; where the log is durable, its store does so later.
+    /// Makes pushed records visible and wakes one sleeper. On a durable log the store does so later.
     #[inline(always)]
     pub(super) fn publish(
         &self,
@@ -239,7 +239,7 @@ fn publish_stored(mut state: LogGuard<'_, State>, append: &Append, first_seq: u6
 }
 
 impl State {
-    /// Whether the append may go on; the first outcome if it is a retry.
+    /// Checks whether the append may proceed; returns the first outcome if it is a retry.
     #[inline(always)]
     fn admit(
         &mut self,
@@ -248,7 +248,7 @@ impl State {
         count: u64,
         bytes: u64,
     ) -> Result<Option<Appended>, PublishError> {
-        // Of most it is never, and they need no look at a clock.
+        // Most logs never shut, and need no clock.
         if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
@@ -276,7 +276,7 @@ impl State {
         self.shut_clock.now_ns() >= self.shut_at_ns
     }
 
-    /// Never goes back, whatever the clock does.
+    /// The append time: never before the last one.
     #[inline(always)]
     fn append_time(&self, now_ns: u64) -> u64 {
         self.last_append_ns.max(now_ns)
@@ -287,7 +287,7 @@ fn check_batch(count: usize, bytes: usize) -> Result<(), PublishError> {
     if count == 0 {
         return Err(PublishError::Batch("a batch holds at least one record"));
     }
-    // One record is as large as its topic allows.
+    // A single record may be as large as its topic allows.
     if count > 1 && bytes > BATCH_BYTES_MAX {
         return Err(FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX }.into());
     }

@@ -1,18 +1,19 @@
-//! A log that is, or may come to be, another process's: what its feed brings, and what becomes of its readers when it changes
-//! hands.
+//! Mirrors: logs that another node owns or may own, their feeds, and their subscribers when the owner changes.
 //!
 //! Invariants:
-//! - Positions are the owner's. What the feed lacks is a hole, told to each reader as a gap when it comes there; what no
-//!   reader was to get (it lies before the feed's beginning) is passed over.
-//! - From where its feed began a mirror has every record and the end of every epoch, or says what it lacks. Of what lies before it
-//!   says nothing: whoever comes from there has it from the owner. Numbers of two epochs are not compared.
-//! - An epoch lower than the log's own is never taken in: that is who was the owner, and does not know yet.
-//! - The state of a stateful mirror is its owner's after the last record here, or the mirror has no place: readers of the state
-//!   wait until it is fed one.
-//! - A segment lies in one epoch. Numbers that go on from one epoch to the next keep the history readable; where they start
-//!   over, the history is given up, and its readers are told how far it is known to have gone.
+//! - Positions are the owner's. Records that the feed lacks are reported to each subscriber as a gap. Records before
+//!   the feed's start, which no subscriber asked for, are skipped.
+//! - From the start of its feed, a mirror has every record and every epoch's end, or reports what it lacks.
+//!   Subscribers that need earlier records read them from the owner. Sequences of different epochs are never
+//!   compared.
+//! - Records of an epoch lower than the log's own are ignored: they come from an earlier owner that does not know
+//!   yet.
+//! - The state of a mirror equals its owner's after the last record here. Otherwise the mirror is not in place, and
+//!   followers of the state wait until it is fed one.
+//! - A segment belongs to one epoch. If sequences continue in the next epoch, the history stays readable. If they
+//!   restart, the history is dropped, and subscribers learn how far it was known to go.
 //!
-//! Limits: [`EPOCHS_MAX`] epochs, [`SKIPS_MAX`] stretches that are passed over; what is older is forgotten, and told as a gap.
+//! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older ones are forgotten and reported as gaps.
 
 mod feeding;
 mod finding;
@@ -32,49 +33,49 @@ use crate::upstream::Upstream;
 pub use feeding::FeedError;
 pub(super) use finding::Unfed;
 
-/// Epochs before the present one whose records are told apart.
+/// Past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
-/// Stretches that no reader was to get.
+/// Skipped ranges that are remembered.
 const SKIPS_MAX: usize = 64;
 
-/// What is known of a log that was fed, or will be.
+/// State of a log that is or was a mirror.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// It is this process's own again, or for the first time.
+    /// This process owns the log.
     is_own: bool,
     /// It stands where its owner does, or did.
     placed: bool,
-    /// It was this process's until it was handed over: who owns it next takes from here what it has not.
+    /// This process owned the log until the handover: the next owner copies from here.
     was_own: bool,
-    /// One reader's alone.
+    /// The mirror serves one subscriber only.
     private: bool,
-    /// Its owner has on disk what memory here gives up.
+    /// The owner has dropped records on disk.
     owner_is_durable: bool,
-    /// The first record of the present epoch.
+    /// The first sequence of the present epoch.
     first_seq: u64,
-    /// Where its feed began: what lies before this was never here.
+    /// Start of the feed; earlier records were never here.
     fed_from: Position,
-    /// Epochs that are over, oldest first.
+    /// Past epochs, oldest first.
     past: VecDeque<Past>,
-    /// The epoch whose numbers started over, and the last record of it that is known.
+    /// The last known record of the epoch after which sequences restarted.
     given_up: Option<Position>,
     skips: VecDeque<Range<u64>>,
 }
 
-/// An epoch that is over.
+/// A past epoch.
 #[derive(Debug, Clone, Copy)]
 struct Past {
     epoch: u32,
-    /// After the last record that is known of it.
+    /// The sequence after its last known record.
     next_seq: u64,
-    /// Nothing else was in it.
+    /// Whether the epoch held no further records.
     whole: bool,
-    /// Where the next one begins.
+    /// Start of the next epoch.
     after: Position,
 }
 
 impl Log {
-    /// From now on the log may be owned elsewhere: it takes records only while `upstream` says that it is this process's.
+    /// Lets other nodes own the log: from now on it accepts records only while `upstream` confirms ownership.
     pub fn join(&self, upstream: Arc<dyn Upstream>) {
         let clock = upstream.clock();
         let _ = self.upstream.set(upstream);
@@ -83,8 +84,8 @@ impl Log {
         (state.shut_at_ns, state.shut_clock) = (0, clock);
     }
 
-    /// From now on the log is another's. What it holds stays readable, and goes on where its feed does; where the next owner
-    /// is to have all of it first and begin this epoch then, it ends here.
+    /// Hands the log over to another node. Its records stay readable, and it continues with its feed. `next_epoch`
+    /// ends the present epoch here, if the next owner first copies everything and then begins that epoch.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_inside(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -92,22 +93,22 @@ impl Log {
 
     fn hand_over_inside(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<Armed> {
         let mut state = self.lock();
-        // The next owner says what it knows of publishers.
+        // The next owner reports its publishers.
         self.liveness.forget();
         state.shut_at_ns = 0;
         let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
-        // Only who had all of an epoch can say where it ends.
+        // Only a process that had all of an epoch knows its end.
         let was_own = !state.is_mirror();
         let is_new = state.mirror().is_none();
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
-            // It was never fed, so whatever it has is whole.
+            // A log that was never fed is complete.
             (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), Position::default());
             mirror.placed |= has_records;
         }
         mirror.was_own |= was_own && (has_records || !is_new);
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
-        // Others know by now how far each has come: should the log come back, it begins with what they send then.
+        // Producers are forgotten: if the log comes back, it starts with what they send then.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
@@ -121,8 +122,8 @@ impl Log {
         }
     }
 
-    /// From now on the log is this process's own, in this epoch. `whole` where nothing of the epoch before is missing here. Nothing where
-    /// its feed has brought a later one: that has another owner, as will be heard here, too.
+    /// Takes the log over, in this epoch. `whole` if nothing of the previous epoch is missing here. Does nothing if
+    /// the feed has brought a later epoch, which has another owner.
     pub fn take_over(&self, epoch: u32, whole: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
@@ -143,22 +144,22 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Whether another process owns it.
+    /// Whether another process owns the log.
     pub fn is_mirror(&self) -> bool {
         self.lock().is_mirror()
     }
 
-    /// Whether it stands where its owner does.
+    /// Whether the log has reached its owner's position.
     pub fn is_placed(&self) -> bool {
         self.lock().mirror().is_none_or(|mirror| mirror.is_own || mirror.placed)
     }
 
-    /// How many read it.
+    /// Whether the log has any subscriber.
     pub fn is_read(&self) -> bool {
         self.listeners.any()
     }
 
-    /// A mirror of the same log for one reader, which holds so many bytes that it has not read.
+    /// Creates a private mirror of the same log, which holds up to `memory_bytes` unread bytes.
     pub fn mirror_for_one(of: &Log, memory_bytes: u64) -> Arc<Log> {
         let reliable = Reliable { readers_max: 1, ..Reliable::default() };
         let retention = Retention { bytes: memory_bytes, ..Retention::default() };
@@ -180,18 +181,18 @@ impl Log {
         Arc::new(log)
     }
 
-    /// A mirror for one reader begins after what that reader has.
+    /// Starts a private mirror after `after`.
     pub fn begin_at(&self, after: Position) {
         let mut state = self.lock();
         (state.epoch, state.next_seq) = (after.epoch, after.seq.saturating_add(1));
     }
 
-    /// Whether it is one reader's alone.
+    /// Whether the log is a private mirror.
     pub(crate) fn is_private(&self) -> bool {
         self.upstream.get().is_some() && self.lock().is_private()
     }
 
-    /// A reader has its place here.
+    /// Starts the feed of a mirror for a subscriber.
     #[cold]
     pub(crate) fn tell_read(self: &Arc<Log>, start: Start) {
         if self.is_mirror()
@@ -201,7 +202,7 @@ impl Log {
         }
     }
 
-    /// Whether the log takes records for a while yet, as was found out by asking.
+    /// Renews ownership by asking the upstream; `true` if the log accepts records.
     #[cold]
     pub(crate) fn renew(&self) -> bool {
         let Some(upstream) = self.upstream.get() else { return false };
@@ -221,12 +222,12 @@ fn after(at: Position) -> Position {
 }
 
 impl Mirror {
-    /// It is another process's, and of all who read it here.
+    /// Whether it is a mirror that subscribers share.
     fn is_shared(&self) -> bool {
         !self.is_own && !self.private
     }
 
-    /// The epoch in which this number was given out, as far as it is known.
+    /// The epoch of this sequence, as far as it is known.
     fn epoch_of(&self, state: &State, seq: u64) -> u32 {
         self.past.iter().find(|past| seq < past.next_seq).map_or(state.epoch, |past| past.epoch)
     }
@@ -241,12 +242,12 @@ impl State {
         self.mirror().is_some_and(|mirror| !mirror.is_own)
     }
 
-    /// Whether it takes what another process has of it: what was deleted there and made anew is another log.
+    /// Whether the log accepts a feed. A closed log does not: a topic created anew under its name is another log.
     fn is_fed(&self) -> bool {
         self.is_mirror() && !self.closed
     }
 
-    /// Whether publishers wait for whoever reads it, without having asked.
+    /// Whether the log is a private mirror, whose subscriber is always registered.
     pub(super) fn is_private(&self) -> bool {
         self.mirror().is_some_and(|mirror| mirror.private)
     }
@@ -255,18 +256,18 @@ impl State {
         self.rare().mirror.get_or_insert_default()
     }
 
-    /// The epoch of a number, where the log changed hands.
+    /// The epoch of a sequence in a log that changed owners.
     pub(super) fn mirrored_epoch_of(&self, seq: u64) -> u32 {
         self.mirror().map_or(self.epoch, |mirror| mirror.epoch_of(self, seq))
     }
 
-    /// Whether a reader that has all through `at` can go on here.
+    /// Whether a subscriber that has everything through `at` can continue here.
     fn reaches(&self, mirror: &Mirror, at: Position) -> bool {
         let known = at.epoch == self.epoch || mirror.past.iter().any(|past| past.epoch == at.epoch);
         known && self.was_here(mirror, after(at))
     }
 
-    /// Whether all from `next` on was here, and is, where that is no reason for a gap.
+    /// Whether everything from `next` on was here and, with a durable owner, still is.
     fn was_here(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
     }
@@ -276,7 +277,7 @@ impl State {
         self.mirror().is_some_and(|mirror| mirror.placed)
     }
 
-    /// Whether these records lead on from the state here, or from none.
+    /// Whether the state here, or an empty one, continues with these records.
     fn state_goes_on(&mut self, first: Position) -> bool {
         match first.epoch > self.epoch {
             true if first.seq == 1 => {
@@ -288,19 +289,19 @@ impl State {
         }
     }
 
-    /// The state is not its owner's: the next one that is fed counts, wherever it stands.
+    /// Marks the state as wrong: the next fed state replaces it, at any position.
     fn lose_state(&mut self) {
         self.mirror_or_new().placed = false;
     }
 
-    /// What is held from here on comes again. Readers that have it wait for what follows.
+    /// Drops records that will be fed again. Subscribers that have them wait.
     fn go_back_to(&mut self, next_seq: u64) {
         self.give_up_all();
         self.next_seq = next_seq;
         self.mirror_or_new().skips.clear();
     }
 
-    /// The feed begins where the log stands now.
+    /// Marks the present position as the feed's start.
     fn is_fed_from_here(&mut self) {
         let here = Position { epoch: self.epoch, seq: self.next_seq };
         let mirror = self.mirror_or_new();
@@ -315,7 +316,7 @@ impl State {
         }
     }
 
-    /// The first record that is held of those after `seq`, or where the next one will stand.
+    /// The first retained sequence after `seq`, or the next record's.
     fn first_after(&self, seq: u64, config: &TopicConfig) -> u64 {
         let segments = self.held.iter().map(|held| &held.segment);
         let segments = segments.chain(self.writer.as_ref().map(|writer| writer.segment()));
@@ -323,13 +324,13 @@ impl State {
         first.unwrap_or(self.next_seq).max(self.oldest_seq(config).min(self.next_seq))
     }
 
-    /// What lies before `next_seq` is lost: readers are told when they come there.
+    /// Leaves a hole before `next_seq`; subscribers receive a gap.
     fn leave_out(&mut self, next_seq: u64) {
         self.seal();
         self.next_seq = next_seq;
     }
 
-    /// What lies before `next_seq` was for no reader here.
+    /// Skips to `next_seq`: no subscriber here asked for these records.
     fn skip_to(&mut self, next_seq: u64) {
         let skip = self.next_seq..next_seq;
         self.leave_out(next_seq);
@@ -340,12 +341,12 @@ impl State {
         mirror.skips.push_back(skip);
     }
 
-    /// `whole` where nothing of the epoch that ends is missing here.
+    /// Begins an epoch. `whole` if nothing of the old one is missing here.
     fn begin_epoch(&mut self, first: Position, whole: bool) {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);
         if first.seq < next_seq {
-            // The same numbers again: what is held could not be told from what comes.
+            // Restarted sequences could not be told from old ones.
             self.give_up_all();
             let mirror = self.mirror_or_new();
             mirror.past.clear();

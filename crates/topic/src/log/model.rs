@@ -1,7 +1,7 @@
-//! Going to sleep and being woken, in every interleaving: the log's list, the waiter and its waker.
+//! Loom model of sleeping and waking, in every interleaving: the log's list, the waiter and its waker.
 //!
-//! A wake-up that is lost leaves a thread asleep for ever, which the model calls a deadlock. Where a thread finds
-//! the lock taken, no further interleavings of that path are tried; those where it comes a little later are.
+//! A lost wake-up leaves a thread asleep for ever, which loom reports as a deadlock. Where a thread finds the lock
+//! taken, the model skips further interleavings of that path.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -37,7 +37,7 @@ impl Wake for Task {
     }
 }
 
-/// A reader, its waiter, and the thread that sleeps.
+/// A cursor, its waiter, and its sleeping thread.
 struct Reader {
     cursor: Cursor,
     waiter: Arc<Waiter>,
@@ -51,7 +51,7 @@ impl Reader {
         Reader { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
     }
 
-    /// Reads one record, sleeping until it is there.
+    /// Reads one record; sleeps until it is there.
     fn read(&mut self) {
         let waker = Waker::from(Arc::clone(&self.task));
         loop {

@@ -1,15 +1,15 @@
-//! Cursors that sleep until a record of their subjects comes: an index from subject to those that want it.
+//! An index of sleeping cursors by the subjects that they want.
 //!
-//! A cursor that skips most of a log's subjects would be woken for each record, look at it, and go back to sleep: with many such
-//! cursors each record costs as much as all of them. Here a record wakes those that want it, and nobody else. A cursor that
-//! is woken goes on at the record that woke it: what lies before it was for other subjects.
+//! Without it, a cursor that skips most subjects would wake for each record, check it and sleep again; with many such
+//! cursors each record would cost as much as all of them. With the index a record wakes only the cursors that want
+//! it. A woken cursor continues at the record that woke it.
 //!
 //! Invariants:
-//! - The index has seen every record that was appended since a cursor went to sleep.
-//! - A cursor sleeps no longer than a quarter of the history takes: it is woken then to go on behind what it skipped, so that
-//!   neither it nor whoever looks at its position takes that for a backlog.
+//! - The index has seen every record appended since a cursor went to sleep.
+//! - A cursor sleeps for at most a quarter of the history. Then it wakes to skip ahead, so that the skipped records
+//!   do not look like a backlog.
 //!
-//! Limit: one entry for each cursor that sleeps so.
+//! Limit: one entry for each such cursor.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use crate::segment::{Commit, Writer};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
-/// Where a cursor that sleeps so goes on: the first record that may be for it, [`ASLEEP`] or [`ANYWHERE`].
+/// Where such a cursor continues: the first record that may be for it, [`ASLEEP`] or [`ANYWHERE`].
 pub(crate) type GoesOn = Arc<AtomicU64>;
 
-/// It is in the index.
+/// The cursor is in the index.
 pub(crate) const ASLEEP: u64 = 0;
-/// It was taken out, and has to look at all that came since.
+/// The cursor was removed from the index and must check all records since.
 pub(crate) const ANYWHERE: u64 = u64::MAX;
 
-/// See the module.
+/// The index of sleeping cursors.
 #[derive(Debug, Default)]
 pub(super) struct Narrow {
     by_tail: PatternIndex<RefCell<Vec<Entry>>>,
     len: usize,
-    /// Up to where the records were looked at: the first sequence of a segment, and how much of it.
+    /// How far records were checked: a segment's first sequence, and how much of it.
     looked: (u64, Commit),
-    /// Of which epoch they were.
+    /// The epoch of the checked records.
     epoch: u32,
-    /// Bytes of history since all were woken last.
+    /// Bytes of history since the last wake-up of all.
     bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl Narrow {
         self.len
     }
 
-    /// Looks at what was appended since it did last, and takes out whom that is for.
+    /// Checks the records appended since the last call and removes the cursors that want them.
     fn take_wanted(&mut self, writer: &Writer) -> Vec<Armed> {
         let mut woken = Vec::new();
         let first_seq = writer.segment().first_seq;
@@ -77,7 +77,7 @@ impl Narrow {
         woken
     }
 
-    /// Takes all out, to go on at `next`.
+    /// Removes all cursors, to continue at `next`.
     fn take_all(&mut self, next: u64) -> Vec<Armed> {
         let mut woken = Vec::with_capacity(self.len);
         self.by_tail.retain(|entries| {
@@ -93,12 +93,12 @@ impl Narrow {
 }
 
 impl State {
-    /// Those that the records appended just now are for.
+    /// Removes the cursors that want the records just appended.
     #[inline(always)]
     pub(super) fn take_wanted(&mut self) -> Vec<Armed> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
-                // Numbers of two epochs are not compared.
+                // Sequences of different epochs are not compared.
                 if narrow.epoch != self.epoch {
                     return narrow.take_all(ANYWHERE);
                 }
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// A segment of so many bytes was begun. Those that have slept for long go on behind what they skipped.
+    /// Accounts for a new segment; removes cursors that have slept for long, so that they skip ahead.
     pub(super) fn take_slept_long(&mut self, bytes: u64, memory_bytes: u64) -> Vec<Armed> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// All that sleep, in whatever way: the log has more to tell than records.
+    /// Removes all sleepers, because the log has more to report than records.
     pub(super) fn take_all_sleepers(&mut self) -> Vec<Armed> {
         let mut all = self.sleepers.take_all();
         if let Some(narrow) = &mut self.narrow {
@@ -133,12 +133,13 @@ impl State {
 }
 
 impl Log {
-    /// Whether cursors may sleep here until a record of their subjects comes: records are seen when they are appended.
+    /// Whether cursors can sleep in the index: records must be visible as soon as they are appended.
     pub(crate) fn has_index(&self) -> bool {
         !self.is_durable
     }
 
-    /// Puts a cursor to sleep that wants subjects whose tails match the pattern, unless there is something to look at.
+    /// Puts a cursor to sleep until a record with a matching subject tail arrives; `false` if there is something to
+    /// read.
     pub(crate) fn arm_narrow(
         &self,
         next: Position,
@@ -169,7 +170,7 @@ impl Log {
         true
     }
 
-    /// Behind the newest record, if all up to there was for others than this cursor, which sleeps.
+    /// The position after the newest record, if everything before it was for other cursors than this sleeping one.
     pub(crate) fn slept_through(&self, goes_on: &GoesOn) -> Option<Position> {
         let state = self.lock();
         let narrow = state.narrow.as_ref().filter(|narrow| narrow.epoch == state.epoch)?;
@@ -177,7 +178,7 @@ impl Log {
         sleeps.then_some(Position { epoch: state.epoch, seq: state.next_seq })
     }
 
-    /// Takes the cursor out; `None` when it was taken out before, to be woken.
+    /// Removes the cursor; `None` if it was already removed to be woken.
     pub(crate) fn disarm_narrow(&self, (pattern, goes_on): (&Pattern, &GoesOn)) -> Option<Armed> {
         let mut state = self.lock();
         let narrow = state.narrow.as_mut()?;

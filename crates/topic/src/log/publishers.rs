@@ -1,9 +1,9 @@
-//! Whether a publisher of a stateful log is connected, and since when: what its owner knows, and a mirror is told.
+//! Whether publishers of a state topic are connected, and since when; known to the owner and fed to mirrors.
 //!
 //! Invariants:
-//! - What is known changes inside the log's lock, and all readers that sleep are woken: a reader that looks again after it
-//!   went to sleep misses no change.
-//! - A mirror knows what its feed brings, whoever publishes in its own process.
+//! - Changes happen inside the log's lock and wake all sleepers, so a subscriber that checks again after going to
+//!   sleep misses no change.
+//! - A mirror knows only what its feed reports, also if its own process has publishers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::event::Publishers;
 use crate::log::Log;
 
-/// How many publishers have a topic open; its logs share it.
+/// Publishers of a topic; shared by its logs.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
     here: AtomicU32,
-    /// Other nodes that have some.
+    /// Other nodes that have publishers.
     nodes: AtomicU32,
 }
 
@@ -36,17 +36,17 @@ impl PublisherCount {
         }
     }
 
-    /// One more; whether it is the only one of its kind.
+    /// Adds one; `true` if it is the only one of its kind.
     pub(crate) fn add(&self, what: Counted) -> bool {
         self.of(what).fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// One less; whether it was the last of its kind.
+    /// Removes one; `true` if it was the last of its kind.
     pub(crate) fn remove(&self, what: Counted) -> bool {
         self.of(what).fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Those of this process.
+    /// Publishers of this process.
     pub(crate) fn here(&self) -> u32 {
         self.here.load(Ordering::Relaxed)
     }
@@ -56,14 +56,14 @@ impl PublisherCount {
     }
 }
 
-/// Since when a publisher is connected, or none is: twice the time, and one more where one is; 0 where nothing is known.
+/// Whether a publisher is connected, and since when: twice the time, plus 1 if connected; 0 if unknown.
 #[derive(Debug, Default)]
 pub(super) struct Liveness(AtomicU64);
 
 const UNKNOWN: u64 = 0;
 
 impl Liveness {
-    /// Of a log that has just been opened.
+    /// The value of a log that was just opened.
     pub(super) fn none_since(ns: u64) -> Liveness {
         Liveness(AtomicU64::new(encode(false, ns)))
     }
@@ -89,21 +89,21 @@ fn is_connected(word: u64) -> bool {
     word & 1 == 1
 }
 
-/// What a reader of the state was told last.
+/// The presence that a follower of the state received last.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     word: u64,
-    /// It is told even that all is well: it may have been told otherwise where it read before.
+    /// Report also that a publisher is connected: the previous node may have reported otherwise.
     wants_all: bool,
 }
 
 impl Told {
-    /// Nothing yet.
+    /// Nothing was reported yet.
     pub(crate) fn nothing(wants_all: bool) -> Told {
         Told { word: UNKNOWN, wants_all }
     }
 
-    /// Whether the reader is to be told something.
+    /// Whether a change is due to be reported.
     #[inline]
     pub(crate) fn is_due(&self, log: &Log) -> bool {
         let word = log.liveness.get();
@@ -111,7 +111,7 @@ impl Told {
         word != UNKNOWN && word != self.word && matters
     }
 
-    /// What the reader is to be told, if anything.
+    /// The change to report, if any.
     pub(crate) fn take(&mut self, log: &Log) -> Option<Publishers> {
         if !self.is_due(log) {
             return None;
@@ -131,7 +131,7 @@ impl Told {
 }
 
 impl Log {
-    /// The first publisher has come, or the last has gone.
+    /// The first publisher has connected, or the last one has left.
     #[cold]
     pub(crate) fn publishers_changed(&self) {
         let now_ns = self.clock.now_ns();
@@ -145,7 +145,7 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Takes note whether a publisher is connected to this process, which owns the log; whether that is news. Inside the
+    /// Updates whether a publisher is connected to this process, the owner; `true` if it changed. Call inside the
     /// log's lock.
     pub(super) fn know_own_publishers(&self, now_ns: u64) -> bool {
         let (connected, before) = (self.publishers.any(), self.liveness.get());
@@ -156,9 +156,8 @@ impl Log {
         is_news
     }
 
-    /// The log is this process's own from now on. Publishers that were connected to the owner before come back, or do not:
-    /// where nobody has yet, that is not said before they had the time to ([`Topic::count_publishers`](crate::Topic::count_publishers)).
-    /// Inside the log's lock.
+    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect; their absence is reported
+    /// only later ([`Topic::count_publishers`](crate::Topic::count_publishers)). Call inside the log's lock.
     pub(super) fn take_over_publishers(&self, now_ns: u64) {
         let before = self.liveness.get();
         if self.is_stateful() && (before == UNKNOWN || !is_connected(before) || self.publishers.any()) {
@@ -166,7 +165,7 @@ impl Log {
         }
     }
 
-    /// What the owner of a mirror says of its publishers.
+    /// Applies the owner's report of its publishers to a mirror.
     pub fn feed_publishers(&self, publishers: &Publishers) {
         self.change(|state| {
             self.liveness.set(publishers.connected, publishers.since_ns);

@@ -1,5 +1,5 @@
-//! What the log does for its readers, inside its lock: find a place, let them sleep, count the
-//! registered ones.
+//! Services of a log for its cursors, inside its lock: look positions up, put cursors to sleep, track registered
+//! subscribers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,40 +14,40 @@ use crate::segment::{Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
-/// What a cursor finds when it asks for its place.
+/// The result of looking a position up.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Its next record lies in this segment, or will.
+    /// The next record is in this segment, or will be.
     Segment(Arc<Segment>),
     /// Nothing to read yet.
     Nothing,
-    /// What lies before this is for no reader of this log.
+    /// Records before this position are for no subscriber of this log.
     Skip(Position),
-    /// Its next records are not here, but with the log's owner.
+    /// The next records are not here, but at the log's owner.
     Detour,
-    /// Its next records are gone; it may go on here.
+    /// The next records are gone; the cursor may continue at the position.
     Gap(Gap, Position),
-    /// Its epoch is over; it may go on here.
+    /// The epoch is over; the cursor may continue in the next one.
     EpochChanged(EpochChanged),
-    /// Nothing to read, and nothing to come.
+    /// Nothing to read, now or later.
     Closed,
 }
 
-/// Where a reader begins.
+/// Where a cursor starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begin {
     pub(crate) next: Position,
-    /// It wants records from this time on.
+    /// Skip records appended before this time.
     pub(crate) appended_from_ns: u64,
-    /// What it is given before any record.
+    /// What to deliver before any record.
     pub(crate) owed: Option<Owed>,
 }
 
-/// A registered reader's number.
+/// Id of a registered subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReaderId(NonZeroU32);
 
-/// The registered readers of a reliable log.
+/// The registered subscribers of a reliable log.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     list: Vec<Reader>,
@@ -68,12 +68,12 @@ impl Readers {
         self.list.len()
     }
 
-    /// Those that wait for room.
+    /// Takes the publishers that wait for room.
     pub(super) fn take_publishers(&mut self) -> impl Iterator<Item = Arc<Waiter>> {
         self.publishers.drain(..)
     }
 
-    /// Whether all have consumed `last`; with `evict`, those that have not lose their place.
+    /// Checks that all registered subscribers have consumed `last`; `evict` unregisters those that have not.
     pub(super) fn permit_giving_up(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
         if evict {
             self.list.retain(|reader| reader.consumed >= last);
@@ -97,10 +97,10 @@ impl super::State {
 }
 
 impl Log {
-    /// Where a cursor begins. One that follows the state and lacks more than the state takes is given the state.
+    /// Computes a cursor's start. A follower whose backlog is larger than the state starts with the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<Begin, SubscribeError> {
         let state = self.lock();
-        // Whoever published it may know of a record that readers cannot see yet.
+        // A publisher may know of a record that is not visible yet.
         let last = state.last();
         let oldest = state.oldest(&self.config);
         let at = |next| Begin { next, appended_from_ns: 0, owed: None };
@@ -117,7 +117,7 @@ impl Log {
             {
                 Begin { owed: Some(Owed::Since(asked)), ..newest }
             }
-            // Any number may be asked for in an epoch that is over.
+            // A sequence in a past epoch may be any number.
             Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
             Start::Time(ns) if state.stored().is_some() => {
                 Begin { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
@@ -132,7 +132,7 @@ impl Log {
         })
     }
 
-    /// Finds `next`, or says why it cannot be read. A registered reader has consumed all before it.
+    /// Looks `next` up. A registered subscriber has consumed everything before it.
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Found {
         let mut state = self.lock();
         state.consumed_before(next, reader);
@@ -142,7 +142,7 @@ impl Log {
         if state.mirror().is_some() {
             return self.find_mirrored(&state, next, on_gap, Unfed::Elsewhere);
         }
-        // Publishers of a reliable topic wait for its readers before a segment goes, not before a number of records.
+        // On a reliable topic, publishers wait before a segment is dropped, not before a number of records.
         let oldest =
             if self.config.reliable.is_some() { state.oldest_held() } else { state.oldest_seq(&self.config) };
         let go_on = match on_gap {
@@ -175,13 +175,12 @@ impl Log {
         }
     }
 
-    /// Whether this record, which was acknowledged once, is known not to be part of what the log goes on from: the log began
-    /// anew, or lost its end.
+    /// Whether the log is known to lack this acknowledged record, because the log restarted or lost its end.
     pub fn has_lost(&self, record: Position) -> bool {
         self.lacks(&self.lock(), record)
     }
 
-    /// Refuses a publisher with [`PublishError::StateLost`] whose last acknowledged record is not part of the log's state.
+    /// Fails with [`PublishError::StateLost`] if the log's state lacks the publisher's last acknowledged record.
     pub(super) fn check_state(&self, state: &State, record: Position) -> Result<(), PublishError> {
         if record.epoch != state.epoch && self.is_stateful() && self.lacks(state, record) {
             return Err(PublishError::StateLost(self.name.topic.to_string()));
@@ -201,10 +200,9 @@ impl Log {
         }
     }
 
-    /// Looks at the record of this sequence, expired or not; `None` when it is not there, or no longer.
+    /// Passes the record with this sequence to `look`, even if it has expired; `None` if it is not retained.
     ///
-    /// It walks to the record from the beginning of its segment: who reads one after another uses a
-    /// [`Cursor`](crate::Cursor).
+    /// Each call walks through the record's segment. To read many records use a [`Cursor`](crate::Cursor).
     pub fn read<R>(&self, seq: u64, look: impl FnOnce(Record<'_>) -> R) -> Option<R> {
         let (segment, epoch) = {
             let state = self.lock();
@@ -220,7 +218,7 @@ impl Log {
         Some(look(Record { position, prev_seq: seq - 1, frame: lying.frame, log: &self.name }))
     }
 
-    /// Puts a cursor to sleep, unless there is something for it.
+    /// Puts a cursor to sleep, unless there is something to read.
     pub(crate) fn arm(
         &self,
         next: Position,
@@ -236,13 +234,12 @@ impl Log {
         Some(state.sleepers.push(Armed { waiter: Arc::clone(waiter), token }))
     }
 
-    /// Takes a cursor off the list; `false` when it was taken off before, to be woken.
+    /// Removes a cursor from the sleepers; `false` if it was already removed to be woken.
     pub(crate) fn disarm(&self, sleeper: SleeperId, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes the cursor; where nobody sleeps on it, the next one too: its reader is somewhere else, and may come
-    /// back late.
+    /// Wakes the cursor. If no thread or task waits on it, wakes the next one too, because it may react late.
     #[cold]
     pub(super) fn wake(&self, mut armed: Armed) {
         while !armed.waiter.wake(armed.token) {
@@ -251,7 +248,7 @@ impl Log {
         }
     }
 
-    /// Wakes the next two that have something to read: whoever was woken owes that to those behind it.
+    /// Wakes the next two sleepers that have something to read: every woken cursor does so.
     pub(crate) fn pass_wake_on(&self) {
         let next = {
             let mut state = self.lock();
@@ -260,7 +257,7 @@ impl Log {
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
     }
 
-    /// [`pass_wake_on`](Log::pass_wake_on) for whom it costs little to wake others: up to `wakes` of them.
+    /// [`pass_wake_on`](Log::pass_wake_on) for callers to whom wake-ups are cheap: wakes up to `wakes` sleepers.
     pub(crate) fn pass_wake_on_to(&self, wakes: usize) {
         let next: Vec<Armed> = {
             let mut state = self.lock();
@@ -269,8 +266,7 @@ impl Log {
         next.into_iter().for_each(|armed| self.wake(armed));
     }
 
-    /// Wakes those that a publish should have woken, were it not for a reader that was woken before them and never
-    /// came to pass it on.
+    /// Wakes sleepers whose wake-up an earlier sleeper has not passed on.
     pub(super) fn wake_overdue(&self) {
         if self.lock().sleepers.has_overdue() {
             self.pass_wake_on();
@@ -282,7 +278,7 @@ impl Log {
         self.lock().has_news(next)
     }
 
-    /// What a reader that is to read `next` is told when it lags, and counts as told; nothing if its epoch is over.
+    /// The lag warning of a cursor at `next`, which is counted; `None` if its epoch is over.
     pub(crate) fn lagging(&self, next: Position) -> Option<Lagging> {
         let mut state = self.lock();
         if next.epoch != state.epoch {
@@ -297,7 +293,7 @@ impl Log {
         })
     }
 
-    /// Counts a reader among those the publisher waits for. Only on reliable topics.
+    /// Registers a subscriber of a reliable topic, for which publishers wait.
     pub(crate) fn register(&self, name: &str, next: Position) -> Result<Option<ReaderId>, SubscribeError> {
         let Some(reliable) = &self.config.reliable else { return Ok(None) };
         let mut state = self.lock();
@@ -312,12 +308,12 @@ impl Log {
         Ok(Some(id))
     }
 
-    /// A registered reader says how far it has come.
+    /// A registered subscriber has consumed everything up to `through`.
     pub(crate) fn consume(&self, reader: ReaderId, through: u64) {
         self.lock().consumed(reader, through);
     }
 
-    /// A registered reader leaves.
+    /// Unregisters a subscriber.
     pub(crate) fn unregister(&self, reader: ReaderId) {
         let mut state = self.lock();
         if let Some(rare) = &mut state.rare {
@@ -326,9 +322,9 @@ impl Log {
         state.wake_publishers();
     }
 
-    /// Has `waiter` notified when a registered reader makes room.
+    /// Notifies `waiter` when a registered subscriber, or the disk, makes room.
     ///
-    /// The tail is sealed, so that a reader at its end comes by and says that it has consumed it.
+    /// Seals the last segment, so that a subscriber at its end returns to the log and reports what it has consumed.
     pub fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.await_room(waiter);
@@ -351,13 +347,13 @@ impl Log {
 }
 
 impl super::State {
-    /// Whether whoever is to read `next` would be told something. In a mirror it may come to lie ahead.
+    /// Whether there is anything to report to a cursor at `next`. In a mirror, `next` may be ahead of the log.
     pub(super) fn has_news(&self, next: Position) -> bool {
         let visible = Position { epoch: self.epoch, seq: self.visible_next() };
         self.has_ended() || next < visible
     }
 
-    /// What lies before `next` is consumed; a place in an epoch that is over says nothing of this one.
+    /// Marks everything before `next` as consumed, if `next` is in the present epoch.
     fn consumed_before(&mut self, next: Position, reader: Option<ReaderId>) {
         if let Some(reader) = reader
             && next.epoch == self.epoch

@@ -1,7 +1,7 @@
-//! Finding a place in a durable log, whose history lies in memory, on disk, and in several epochs.
+//! Looks positions up in a durable log, whose history is in memory, on disk and in several epochs.
 //!
-//! A reader goes through the epochs step by step: what an epoch lacks is told as a gap within it, its end as an
-//! `EpochChanged` with the last record it had. So no number is passed over in silence.
+//! A subscriber reads the epochs one by one. It receives a gap for records that an epoch lacks, and an `EpochChanged`
+//! at its end, so no sequence is skipped silently.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::segment::Segment;
 use crate::store::{Loaded, Store};
 use crate::subscribe::OnGap;
 
-/// What is found with the lock held.
+/// The result of the lookup inside the lock.
 enum Place {
     Found(Found),
-    /// On disk, in an epoch that ends before this sequence.
+    /// The record is on disk, in an epoch that ends before this sequence.
     OnDisk(Arc<dyn Store>, u64),
 }
 
 impl State {
-    /// The oldest record a reader may still be given.
+    /// Position of the oldest record that subscribers can read.
     pub(super) fn oldest(&self, config: &TopicConfig) -> Position {
         let seq = self.oldest_seq(config);
         let epoch = self.stored().map_or_else(|| self.mirrored_epoch_of(seq), |stored| stored.epoch_of(seq));
@@ -58,7 +58,7 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next) else {
                 let go_on = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    // Never back to an epoch before its own.
+                    // Never back to an earlier epoch.
                     OnGap::Oldest | OnGap::Fail => {
                         let oldest = state.oldest(&self.config);
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
@@ -83,8 +83,8 @@ impl Log {
         }
     }
 
-    /// The end of an earlier epoch, for a reader that has records of it ahead and is given the state in place of them. `None` where
-    /// `next` lies in the epoch in force.
+    /// The end of an earlier epoch, for a follower that receives the state instead of that epoch's remaining records.
+    /// `None` if `next` is in the present epoch.
     #[cold]
     pub(crate) fn leave_epoch(&self, next: Position) -> Option<EpochChanged> {
         let state = self.lock();
@@ -103,7 +103,7 @@ impl Log {
         Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
     }
 
-    /// After everything that is visible. What is appended and on its way to the disk is yet to come.
+    /// The lookup of the position after all visible records. Records on their way to the disk are not visible yet.
     fn at_the_end(&self, state: &State, next: Position) -> Found {
         let next_is_in = |segment: &&Arc<Segment>| {
             segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq
@@ -130,11 +130,11 @@ impl Log {
         })
     }
 
-    /// A place before everything that was appended at this time or later.
+    /// A position before every record appended at `ns` or later.
     pub(super) fn stored_since(&self, state: LogGuard<'_, State>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
-        // What was appended before memory's oldest record is on disk alone.
+        // Records appended before the oldest one in memory are only on disk.
         let in_memory = state.held.front().filter(|held| held.last_append_ns < ns).map(|_| {
             let after = state.held.partition_point(|held| held.last_append_ns < ns);
             let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
@@ -146,7 +146,7 @@ impl Log {
         in_memory.or_else(|| store?.seek_time(ns)).unwrap_or(end).max(oldest)
     }
 
-    /// The segment that holds a record which memory does not; [`Log::read`] of a durable log.
+    /// Loads the segment of a record that is not in memory; [`Log::read`] of a durable log.
     #[cold]
     pub(super) fn load_one(&self, state: LogGuard<'_, State>, seq: u64) -> Option<(Arc<Segment>, u32)> {
         let stored = state.stored().filter(|stored| (stored.oldest_seq..=stored.synced).contains(&seq))?;
@@ -161,7 +161,7 @@ impl Log {
 }
 
 impl State {
-    /// Whether nothing is to come: the log is closed, and what was appended before is visible or never will be.
+    /// Whether the log has ended: it is closed, and every record is visible or never will be.
     pub(super) fn has_ended(&self) -> bool {
         self.closed
             && self.stored().is_none_or(|stored| stored.synced + 1 == self.next_seq || stored.info().failed)

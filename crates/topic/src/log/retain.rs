@@ -1,4 +1,4 @@
-//! Making room at one end of the history, giving up the other.
+//! Makes room for new records and drops old ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ impl From<BudgetSpent> for PublishError {
 }
 
 impl Log {
-    /// Sees to a writer with room for `bytes`.
+    /// Ensures that the writer has room for `bytes`.
     #[inline(always)]
     pub(super) fn make_room<'s>(
         &self,
@@ -75,8 +75,8 @@ impl Log {
         Ok(())
     }
 
-    /// Gives up the oldest segment for a charge that was refused: a history that could pay for it is shortened before
-    /// its publisher is refused.
+    /// Drops the oldest segment after a refused charge, if the log's history can pay for it; otherwise refuses the
+    /// publisher.
     pub(super) fn shorten(
         &self,
         state: &mut State,
@@ -113,14 +113,14 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // Inside the lock, which those that are woken wait for: it is rare.
+        // Notifies inside the lock although woken threads need it: this is rare.
         let slept_long = state.take_slept_long(wanted as u64, self.memory_bytes);
         slept_long.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.warn_laggards(state);
         Ok(())
     }
 
-    /// Looks how far readers have come that cannot be told of a loss; the first record that one of them has yet to read.
+    /// Checks the subscribers that cannot receive gaps; returns the oldest sequence that one of them has yet to read.
     fn look_at_pending(&self, state: &State, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
@@ -142,7 +142,7 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Gives up what is older than the topic keeps; for topics that nobody publishes to any more.
+    /// Drops records beyond the retention age. Needed for topics without publishers.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {
@@ -166,11 +166,11 @@ impl Log {
         drop(remains);
     }
 
-    /// Goes on elsewhere: what is held is given up, and the next record has this place. Readers that lack something of the
-    /// epoch there is are told their gap; where the epoch is another, that.
+    /// Drops all records and continues at `to`. Subscribers that lack records of the present epoch receive a gap; a
+    /// new epoch is reported as such.
     ///
     /// # Panics
-    /// Of a durable log, and where the place is not a later one.
+    /// If the log is durable, or if `to` is before the present position.
     pub fn move_on(&self, to: Position) {
         let mut state = self.lock();
         assert!(!self.is_durable, "a durable log is where its disk is");
@@ -181,7 +181,7 @@ impl Log {
             state.retire(held.segment);
         }
         (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
-        // What is before is gone; of what comes nothing is in danger yet.
+        // Everything before is gone; nothing after is in danger yet.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
         let remains = state.take_remains();
@@ -190,8 +190,8 @@ impl Log {
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Gives up all of a closed log: whoever has not read it by now is told what it missed. What a durable one holds is
-    /// its store's.
+    /// Drops all records of a closed log; subscribers that have not read them receive a gap. A durable log's records
+    /// belong to its store.
     pub fn give_up_closed(&self) {
         let mut state = self.lock();
         if !state.closed || self.is_durable {
@@ -221,7 +221,7 @@ impl Log {
         }
         if let Some(held) = state.held.pop_front() {
             state.held_bytes -= held.bytes;
-            // A durable log has it on disk still.
+            // A durable log still has it on disk.
             state.gave_up |= self.config.durable.is_none();
             state.retire(held.segment);
         }
@@ -244,13 +244,13 @@ impl Held {
 }
 
 impl State {
-    /// Whether the oldest segment is no longer needed by who stores it.
+    /// Whether the disk no longer needs the oldest segment.
     fn may_give_up(&self) -> bool {
         let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
         self.stored().is_none_or(|stored| stored.may_give_up(oldest))
     }
 
-    /// Gives up all that was sealed.
+    /// Seals and drops everything.
     pub(super) fn give_up_all(&mut self) {
         self.seal();
         while let Some(held) = self.held.pop_front() {
@@ -261,7 +261,7 @@ impl State {
         self.retire_lingering();
     }
 
-    /// Ends the segment that is being written; an empty one is dropped.
+    /// Seals the segment being written; an empty one is dropped.
     pub(super) fn seal(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let count = writer.written().count;

@@ -1,8 +1,8 @@
-//! The cursors that sleep on a log, in the order in which they fell asleep.
+//! The sleeping cursors of a log, in the order in which they fell asleep.
 //!
-//! A list through the slots of a vector, so that one in the middle leaves at the cost of one: a session that closes
-//! takes all of its cursors off. Slots are used again in the order in which they became free, so that neighbours in the
-//! list tend to be neighbours in memory: waking 100,000 walks through them one after another.
+//! A linked list in a vector of slots, so that removing one costs O(1): a closing session removes all its cursors.
+//! Slots are reused in the order in which they became free, so that neighbours in the list tend to be neighbours in
+//! memory; waking 100,000 cursors walks through all of them.
 //!
 //! Limit: 2³² − 1 sleepers of one log.
 
@@ -18,24 +18,24 @@ pub(crate) struct Armed {
     pub(crate) token: u32,
 }
 
-/// Where a cursor sleeps, until it is taken off the list.
+/// The slot of a sleeping cursor, valid until it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleeperId(NonZeroU32);
 
-/// See the module.
+/// The list of sleeping cursors.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
     slots: Vec<Slot>,
     asleep: Ends,
     free: Ends,
-    /// The last of those that have something to read by now; all before it have, too.
+    /// The last cursor that has something to read; all before it have too.
     overdue: Option<SleeperId>,
     count: u32,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Nobody, where the slot is free.
+    /// `None` in a free slot.
     armed: Option<Armed>,
     previous: Option<SleeperId>,
     next: Option<SleeperId>,
@@ -59,7 +59,7 @@ impl Sleepers {
         self.count as usize
     }
 
-    /// Puts one behind all others.
+    /// Appends a cursor.
     pub(super) fn push(&mut self, armed: Armed) -> SleeperId {
         let id = match self.free.first {
             Some(id) => {
@@ -78,7 +78,7 @@ impl Sleepers {
         id
     }
 
-    /// There is something to read for all: takes the first, to be woken.
+    /// Takes the first cursor to wake it, and marks all others as overdue.
     #[inline(always)]
     pub(super) fn take_first(&mut self) -> Option<Armed> {
         let first = self.asleep.first?;
@@ -90,14 +90,14 @@ impl Sleepers {
         self.overdue.is_some()
     }
 
-    /// Takes the first, if there is something for it. (To wake others too would go on for ever: each wakes those that
-    /// have gone to sleep again.)
+    /// Takes the first cursor if it is overdue. (Waking others too would never end: each wakes those that have gone
+    /// to sleep again.)
     pub(super) fn take_overdue(&mut self) -> Option<Armed> {
         self.overdue?;
         self.take(self.asleep.first?)
     }
 
-    /// Takes one out of the list, which it left before if somebody else stands in its slot.
+    /// Removes a cursor, unless its slot belongs to another one by now.
     pub(super) fn remove(&mut self, id: SleeperId, waiter: &Arc<Waiter>, token: u32) -> Option<Armed> {
         let armed = self.slots.get(id.index())?.armed.as_ref()?;
         if armed.token != token || !Arc::ptr_eq(&armed.waiter, waiter) {
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// The same with a plain queue: the first `overdue` have something to read.
+    /// The same with a plain queue, of which the first `overdue` have something to read.
     #[derive(Default)]
     struct Plain {
         queue: VecDeque<u32>,
@@ -200,7 +200,7 @@ mod tests {
                     4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
                     5 => prop_assert_eq!(sleepers.take_overdue().map(|armed| armed.token), plain.take_overdue()),
                     6 if !ids.is_empty() => {
-                        // Also those that were taken before, whose slot may be another's by now.
+                        // Also removes cursors that were taken before, whose slot may be another's.
                         let token = which as usize % ids.len();
                         let removed = sleepers.remove(ids[token], &waiter, token as u32);
                         prop_assert_eq!(removed.is_some(), plain.remove(token as u32));

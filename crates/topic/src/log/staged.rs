@@ -1,19 +1,18 @@
-//! What was appended and is not stored: on its way to the disk.
+//! Appended records on their way to the disk.
 
 use std::borrow::Cow;
 
 use crate::log::ProducerMark;
 use crate::segment::{Commit, Pinned};
 
-/// Appended records that a [`Store`](crate::Store) is to store, in order. Their bytes stay where they are until this
-/// is dropped.
+/// Records for a [`Store`](crate::Store) to store, in order. Their bytes stay in place until this is dropped.
 #[derive(Debug)]
 pub struct Staged {
     pub(super) epoch: u32,
     pub(super) runs: Vec<StagedRun>,
     pub(super) marks: Vec<StagedMark>,
     pub(super) last_append_ns: u64,
-    /// Bytes appended through here since the log was opened.
+    /// Bytes appended up to here since the log was opened.
     pub(super) appended_bytes: u64,
 }
 
@@ -25,19 +24,19 @@ pub struct StagedRun {
     pub(super) by_ref: bool,
 }
 
-/// Records of a producer with an identity: what a retry after a restart is found out by.
+/// Records of one producer; they let retries be recognized after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedMark {
-    /// Who, and its number for the first record.
+    /// The producer, and its number of the first record.
     pub mark: ProducerMark,
-    /// The log's number for the first record.
+    /// Sequence of the first record.
     pub first_seq: u64,
-    /// How many; both numbers rise by one.
+    /// Number of records.
     pub count: u64,
 }
 
 impl Staged {
-    /// The epoch of all of them.
+    /// The epoch of the records.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -47,34 +46,34 @@ impl Staged {
         &self.runs
     }
 
-    /// Who published what of them, where it said who it is.
+    /// The producers of the records that have one.
     pub fn marks(&self) -> &[StagedMark] {
         &self.marks
     }
 
-    /// The last record's number.
+    /// Sequence of the last record.
     pub fn last_seq(&self) -> u64 {
         self.runs.last().map_or(0, |run| run.first_seq() + u64::from(run.count()) - 1)
     }
 
-    /// When the last of them was appended.
+    /// When the last record was appended, ns since the Unix epoch.
     pub fn last_append_ns(&self) -> u64 {
         self.last_append_ns
     }
 }
 
 impl StagedRun {
-    /// The first record's number.
+    /// Sequence of the first record.
     pub fn first_seq(&self) -> u64 {
         self.pinned.first_seq() + u64::from(self.from.count)
     }
 
-    /// How many records.
+    /// Number of records.
     pub fn count(&self) -> u32 {
         self.pinned.seen().count - self.from.count
     }
 
-    /// Their frames; copied only where payloads lie elsewhere.
+    /// The frames; copied only if payloads are by reference.
     pub fn frames(&self) -> Cow<'_, [u8]> {
         if !self.by_ref {
             return Cow::Borrowed(self.pinned.bytes(self.from.bytes));
@@ -89,7 +88,7 @@ impl StagedRun {
         Cow::Owned(frames)
     }
 
-    /// When the first of them was appended.
+    /// When the first record was appended, ns since the Unix epoch.
     pub fn first_append_ns(&self) -> u64 {
         self.pinned.frames(self.from.bytes).next().map_or(0, |lying| lying.frame.append_time_ns())
     }

@@ -1,14 +1,14 @@
-//! The state of a stateful log: kept inside its lock, read outside of it.
+//! The state of a log: kept inside its lock, read outside.
 //!
 //! Invariants:
-//! - An append is checked where it lies, above what readers see, and taken back whole when it is refused.
-//! - A snapshot stands at a position that the log goes on from: what follows it is held when it is given.
-//! - Inside the lock a state is frozen, at a cost that does not grow with it; its bytes are written outside, once for
-//!   all who ask while they are fresh.
+//! - An append is checked in place, above the committed length, and removed as a whole if it is refused.
+//! - The log retains the records after a snapshot's position when the snapshot is delivered.
+//! - The lock is held only to freeze a state, at a cost independent of its size. Its bytes are written outside the
+//!   lock, once for all subscribers that ask while they are fresh.
 //!
-//! Limits: the fold's memory is charged to the budget before the next append. A snapshot's bytes are charged in any case:
-//! a reader is brought back even where the budget is spent, and who publishes next is refused for it. A log keeps one
-//! snapshot, as long as it is fresh; older ones live as long as somebody reads them.
+//! Limits: the reducer's memory is charged to the budget before the next append. Snapshots are charged even beyond
+//! the budget, so that subscribers can recover; the next append is refused instead. A log keeps one fresh snapshot;
+//! older ones live while somebody reads them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,61 +23,61 @@ use crate::memory::{Budget, Charge};
 use crate::publish::PublishError;
 use crate::segment::{Commit, Segment};
 
-/// What of a history a reader may lack, however small the state is, before it is given the state instead.
+/// A follower with a smaller backlog than this reads records, however small the state is.
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
-/// A backlog of so many times the state's own bytes is given up for the state.
+/// A follower whose backlog exceeds this multiple of the state's size receives the state.
 const BACKLOG_PER_STATE: u64 = 2;
-/// A record takes at least this.
+/// The least bytes of a record.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh as long as no more than this part of its bytes has come after it …
+/// A snapshot is fresh while the bytes appended since are at most its size divided by this …
 const FRESH_PART: u64 = 2;
-/// … or no more than this.
+/// … or at most this.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
-/// A fold, and what there is to know of it.
+/// A log's reducer and its figures.
 #[derive(Debug)]
 pub(super) struct Folded {
     fold: Box<dyn Fold>,
     charged: Charge,
-    /// Bytes of all records taken in.
+    /// Bytes of all applied records.
     taken_bytes: u64,
     event_time_ns: Option<u64>,
     fresh: Option<Arc<Frost>>,
 }
 
-/// What is known of a log's state.
+/// Figures of a log's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoldInfo {
-    /// Entries of the state.
+    /// Number of entries.
     pub entries: u64,
     /// Bytes of memory.
     pub bytes: u64,
-    /// The sum of the hashes of all entries.
+    /// The checksum: the sum of the hashes of all entries.
     pub checksum: u64,
 }
 
-/// What a reader is owed.
+/// What a follower of the state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owed {
-    /// The state.
+    /// The whole state.
     State,
-    /// What has changed since this sequence of the epoch, or the state.
+    /// The changes since this position, or the whole state.
     Since(Position),
 }
 
-/// How a reader is brought to now.
+/// How a follower catches up.
 #[derive(Debug)]
 pub(crate) enum CaughtUp {
-    /// It has everything before this.
+    /// It has everything before this position.
     Nothing(Position),
-    /// By one record, which stands at the log's last position, and the place of what follows.
+    /// With one merged record at the log's last position.
     Merged(Merged),
-    /// By the state, after which it goes on.
+    /// With a snapshot, then the records after it.
     Snapshot(Arc<Frost>),
 }
 
 impl CaughtUp {
-    /// The last record that the reader has then.
+    /// The position that the follower has then.
     pub(crate) fn position(&self) -> Position {
         match self {
             CaughtUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
@@ -87,33 +87,33 @@ impl CaughtUp {
     }
 }
 
-/// Whether readers may be shown what stands at a position.
+/// Whether the record at a position is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     Now,
-    /// It is not stored yet.
+    /// Once it is stored.
     Later,
-    /// It never will be.
+    /// It will never be stored.
     Never,
 }
 
-/// One record that holds all that has changed since another.
+/// One record with all changes since another.
 #[derive(Debug)]
 pub(crate) struct Merged {
     pub(crate) position: Position,
     pub(crate) since: u64,
-    /// Its frame.
+    /// The frame.
     pub(crate) frame: Box<[u8]>,
-    /// Where the next record will lie, and how far the segment was written.
+    /// The segment of the next record, and how far it is written.
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
-/// A state that was frozen; its bytes are written by whoever first asks for them.
+/// A frozen state. The first request for its bytes writes them.
 #[derive(Debug)]
 pub(crate) struct Frost {
     pub(crate) position: Position,
     checksum: u64,
-    /// What the fold had taken in by then.
+    /// Bytes that the reducer had applied by then.
     taken_bytes: u64,
     estimate: u64,
     frozen: Mutex<Option<Arc<dyn Frozen>>>,
@@ -121,7 +121,7 @@ pub(crate) struct Frost {
 }
 
 impl Frost {
-    /// Its bytes, written now if nobody has yet; who comes meanwhile waits for them.
+    /// Returns the snapshot. The first caller writes its bytes; concurrent callers wait.
     pub(crate) fn thaw(&self, log: &Log) -> Snapshot {
         let write = || {
             let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -142,7 +142,7 @@ impl Frost {
     }
 }
 
-/// A snapshot's bytes, charged as long as anybody holds them.
+/// A snapshot's bytes, charged until the last user drops them.
 struct Written {
     bytes: Vec<u8>,
     _charged: Charge,
@@ -164,7 +164,7 @@ impl Folded {
         FoldInfo { entries: self.fold.entries(), bytes: self.fold.bytes(), checksum: self.fold.checksum() }
     }
 
-    /// The snapshot in stock is given up as soon as it is not worth what follows it.
+    /// Drops the cached snapshot once it is stale.
     fn let_go_of_stale(&mut self) {
         if self.fresh.as_ref().is_some_and(|fresh| !fresh.is_fresh(self.taken_bytes)) {
             self.fresh = None;
@@ -190,25 +190,25 @@ impl Frost {
 }
 
 impl Log {
-    /// Keeps a state from now on; before anything is appended.
+    /// Sets the reducer, before anything is appended.
     pub(crate) fn keep_state(&self, fold: Box<dyn Fold>) {
         let folded = Folded::new(fold, &self.budget);
         self.lock().rare().fold = Some(folded);
     }
 
-    /// Whether a state follows from its records.
+    /// Whether the log keeps a state.
     pub fn is_stateful(&self) -> bool {
         self.config.fold.is_some()
     }
 
-    /// What is known of its state, and after which record.
+    /// The figures of the state, and the position of its last record.
     pub fn fold_info(&self) -> Option<(Position, FoldInfo)> {
         let state = self.lock();
         let folded = state.folded()?;
         Some((state.last(), folded.info()))
     }
 
-    /// The state as it is now: for whoever keeps it elsewhere.
+    /// A snapshot of the present state.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let frost = {
             let mut state = self.lock();
@@ -218,13 +218,13 @@ impl Log {
         Some(frost.thaw(self))
     }
 
-    /// The state becomes the one that a [`snapshot`](Log::snapshot) holds, which stood after the record `seq`; records
-    /// after it are taken in by [`refold`](Log::refold).
+    /// Restores the state from a [`snapshot`](Log::snapshot) after the record `seq`. Apply later records with
+    /// [`refold`](Log::refold).
     pub fn restore_fold(&self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
         self.with_fold(|fold| fold.restore(seq, snapshot))
     }
 
-    /// Takes in a record that was appended before the log was in memory.
+    /// Applies a record that was appended before the log was in memory.
     pub fn refold(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), FoldError> {
         self.with_fold(|fold| fold.apply(seq, frame))
     }
@@ -236,7 +236,7 @@ impl Log {
         self.lock().with_fold(change)
     }
 
-    /// The state takes in what was pushed since the writer stood at `from`; what it refuses is taken back.
+    /// Applies the records pushed since `from` to the state; removes them if the reducer refuses.
     #[inline(never)]
     pub(super) fn fold_in(
         &self,
@@ -256,7 +256,7 @@ impl Log {
         taken
     }
 
-    /// Charges what the state has grown by since it was last charged.
+    /// Charges the growth of the state to the budget.
     fn charge_fold(&self, state: &mut State, append: &Append) -> Result<(), PublishError> {
         let grown = |state: &State| {
             let folded = state.folded()?;
@@ -272,7 +272,7 @@ impl Log {
         Ok(())
     }
 
-    /// Brings a reader to now.
+    /// Computes what a follower needs to catch up.
     pub(crate) fn catch_up(&self, owed: Owed) -> CaughtUp {
         let mut state = self.lock();
         if let Owed::Since(since) = owed
@@ -290,7 +290,7 @@ impl Log {
         CaughtUp::Snapshot(self.freshest(&mut state))
     }
 
-    /// A state may be ahead of what readers see: a durable log's takes records in before they are stored.
+    /// Whether a position is visible: the state of a durable log includes records before they are stored.
     pub(crate) fn shows(&self, position: Position) -> Shown {
         if self.config.durable.is_none() {
             return Shown::Now;
@@ -305,7 +305,7 @@ impl Log {
         }
     }
 
-    /// The snapshot in stock, if it is fresh and what follows it will be there for a while yet; otherwise a new one.
+    /// The cached snapshot, if it is fresh and the records after it stay for a while; otherwise a new one.
     fn freshest(&self, state: &mut State) -> Arc<Frost> {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
@@ -323,7 +323,7 @@ impl Log {
         frost
     }
 
-    /// What a reader should have that has read all before `next`; `None` if it has not.
+    /// The checksum for a follower that has read everything before `next`; `None` if it has not.
     pub(crate) fn checksum(&self, next: Position) -> Option<Checksum> {
         let state = self.lock();
         let (folded, last) = (state.folded()?, state.last());
@@ -336,7 +336,7 @@ impl Log {
     }
 }
 
-/// What [`Merged`] is made of inside the lock.
+/// The data for a [`Merged`], collected inside the lock.
 struct Raw {
     position: Position,
     since: u64,
@@ -360,7 +360,7 @@ impl Raw {
 }
 
 impl State {
-    /// Changes the state; the snapshot in stock is of the one before.
+    /// Changes the state and drops the cached snapshot.
     pub(super) fn with_fold(
         &mut self,
         change: impl FnOnce(&mut dyn Fold) -> Result<(), FoldError>,
@@ -371,9 +371,9 @@ impl State {
         change(folded.fold.as_mut())
     }
 
-    /// It is the state before the first record.
+    /// Resets to the state before the first record.
     pub(super) fn clear_fold(&mut self) {
-        // No bytes are a snapshot of an empty state, or are refused, which leaves it empty.
+        // An empty snapshot is valid for an empty state, or refused, which empties the state too.
         let _ = self.with_fold(|fold| fold.restore(0, &[]));
     }
 
@@ -406,7 +406,7 @@ impl State {
         Ok(())
     }
 
-    /// All that has changed since `since`, as one record; `None` where the state is shorter, or that is not known.
+    /// Merges all changes since `since` into one record; `None` if the state is smaller or the changes are unknown.
     fn merge(&self, since: u64, bytes_max: usize) -> Option<Raw> {
         let folded = self.folded()?;
         let mut payload = Vec::new();
@@ -426,17 +426,17 @@ impl State {
         })
     }
 
-    /// Whether a reader that lacks all after `since` is better off with the state.
+    /// Whether the state is cheaper than the records after `since`.
     pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
-        // What lies on disk alone is not measured, but it takes at least so much.
+        // Records only on disk are estimated at their least size.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
         let Some(folded) = self.folded().filter(|_| lacking > BACKLOG_BYTES_MIN) else { return false };
         lacking > BACKLOG_PER_STATE * folded.fold.snapshot_bytes() as u64
     }
 
-    /// About how many bytes of records follow `seq`, those of a segment taken to be of one size; `None` when not all of
-    /// them are held.
+    /// Estimates the bytes of records after `seq`, assuming equal sizes within a segment; `None` if some are not in
+    /// memory.
     fn bytes_after(&self, seq: u64) -> Option<u64> {
         let next = seq + 1;
         if next >= self.next_seq {
@@ -455,7 +455,7 @@ impl State {
     }
 }
 
-/// Of the bytes of these records, what those from `next` on have.
+/// The part of `bytes` that belongs to records from `next` on.
 fn share(bytes: u64, records: Range<u64>, next: u64) -> u64 {
     let (all, wanted) = (records.end - records.start, records.end.saturating_sub(next));
     (u128::from(bytes) * u128::from(wanted) / u128::from(all.max(1))) as u64

@@ -1,13 +1,12 @@
-//! The part of a durable log that follows the disk: what is staged, how far it is stored, who waits for that.
+//! Storage progress of a durable log: staged and stored records, and the publishers that wait.
 //!
 //! Invariants:
-//! - `synced` ≤ `written` ≤ the last number appended. Readers see no record after `synced`: commit words move only
-//!   when the store says so.
-//! - A segment with a record after `synced` is not given up.
-//! - After a failure nothing is staged, and no watermark moves.
+//! - `synced` ≤ `written` ≤ the last sequence. Subscribers see no record after `synced`: commit words move only when
+//!   the store reports progress.
+//! - A segment with a record after `synced` is not dropped.
+//! - After a failure nothing is staged and no watermark moves.
 //!
-//! Limit: the bytes the store has granted; a publisher that would exceed them waits, or is refused where the disk
-//! is full.
+//! Limit: the bytes that the store has granted. A publisher beyond them waits, or is refused if the disk is full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,41 +20,41 @@ use crate::segment::{Commit, Writer};
 use crate::store::{EpochStart, Recovered, Store};
 use crate::wake::Waiter;
 
-/// What it takes to note who published an append.
+/// Bytes on disk that record an append's producer.
 const MARK_BYTES: u64 = 40;
 
-/// See the module.
+/// Storage progress of a durable log.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(super) store: Arc<dyn Store>,
-    /// Ascending; the last is in force. Epochs of which nothing is held any more are forgotten.
+    /// Ascending; the last one is current. Epochs without retained records are forgotten.
     pub(super) epochs: VecDeque<EpochStart>,
     pub(super) oldest_seq: u64,
     pub(super) synced: u64,
     written: u64,
     staged: u64,
-    /// Bytes appended since the log was opened, how many of them are synced, and how many there may be.
+    /// Bytes since the log was opened: appended, synced, and granted.
     appended_bytes: u64,
     synced_bytes: u64,
     granted_bytes: u64,
-    /// Why there is no more room.
+    /// Why the disk is full.
     full: Option<Arc<str>>,
-    /// Bytes of an append that exceeded the grant though nothing waits to be stored: only the disk's room stands in its way.
+    /// Bytes of an append that exceeded the grant although nothing waits to be stored: it needs disk room.
     wanted_bytes: u64,
-    /// The store is looking for that room.
+    /// The store has been asked for that room.
     asked_for_room: bool,
     failed: Option<Arc<str>>,
-    /// The store knows that something is staged.
+    /// The store has been notified of staged records.
     signalled: bool,
-    /// Sealed segments that are not synced to their end, oldest first.
+    /// Sealed segments that are not fully synced, oldest first.
     sealed: VecDeque<Writer>,
-    /// How far the first segment was staged that is not staged to its end.
+    /// How far the first incompletely staged segment is staged.
     staged_to: Commit,
     marks: Vec<StagedMark>,
     waiting: Vec<Waiting>,
 }
 
-/// A publisher that waits for its records to be stored.
+/// A publisher that waits for storage.
 #[derive(Debug)]
 struct Waiting {
     waiter: Arc<Waiter>,
@@ -64,35 +63,35 @@ struct Waiting {
     level: Acknowledged,
 }
 
-/// What has become of an appended record.
+/// The storage status of an appended record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredState {
-    /// It has reached the level.
+    /// The record has reached the level.
     Reached,
-    /// Not yet; the waiter is notified when it is worth another look.
+    /// Not yet; the waiter is notified when another call is worthwhile.
     Waiting,
-    /// It will not.
+    /// The record will not reach the level.
     Failed(PublishError),
-    /// The topic's owner elsewhere has taken it, and this is its receipt.
+    /// The owner at another node has appended the record; this is its receipt.
     Answered(Receipt),
 }
 
-/// How far a durable log is stored.
+/// Storage figures of a durable log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredInfo {
     /// The last record written to the disk's cache.
     pub written_seq: u64,
-    /// The last record that is stored, and so visible.
+    /// The last record that is stored and visible.
     pub synced_seq: u64,
-    /// Bytes that were appended and are not stored.
+    /// Appended bytes that are not stored.
     pub unstored_bytes: u64,
     /// Bytes on disk.
     pub bytes: u64,
-    /// The oldest epoch that is held.
+    /// The oldest retained epoch.
     pub oldest_epoch: u32,
-    /// The disk is full: publishers are refused until there is room.
+    /// Whether the disk is full; publishers are refused until there is room.
     pub full: bool,
-    /// The disk failed: nothing more is taken.
+    /// Whether the disk failed; the log accepts no more records.
     pub failed: bool,
 }
 
@@ -133,24 +132,23 @@ impl Stored {
         }
     }
 
-    /// The oldest record that is held.
+    /// Position of the oldest retained record.
     pub(super) fn oldest(&self) -> Position {
         Position { epoch: self.epoch_of(self.oldest_seq), seq: self.oldest_seq }
     }
 
-    /// The epoch in which this number was given out, or the oldest one known.
+    /// The epoch of this sequence, or the oldest known one.
     pub(super) fn epoch_of(&self, seq: u64) -> u32 {
         let after = self.epochs.partition_point(|start| start.first_seq <= seq);
         self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
     }
 
-    /// The last number of an earlier epoch, as far as it is known, and the start of the epoch after it. `next` is a position in
-    /// that earlier epoch.
+    /// The last known sequence of the past epoch of `next`, and the start of the epoch after it.
     pub(super) fn end_of(&self, next: Position) -> Option<(u64, EpochStart)> {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // The disk knows an epoch by its first record. One that it does not know between two others had none.
+        // The disk knows an epoch by its first record; an unknown epoch between two known ones had no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
@@ -160,19 +158,19 @@ impl Stored {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
 
-    /// Whether a later epoch began without this record. Numbers go on from one epoch to the next.
+    /// Whether a later epoch began without this record. Sequences continue across epochs.
     pub(super) fn lacks(&self, record: Position) -> bool {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
     }
 
-    /// Where the first epoch after this one begins that is known, if anything before it was.
+    /// Start of the first known epoch after this one, if an earlier one is known.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
         let next = self.epochs.get(at)?;
         (at > 0).then_some(Position { epoch: next.epoch, seq: next.first_seq })
     }
 
-    /// Whether so many more bytes may be appended.
+    /// Checks whether `bytes` more may be appended.
     pub(super) fn admit(&mut self, append: &Append, bytes: u64) -> Result<(), PublishError> {
         if let Some(why) = &self.failed {
             return Err(PublishError::DiskFailed(why.to_string()));
@@ -191,13 +189,13 @@ impl Stored {
         Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
     }
 
-    /// The store, where it is to look for room that a publisher waits for.
+    /// The store, if it must be asked for room that a publisher waits for.
     pub(super) fn ask_for_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.wanted_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.asked_for_room, true)).then(|| Arc::clone(&self.store))
     }
 
-    /// Takes note of an append; whether the store is to be told.
+    /// Records an append; `true` if the store must be notified.
     pub(super) fn appended(&mut self, append: &Append, first_seq: u64, count: u64, bytes: u64) -> bool {
         self.appended_bytes += charged(append, bytes);
         if let Some(mark) = append.mark {
@@ -218,7 +216,7 @@ impl Stored {
         self.marks.push(new);
     }
 
-    /// Keeps a segment that nothing will be added to until it is synced.
+    /// Keeps a complete segment until it is synced.
     pub(super) fn seal(&mut self, writer: Writer) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
@@ -228,7 +226,7 @@ impl Stored {
         }
     }
 
-    /// Whether a segment that begins with this number is stored to its end.
+    /// Whether the segment that starts with this sequence is fully stored.
     pub(super) fn may_give_up(&self, first_seq: u64) -> bool {
         self.sealed.front().is_none_or(|writer| first_seq < writer.segment().first_seq)
     }
@@ -241,7 +239,7 @@ impl Stored {
         }
     }
 
-    /// Those whose records have come far enough, or never will.
+    /// Takes the waiters whose records are stored, or never will be.
     fn take_reached(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let (failed, written, synced) = (self.failed.is_some(), self.written, self.synced);
         let through = |level| if level == Acknowledged::Written { written } else { synced };
@@ -259,12 +257,12 @@ impl State {
         self.rare.as_mut()?.stored.as_deref_mut()
     }
 
-    /// The number of the next record that readers will see.
+    /// Sequence of the next record to become visible.
     pub(super) fn visible_next(&self) -> u64 {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
-    /// Lets go of whoever waits for the disk.
+    /// Takes all waiters for the disk whose wait is over.
     fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(Stored::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
@@ -275,8 +273,8 @@ impl State {
 }
 
 impl Log {
-    /// What was appended since the last call, for the store to write and sync; `None` when there is nothing, or
-    /// nothing more is to be stored. One at a time: what came of it is told before the next call.
+    /// Stages the records appended since the last call, for the store to write and sync. `None` if there are none, or
+    /// after a failure. Report the result before the next call.
     pub fn stage(&self) -> Option<Staged> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -303,7 +301,7 @@ impl Log {
         Some(Staged { epoch, runs, marks, last_append_ns, appended_bytes })
     }
 
-    /// What was staged has been written to the disk's cache.
+    /// Reports that staged records are written to the disk's cache.
     pub fn written(&self, staged: &Staged) {
         let woken = {
             let mut state = self.lock();
@@ -314,8 +312,8 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// What was staged is stored: readers see it, publishers are told. `granted_bytes` more may be
-    /// appended.
+    /// Reports that staged records are stored: they become visible and publishers are notified. `granted_bytes` more
+    /// may be appended.
     pub fn synced(&self, staged: Staged, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -348,8 +346,7 @@ impl Log {
         }
     }
 
-    /// So many bytes may be appended beside what is not stored yet, and no more where the disk is full, for this
-    /// reason.
+    /// Grants `bytes` beyond what is not stored yet. `full` tells why the disk is full, if it is.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();
@@ -365,14 +362,14 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Bytes of an append that exceeded the grant though nothing waits to be stored; 0 for none. The store grants them,
-    /// or says that the disk is full.
+    /// Bytes of an append that exceeded the grant although nothing waits to be stored; 0 for none. The store grants
+    /// them, or reports that the disk is full.
     pub fn wanted_bytes(&self) -> u64 {
         self.lock().stored().map_or(0, |stored| stored.wanted_bytes)
     }
 
-    /// The disk failed: publishers are refused from now on, and those that wait are told. What was stored stays
-    /// readable; what was not will never be seen.
+    /// Reports a disk failure. Publishers are refused, waiting ones fail. Stored records stay readable; others never
+    /// become visible.
     pub fn fail(&self, why: &str) {
         let ended;
         let woken = {
@@ -388,7 +385,7 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// The disk has given up everything before this record, or is about to.
+    /// Reports that the disk has dropped, or will drop, everything before `oldest_seq`.
     pub fn forget_before(&self, oldest_seq: u64) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -404,8 +401,8 @@ impl Log {
         self.warn_laggards(state);
     }
 
-    /// Whether a record that was appended here has come so far; where it has not, `waiter` is notified of `token`
-    /// when it has.
+    /// The storage status of a local or forwarded record. While it waits, `waiter` is notified of `token` on
+    /// progress.
     pub fn await_stored(
         &self,
         at: Position,
@@ -438,7 +435,7 @@ impl Log {
         StoredState::Waiting
     }
 
-    /// The caller waits: it may store what is staged.
+    /// Lets the waiting caller store staged records.
     pub(crate) fn help_store(&self) {
         let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
         if let Some(store) = store {
@@ -446,7 +443,7 @@ impl Log {
         }
     }
 
-    /// Whoever waited has gone.
+    /// Forgets a waiter.
     pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);
@@ -463,12 +460,12 @@ impl Stored {
     }
 }
 
-/// What an append takes on disk, at most.
+/// The most bytes that an append takes on disk.
 fn charged(append: &Append, bytes: u64) -> u64 {
     if append.mark.is_some() { bytes + MARK_BYTES } else { bytes }
 }
 
-/// Shows readers a run that is stored.
+/// Makes a stored batch visible.
 fn commit(sealed: &mut VecDeque<Writer>, writer: Option<&Writer>, run: &StagedRun) {
     let seen = run.pinned.seen();
     let first_seq = run.pinned.first_seq();

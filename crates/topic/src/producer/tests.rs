@@ -15,7 +15,7 @@ fn small(producers_max: u32, producer_outcomes_max: u32) -> Producers {
     Producers::new(ProducerLimits::of(&limits))
 }
 
-/// Checks, and appends what is fresh at `next`.
+/// Checks the records, and appends new ones at `next`.
 fn publish(
     producers: &mut Producers,
     mark: ProducerMark,
@@ -115,7 +115,7 @@ struct Attempt {
     epoch: u32,
     first: u64,
     count: u64,
-    /// The append is refused for another reason after the check.
+    /// The append fails for another reason after the check.
     refused: bool,
 }
 
@@ -125,7 +125,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     )
 }
 
-/// What a list of everything ever appended says, with nothing forgotten.
+/// The verdict of a complete list of all appends.
 #[derive(Default)]
 struct Naive {
     appended: Vec<(u64, u32, u64, u64)>,
@@ -187,7 +187,7 @@ proptest! {
         }
     }
 
-    /// With little room a retry may be refused or counted as new, but never answered wrongly.
+    /// With little room, a retry may be refused or count as new, but never gets a wrong position.
     #[test]
     fn verdicts_with_little_room_are_never_wrong(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);

@@ -1,8 +1,9 @@
-//! Asking for cache lines before they are needed. A hint: it changes nothing but time.
+//! Prefetches cache lines. These are hints that affect speed only.
 
-/// Asks for the two lines at `at`, to write to them.
+/// Prefetches two cache lines at `at` for writing.
 ///
-/// (`_mm_prefetch` asks so only where the target has the feature; every x86-64 takes the instruction.)
+/// Uses inline assembly, because `_mm_prefetch` emits `prefetchw` only for targets with that feature. Every x86-64
+/// processor accepts the instruction.
 #[inline(always)]
 pub(super) fn to_write(_at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -17,7 +18,7 @@ pub(super) fn to_write(_at: *const u8) {
     }
 }
 
-/// Asks for the two lines at `at`, which another core may have written, to read them.
+/// Prefetches two cache lines at `at` for reading; another core may have written them.
 #[inline(always)]
 pub(super) fn to_read(_at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

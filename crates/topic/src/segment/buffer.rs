@@ -1,9 +1,9 @@
-//! The memory of segments, and the pool that keeps it warm.
+//! Buffers of segments, and the pool that reuses them.
 //!
-//! Fresh memory costs a page fault for every 4 KiB, which is several times the cost of filling it;
-//! so a retired segment's buffer is used again, newest first.
+//! Fresh memory costs a page fault per 4 KiB, several times the cost of filling it. So the pool reuses retired
+//! buffers, the newest first.
 //!
-//! Limit: the pool's `idle_bytes_max`; what is over goes back to the allocator.
+//! Limit: the pool's `idle_bytes_max`. The allocator gets everything above it back.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::{Budget, BudgetSpent};
 
-/// The smallest buffer, and the unit of all; the model tracks every 8 bytes, so its buffers hold few.
+/// The smallest buffer and the unit of sizes. Small in the loom model, which tracks every 8 bytes.
 pub(crate) const BUFFER_BYTES_MIN: usize = if cfg!(loom) { 64 } else { 4 << 10 };
 const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);
@@ -23,13 +23,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Keeps at most so many bytes, an equal share of them for each size.
+    /// Creates a pool that keeps at most `idle_bytes_max`, an equal share for each size.
     pub(crate) fn new(idle_bytes_max: usize) -> Pool {
         Pool { free: Default::default(), idle_bytes_max }
     }
 }
 
-/// A buffer of initialised bytes, charged to a budget until it is dropped.
+/// A buffer of initialized bytes, charged to a budget until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     raw: Option<Raw>,
@@ -37,7 +37,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// At least `bytes` bytes: a power of two up to 1 MiB, whole pages above.
+    /// Allocates at least `bytes` bytes: a power of two up to 1 MiB, whole pages above.
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Buffer, BudgetSpent> {
         let bytes = rounded(bytes);
         budget.charge(bytes as u64)?;
@@ -46,7 +46,7 @@ impl Buffer {
         Ok(Buffer { raw, budget: Arc::clone(budget) })
     }
 
-    /// Bytes that a buffer for `bytes` bytes takes.
+    /// The size of a buffer for `bytes` bytes.
     pub(crate) fn bytes_for(bytes: usize) -> usize {
         rounded(bytes)
     }
@@ -59,8 +59,7 @@ impl Buffer {
         self.raw.as_ref().map_or(0, |raw| raw.bytes)
     }
 
-    /// The first byte; the others follow. All are initialised, and they belong to whoever owns the
-    /// buffer.
+    /// Pointer to the first byte. All bytes are initialized and belong to the buffer's owner.
     pub(crate) fn base(&self) -> *mut u8 {
         self.raw.as_ref().map_or(std::ptr::null_mut(), |raw| raw.base.as_ptr())
     }

@@ -1,11 +1,11 @@
-//! The segment module in every interleaving and with every stale value that the memory model allows.
+//! Loom model of segments: every interleaving, and every stale value that the memory model allows.
 //!
-//! `cargo xtask race` runs this. What is modelled: the commit word, the pins, and each 8 bytes of the buffer, which the
-//! module reports as read or written where it makes a slice. A read that does not happen after its write, or a
-//! write (or the buffer's way back to the pool) that does not happen after the last read, fails the model.
+//! `cargo xtask race` runs this. The model covers the commit word, the pins, and every 8 bytes of the buffer, which
+//! the module reports as read or written when it makes a slice. It fails if a read does not happen after its write,
+//! or if a write or the buffer's reuse does not happen after the last read.
 //!
-//! Buffers are 64 bytes, so two records of 24 bytes fill one; the log around the segment is loom's mutex: the
-//! product's lock has a model of its own.
+//! Buffers are 64 bytes, so two records of 24 bytes fill one. Loom's mutex replaces the log's lock, which has a model
+//! of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -17,7 +17,7 @@ use loom::{sync::Mutex, thread};
 use super::{BUFFER_BYTES_MIN, Buffer, Pinned, Segment, Writer};
 use crate::memory::Budget;
 
-/// A pool that keeps every buffer, so that a buffer handed back is the next one handed out.
+/// A pool that keeps every buffer, so that a returned buffer is the next one handed out.
 fn budget() -> Arc<Budget> {
     Budget::node(1 << 20, 1 << 20)
 }
@@ -32,7 +32,7 @@ fn push(writer: &mut Writer, number: u64) {
     writer.push(encoded.padded(), 1, |out| Meta::default().encode(encoded, 0, &payload, out));
 }
 
-/// The numbers in a segment, as far as it was seen.
+/// The numbers in a segment, up to the seen length.
 fn numbers(pinned: &Pinned) -> Vec<u64> {
     let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
     pinned.frames(0).map(|lying| number(&lying.frame.payload()[..8])).collect()
@@ -84,7 +84,7 @@ fn sealed_segment_is_complete() {
     });
 }
 
-/// Readers pin while the segment is retired and its buffer is written to again.
+/// Readers pin while the segment is retired and its buffer reused.
 fn buffer_changes_hands(readers: usize) {
     loom::model(move || {
         let budget = budget();
@@ -149,7 +149,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next() {
         push(&mut first, 1);
         first.commit();
         {
-            // As the log does: seal, make the next, write, commit, all inside its lock.
+            // Like the log: seal, create the next segment, write, commit, all inside the lock.
             let mut chain = log.lock().unwrap();
             first.seal();
             let mut second = segment(&budget, 2);
@@ -162,7 +162,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next() {
     });
 }
 
-/// Counts how often it is freed.
+/// A payload owner that counts how often it is freed.
 struct Told(Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Told {
@@ -202,7 +202,7 @@ fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
         let retired = old.retire(&mut Vec::new());
         assert_eq!(count(&freed), usize::from(retired));
         reader.join().unwrap();
-        // Retired or only dropped: freed once, and nothing is charged any more.
+        // Whether retired or only dropped: freed once, with no charge left.
         drop(old);
         assert_eq!((count(&freed), budget.used()), (1, 0));
     });

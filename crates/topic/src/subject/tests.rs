@@ -97,7 +97,7 @@ fn subscription_filters_only_where_needed() {
     assert!(tails.matches("b.x") && !tails.matches("b.y") && !tails.matches("b") && !tails.matches("b.x.x"));
 }
 
-/// Few tokens, so that patterns and subjects meet often; some share a beginning.
+/// Few tokens, so that patterns and subjects match often; some share a prefix.
 fn token() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "ab", "$s"])
 }
@@ -128,7 +128,7 @@ fn naive(pattern: &str, subject: &str) -> bool {
     naive_matches(&pattern.split('.').collect::<Vec<_>>(), &subject.split('.').collect::<Vec<_>>())
 }
 
-/// Every subject of up to five tokens: `z` is in no pattern, so it stands for all that are in none.
+/// Every subject of up to five tokens. `z` is in no pattern, so it represents all other tokens.
 fn all_subjects() -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut longest = vec![String::new()];

@@ -71,7 +71,7 @@ fn returned_records_go_to_other_members() {
     assert_eq!([(); 2].map(|()| share.take(b, &mut source)), [Ok(Some(2)), Ok(Some(3))]);
     assert_eq!(share.take(b, &mut source), Ok(Some(5)));
     assert!(!share.has_returned() && !share.has_lost(b));
-    // It had 4, 2, 3 and 5, in this order.
+    // b received 4, 2, 3 and 5, in this order.
     share.confirm(b, 2).unwrap();
     share.leave(b).unwrap();
     let c = share.join().unwrap();

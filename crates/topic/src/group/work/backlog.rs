@@ -1,24 +1,24 @@
-//! The records of a `work` group that are not settled, and which of them may be claimed.
+//! The unsettled records of a work group, and which of them can be claimed.
 //!
 //! Invariants:
-//! - Of a key's records the oldest is ready, claimed or delayed; the others are [`State::Behind`] it, in order.
-//! - `ready` and `timers` hold exactly the records whose state says so.
+//! - The oldest record of a key is ready, claimed or delayed; the others are [`State::Behind`] it, in order.
+//! - `ready` and `timers` hold exactly the records with the corresponding state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::claim::DeadLetter;
 use crate::group::MemberId;
 
-/// Where a record stands.
+/// The state of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// To be claimed.
+    /// Can be claimed.
     Ready,
-    /// An older record of its key is not settled.
+    /// An older record of its key is unsettled.
     Behind,
-    /// A member's.
+    /// Claimed by a member.
     Claimed { member: MemberId, token: u64, deadline_ns: u64 },
-    /// To be claimed later.
+    /// Can be claimed later.
     Delayed { until_ns: u64 },
 }
 
@@ -43,27 +43,27 @@ struct Held {
 pub(super) struct Backlog {
     records: BTreeMap<u64, Held>,
     ready: BTreeSet<u64>,
-    /// When, and of which record.
+    /// Due times and their records.
     timers: BTreeSet<(u64, u64)>,
-    /// The records behind the oldest of each key that has an unsettled one.
+    /// For each key with an unsettled record: the records behind its oldest.
     keys: HashMap<u64, VecDeque<u64>>,
     keys_blocked: usize,
-    /// Not yet taken by the owner.
+    /// Dead letters that the owner has not taken.
     dead: BTreeMap<u64, DeadLetter>,
 }
 
 impl Backlog {
-    /// Records it keeps track of.
+    /// Number of tracked records.
     pub(super) fn len(&self) -> usize {
         self.records.len() + self.dead.len()
     }
 
-    /// Keys with records behind their oldest.
+    /// Number of keys with records behind their oldest.
     pub(super) fn keys_blocked(&self) -> usize {
         self.keys_blocked
     }
 
-    /// The oldest record it keeps track of.
+    /// The oldest tracked record.
     pub(super) fn oldest(&self) -> Option<u64> {
         let first = self.records.first_key_value().map(|(seq, _)| *seq);
         let dead = self.dead.first_key_value().map(|(seq, _)| *seq);
@@ -82,7 +82,7 @@ impl Backlog {
         self.timers.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// A record whose claim or delay is over by now.
+    /// A record whose claim or delay has ended.
     pub(super) fn due(&self, now_ns: u64) -> Option<(u64, State)> {
         let &(due_ns, seq) = self.timers.first()?;
         (due_ns <= now_ns).then(|| (seq, self.records[&seq].state))
@@ -96,7 +96,7 @@ impl Backlog {
         self.records[&seq].attempts
     }
 
-    /// The last attempt was none.
+    /// Does not count the last attempt.
     pub(super) fn uncount_attempt(&mut self, seq: u64) {
         self.held(seq).attempts -= 1;
     }
@@ -111,7 +111,7 @@ impl Backlog {
         self.records.range(..seq).filter(|(_, held)| unclaimed(held)).map(|(seq, _)| *seq).collect()
     }
 
-    /// Takes up the next record of the log.
+    /// Adds the next record of the log.
     pub(super) fn add(&mut self, seq: u64, key: Option<u64>) {
         let state = match key.map(|key| self.keys.entry(key)) {
             Some(std::collections::hash_map::Entry::Occupied(mut behind)) => {
@@ -129,7 +129,7 @@ impl Backlog {
         self.set_state(seq, state);
     }
 
-    /// Gives the record out; which time it is.
+    /// Claims the record; returns the number of this attempt.
     pub(super) fn claim(&mut self, seq: u64, state: State) -> u32 {
         self.set_state(seq, state);
         let held = self.held(seq);
@@ -148,7 +148,7 @@ impl Backlog {
         }
     }
 
-    /// The record needs nothing more; the next of its key may go.
+    /// Settles the record and releases the next one of its key.
     pub(super) fn settle(&mut self, seq: u64) {
         let Some(held) = self.records.remove(&seq) else { return };
         self.unschedule(seq, held.state);
@@ -171,7 +171,7 @@ impl Backlog {
         }
     }
 
-    /// The record becomes a dead letter; the next of its key may go.
+    /// Makes the record a dead letter and releases the next one of its key.
     pub(super) fn bury(&mut self, letter: DeadLetter) {
         self.settle(letter.seq);
         self.dead.insert(letter.seq, letter);
@@ -194,7 +194,7 @@ impl Backlog {
         self.records.get_mut(&seq).expect("only records that are not settled are asked for")
     }
 
-    /// Checks what the module says of itself, from scratch.
+    /// Checks the module's invariants from scratch.
     #[cfg(test)]
     pub(super) fn assert_sound(&self) {
         let of =

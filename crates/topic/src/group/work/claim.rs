@@ -1,11 +1,11 @@
-//! What members of a `work` group and its owner say to each other.
+//! Claims of work groups.
 
-/// How often and how long a record may be tried.
+/// Limits of a record's attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkConfig {
     /// How long a claim lasts, ns.
     pub claim_ns: u64,
-    /// How often a record is given out before it becomes a dead letter.
+    /// Attempts before a record becomes a dead letter.
     pub attempts_max: u32,
 }
 
@@ -15,44 +15,44 @@ impl Default for WorkConfig {
     }
 }
 
-/// A record that is a member's until the deadline.
+/// A member's right to a record until the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The record.
     pub seq: u64,
-    /// What proves the claim; each is given once.
+    /// The claim's token, used once.
     pub token: u64,
-    /// The how-manieth time the record is given out, from 1.
+    /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// When the claim ends.
+    /// When the claim ends, ns.
     pub deadline_ns: u64,
 }
 
-/// A claim that does not count, or no longer: its deadline passed, or it has ended.
+/// The claim is not valid: its deadline has passed, or it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("claim {token} of record {seq} has ended or is another member's")]
 pub struct ClaimError {
     /// The record.
     pub seq: u64,
-    /// What was to prove the claim.
+    /// The claim's token.
     pub token: u64,
 }
 
-/// How a member goes.
+/// How a member leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It says so: what it had claimed, or was given and has not confirmed, was not tried.
+    /// It leaves on its own: its claims do not count as attempts.
     Left,
-    /// It is gone: what it had claimed may be why, so it was tried.
+    /// It died: its claims count as attempts, because they may be the cause.
     Died,
 }
 
-/// A record that was tried in vain as often as it may be.
+/// A record that failed as often as allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The record.
     pub seq: u64,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
     /// How the last attempt ended.
     pub cause: DeadCause,
@@ -61,7 +61,7 @@ pub struct DeadLetter {
 /// How the last attempt at a dead letter ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadCause {
-    /// The member said that it could not.
+    /// The member returned the record.
     Refused,
     /// The deadline passed.
     Expired,

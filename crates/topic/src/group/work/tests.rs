@@ -197,7 +197,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is known from outside: the claims given out, and what became of each record.
+/// The expected state: the claims given out, and the end of each record.
 struct Truth {
     work: Work,
     now_ns: u64,
@@ -205,7 +205,7 @@ struct Truth {
     members: Vec<MemberId>,
     /// Newest first.
     given: Vec<(MemberId, Claim)>,
-    /// Claims that count, by record.
+    /// Valid claims by record.
     current: BTreeMap<u64, (MemberId, Claim)>,
     attempts: BTreeMap<u64, u32>,
     acked: BTreeSet<u64>,
@@ -326,7 +326,7 @@ impl Truth {
         assert!(self.current.values().filter(|(holder, _)| *holder == member).count() <= 3);
     }
 
-    /// Ends a claim that was given out some time, maybe in vain.
+    /// Ends a claim that was given out at some time, valid or not.
     fn end(
         &mut self,
         claim: usize,
@@ -364,7 +364,7 @@ impl Truth {
         }
     }
 
-    /// All members are told the same.
+    /// Takes all losses; all members receive the same.
     fn hear(&mut self) {
         let mut told = self
             .members
@@ -395,7 +395,7 @@ impl Truth {
         }
     }
 
-    /// One willing member does all that is left.
+    /// One member processes everything that is left.
     fn finish(&mut self) {
         while !self.members.is_empty() {
             self.step(Step::Leave { member: 0, died: false });

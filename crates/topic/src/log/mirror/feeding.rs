@@ -1,4 +1,4 @@
-//! What a mirror's feed brings, and what of it is taken in.
+//! The feed of a mirror: what it delivers and what the mirror accepts.
 
 use dunlin_frame::Frame;
 
@@ -9,32 +9,32 @@ use crate::fold::FoldError;
 use crate::log::{Append, Log, State};
 use crate::publish::PublishError;
 
-/// Why a run was not taken in.
+/// Why a mirror did not accept a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
-    /// The log is this process's own by now, or closed.
+    /// This process owns the log, or the log is closed.
     #[error("the log is not fed from elsewhere")]
     Own,
-    /// Its reader has to make room first.
+    /// The subscriber of a private mirror has to make room first.
     #[error("the reader of the mirror has not read its history yet")]
     Full,
-    /// There is no memory for it, or its state refuses it.
+    /// Memory is exhausted, or the reducer refuses the batch.
     #[error("{0}")]
     Refused(PublishError),
-    /// What leads from the state here to there has not come: it is to be fed a state.
+    /// Records between the state here and the batch are missing; the mirror needs a snapshot.
     #[error("the state of the mirror is not its owner's")]
     StateLost,
 }
 
 impl Log {
-    /// The last record that the feed has brought, where it is to go on; `None` where it has brought nothing yet.
+    /// The last fed position, after which the feed continues; `None` before the first feed.
     pub fn fed_through(&self) -> Option<Position> {
         let state = self.lock();
         state.mirror().filter(|mirror| mirror.placed).map(|_| state.last())
     }
 
-    /// The feed begins after this position, or goes on there.
+    /// Starts or resumes the feed after this position.
     pub fn feed_from(&self, at: Position) {
         let next = after(at);
         self.change(|state| {
@@ -46,13 +46,14 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            // What it brings of before is known here, and left out: that may have been given up.
+            // Earlier records in the feed are skipped: they may have been dropped here.
             state.is_fed_from_here();
         });
     }
 
-    /// Records as the owner has them, the first of which stands at `first`; nothing between `prev_seq` and it is missing. What
-    /// is here already is left out. A stateful log takes one that stands for several into its state alone.
+    /// Feeds records of the owner. `first` is the position of the first one; nothing between `prev_seq` and it is
+    /// missing. Records that are already here are skipped. A log with a state applies a merged record to its state
+    /// only.
     pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedRun<'_>) -> Result<(), FeedError> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -79,7 +80,7 @@ impl Log {
             }
         }
         if !goes_on {
-            // To whom it feeds from before, the owner tells where an epoch ends: this feed begins here.
+            // This feed starts here; feeds that started earlier receive the end of the epoch from the owner.
             state.is_fed_from_here();
         }
         let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
@@ -101,7 +102,8 @@ impl Log {
         Ok(())
     }
 
-    /// A record that holds all that has changed since `prev_seq`: the state is the owner's after it, the records between are not here.
+    /// Applies a record that merges all changes since `prev_seq`: the state equals the owner's, the records between
+    /// are not here.
     fn feed_merged(&self, at: Position, prev_seq: u64, run: &CheckedRun<'_>) -> Result<(), FeedError> {
         let merged = self.change(|state| {
             let leads_here = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && run.count() == 1;
@@ -121,7 +123,8 @@ impl Log {
         }
     }
 
-    /// The feed lacks everything through `last`. A stateful log goes on when it is fed the state that is to follow.
+    /// Reports that the feed lacks everything through `last`. A log with a state continues with the snapshot that
+    /// follows.
     pub fn feed_gap(&self, last: Position) {
         self.change(|state| {
             if state.folded().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
@@ -130,8 +133,8 @@ impl Log {
         });
     }
 
-    /// The owner began another epoch. A stateful log that does not have all of the one before goes on when it is fed the
-    /// state that is to follow: its readers are never shown the state of one epoch as that of another.
+    /// Reports a new epoch of the owner. A log with a state that lacks part of the old epoch continues with the
+    /// snapshot that follows, so no subscriber sees one epoch's state as another's.
     pub fn feed_epoch(&self, changed: &EpochChanged) {
         self.change(|state| {
             if changed.new_first.epoch > state.epoch {
@@ -144,7 +147,8 @@ impl Log {
         });
     }
 
-    /// The owner's state after the record at `position`. What is older than the one here is left aside, unless that one is lost.
+    /// Feeds the owner's state after the record at `position`. An older state is ignored, unless the state here is
+    /// wrong.
     pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), FoldError> {
         let next = after(position);
         let fed = self.change(|state| {
@@ -172,8 +176,7 @@ impl Log {
         fed.unwrap_or(Ok(()))
     }
 
-    /// What the owner's state has for a checksum after the record at `position`; whether that of the state here is the same, as
-    /// far as can be told.
+    /// Compares the owner's checksum after the record at `position` with the state here; `false` if they differ.
     pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
         let agrees = self.fold_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
         if !agrees {
@@ -186,14 +189,14 @@ impl Log {
         self.change(State::lose_state);
     }
 
-    /// Its topic is no more: its readers get what is left, and are told.
+    /// Closes a mirror because its topic was deleted; subscribers receive the rest and then the end.
     pub fn close_mirror(&self) {
         if self.is_mirror() {
             self.close();
         }
     }
 
-    /// Nobody reads it any more: what it holds is given up.
+    /// Drops all records of a mirror without subscribers.
     pub fn starve(&self) {
         self.change(|state| {
             self.liveness.forget();
@@ -206,7 +209,7 @@ impl Log {
         });
     }
 
-    /// Changes where a mirror stands, and has its readers look. `None` where it is none by now, or its topic is no more.
+    /// Changes a mirror and wakes its sleepers. `None` if the log is no mirror any more, or closed.
     pub(in crate::log) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
         let (changed, remains, armed) = {
             let mut guard = self.lock();
@@ -222,7 +225,7 @@ impl Log {
     }
 }
 
-/// What of a run comes after its first `known` records, and when the last was appended.
+/// The batch without its first `known` records, its count, and the last append time.
 fn rest(run: CheckedRun<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = run.bytes();
     for _ in 0..known {

@@ -1,4 +1,4 @@
-//! Where a reader of a log that changed hands goes on: here, with the owner, or after what it is told.
+//! Looks positions up in a log that changed owners: here, at the owner, or after a gap.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::event::{EpochChanged, Gap, Position};
 use crate::log::{Found, Log, State};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 
-/// What becomes of records that never were here, for a reader that comes to them.
+/// How a lookup treats records that were never here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::log) enum Unfed {
-    /// It is to be given them from elsewhere.
+    /// The subscriber reads them from the owner.
     Elsewhere,
-    /// It cannot be, and is told.
+    /// They are lost to the subscriber, which receives a gap.
     Lost,
-    /// It named no place, and they are nothing to it.
+    /// The subscriber named no position, so they do not matter.
     Unasked,
 }
 
 impl Mirror {
-    /// Whether a record of an epoch before `epoch`, the present one, is known not to be part of what the log goes on from. Numbers
-    /// go on from one epoch to the next, or start over with 1 where nothing was left: an epoch that begins at a number or
-    /// below it does not follow that record. Another process, its owner, knows that of a mirror.
+    /// Whether the log is known not to include this record of an earlier epoch. Sequences continue across epochs, or
+    /// restart with 1: an epoch that starts at or below the record's sequence does not include it. For a mirror, only
+    /// the owner knows that.
     pub(in crate::log) fn lacks(&self, epoch: u32, record: Position) -> bool {
         let is_before = |first: Position| record.epoch < first.epoch && first.seq <= record.seq;
         let present = match self.fed_from.epoch == epoch {
@@ -41,13 +41,13 @@ impl Mirror {
 }
 
 impl Log {
-    /// [`Log::find`] for a reader that has nowhere else to go; whether it named its place, or had one.
+    /// [`Log::find`] for a subscriber that cannot read elsewhere. `asked` tells whether it named or had a position.
     pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Found {
         let unfed = if asked { Unfed::Lost } else { Unfed::Unasked };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
-    /// Where a reader with this start is to read, if not here.
+    /// A private mirror for a subscriber with this start, if it cannot read here.
     #[cold]
     pub(crate) fn detour(self: &Arc<Log>, options: &SubscribeOptions, start: Start) -> Option<Arc<Log>> {
         let upstream = self.upstream.get()?;
@@ -67,8 +67,8 @@ impl Log {
         if reaches { None } else { upstream.detour(self, start, registered) }
     }
 
-    /// Whether another node may be fed from here with this start. A node that took this one for the owner is to ask again: what
-    /// this log holds of another's says nothing of what came before, and where it will begin is not known yet.
+    /// Checks whether another node can be fed from here with this start. If this log is a mirror, that node must ask
+    /// the owner: a mirror knows neither what came before nor where it will start.
     #[cold]
     pub(crate) fn check_feeds(&self, start: Start) -> Result<(), SubscribeError> {
         let state = self.lock();
@@ -87,7 +87,7 @@ impl Log {
         Err(SubscribeError::OwnerAway(format!("topic {topic:?}: the node that was asked is not its owner")))
     }
 
-    /// [`Log::find`] of a log that changed hands.
+    /// [`Log::find`] of a log that changed owners.
     #[cold]
     pub(in crate::log) fn find_mirrored(
         &self,
@@ -101,7 +101,7 @@ impl Log {
             return match next.seq.cmp(&state.next_seq) {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.at_the_end(next.seq),
-                // Its reader has had more from elsewhere: that comes here, too.
+                // The subscriber has read more elsewhere; the feed will bring it.
                 Ordering::Greater => Found::Nothing,
             };
         }
@@ -112,7 +112,7 @@ impl Log {
             Some(past) if next.seq < past.next_seq => {
                 self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
-            // Its epoch may have gone on, and others may have come, before the feed began.
+            // More records and epochs may have come before the feed began.
             _ if unfed == Unfed::Elsewhere && mirror.is_shared() && next < mirror.fed_from => Found::Detour,
             Some(past) => {
                 let is_whole = past.whole && next.seq == past.next_seq;
@@ -134,7 +134,7 @@ impl Log {
         }
     }
 
-    /// What lies before `end`, where its epoch, or what is known of it, ends.
+    /// Looks up a position before `end`, the known end of its epoch.
     fn find_within(
         &self,
         state: &State,
@@ -172,8 +172,8 @@ impl Log {
     ) -> Found {
         let is_lost = mirror.is_own || unfed == Unfed::Lost;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
-            // The feed began in the middle of that epoch, and nobody else can be asked: what is lacking of it is told as a gap. Whether
-            // its numbers had gone on is not known, so it may have been less.
+            // The feed began within that epoch, and no other node can be asked: report everything before it as a gap.
+            // The gap may be too large, since it is unknown whether sequences continued.
             new_first.seq = 1;
         }
         let last_seen = next.seq.saturating_sub(1);
