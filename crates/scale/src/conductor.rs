@@ -1,7 +1,7 @@
-//! A scaler and its provider, brought together: whoever has a clock and a scheduler to look at asks it now and then.
+//! Runs a scaler with its provider. The caller supplies the clock and the scheduler's signals.
 //!
-//! Invariants: what the provider says is taken in before the scaler looks; a scheduler that cannot be seen changes nothing, for what is not known is no
-//! reason to send anybody away; after `stop` nobody is launched any more.
+//! Invariants: provider events are applied before the scaler decides; without signals from a scheduler nothing
+//! changes; after `stop` nothing is launched.
 
 use std::collections::BTreeSet;
 
@@ -15,32 +15,35 @@ use crate::provider::{Action, Event, Instance, Provider};
 use crate::sample::Sample;
 use crate::scaler::Scaler;
 
-/// Scales with a provider.
+/// A scaler with its provider.
 #[derive(Debug)]
 pub struct Conductor<P> {
     scaler: Scaler,
     provider: P,
     meter: Meter,
-    /// The scaler looks so often.
+    /// Interval between two decisions, ms.
     sample_ms: u64,
     next_ms: u64,
-    /// Those that are still there, once all are to go: the scaler has no say any more.
+    /// After `stop`: the instances that still exist. The scaler decides nothing any more.
     leaving: Option<BTreeSet<Instance>>,
     actions: Vec<Action>,
     events: Vec<Event>,
 }
 
-/// A scheduler at a moment.
+/// A scheduler's state at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Looked {
-    /// What it says itself.
+    /// The scheduler's signals.
     pub signals: Signals,
-    /// What it has counted.
+    /// The scheduler's counters.
     pub totals: Totals,
 }
 
 impl<P: Provider> Conductor<P> {
-    /// With nobody yet.
+    /// Creates one without instances. `sample_ms` is the interval between two decisions.
+    ///
+    /// # Errors
+    /// [`PolicyError`] if the policy is invalid.
     pub fn new(
         policy: Policy,
         limits: Limits,
@@ -53,7 +56,7 @@ impl<P: Provider> Conductor<P> {
         Ok(Conductor { scaler, provider, meter, sample_ms, next_ms: 0, leaving: None, actions, events })
     }
 
-    /// Takes in what happened to instances until now.
+    /// Applies the provider's events up to now.
     pub fn poll(&mut self, now_ms: u64) {
         loop {
             let mut events = std::mem::take(&mut self.events);
@@ -81,7 +84,8 @@ impl<P: Provider> Conductor<P> {
         }
     }
 
-    /// Looks at the scheduler; `unix_ms` is for schedules alone, `instance_of` says which instance a worker is.
+    /// Samples the scheduler and lets the scaler decide. `unix_ms` is the time of day for schedules; `instance_of`
+    /// maps a worker to its instance.
     pub fn look(
         &mut self,
         now_ms: u64,
@@ -101,7 +105,8 @@ impl<P: Provider> Conductor<P> {
         self.act(now_ms);
     }
 
-    /// Nobody new; all that there are do what they hold, for `grace_ms` at most, and end. To be polled until [`Conductor::is_over`].
+    /// Launches nothing more and drains all instances, for at most `grace_ms`. Call `poll` until
+    /// [`Conductor::is_over`].
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
         let members: BTreeSet<Instance> = self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
         for &instance in &members {
@@ -110,7 +115,7 @@ impl<P: Provider> Conductor<P> {
         self.leaving = Some(members);
     }
 
-    /// Whether nobody is left of those that were to go.
+    /// Whether all instances have gone after `stop`.
     pub fn is_over(&self) -> bool {
         self.leaving.as_ref().is_some_and(BTreeSet::is_empty)
     }
@@ -120,12 +125,12 @@ impl<P: Provider> Conductor<P> {
         self.scaler.fleet().iter()
     }
 
-    /// The scaler, to see what it decided.
+    /// The scaler, with its decisions.
     pub fn scaler(&self) -> &Scaler {
         &self.scaler
     }
 
-    /// The provider, to tell it what it cannot see by itself.
+    /// The provider.
     pub fn provider(&mut self) -> &mut P {
         &mut self.provider
     }

@@ -1,37 +1,37 @@
-//! What was decided, why, and when each phase of it was over.
+//! The scaler's decisions, their reasons, and the times of their phases.
 
 use std::collections::VecDeque;
 
 use crate::provider::Instance;
 use crate::trigger::Trigger;
 
-/// There are to be more workers.
+/// A decision to add workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOut {
-    /// Why.
+    /// The reason.
     pub trigger: Trigger,
-    /// When the threshold was passed; for forecasts, when it was seen that it would be.
+    /// When the threshold was exceeded, ms; for forecasts, when the excess was predicted.
     pub passed_ms: u64,
     /// When that had lasted long enough.
     pub detected_ms: u64,
     /// When it was decided.
     pub decided_ms: u64,
-    /// So many more.
+    /// Number of workers to add.
     pub workers: u32,
-    /// Of those, from the warm pool.
+    /// How many of them come from the warm pool.
     pub woken: u32,
-    /// Those that are not ready yet.
+    /// How many of them are not ready yet.
     pub missing: u32,
-    /// Of those that failed on the way.
+    /// How many starts failed.
     pub failed: u32,
-    /// When the last of them, or of those in their place, was ready.
+    /// When the last of them, or its replacement, was ready, ms.
     pub ready_ms: u64,
 }
 
-/// There are to be fewer.
+/// A decision to remove one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleIn {
-    /// Since when fewer would have done.
+    /// Since when fewer workers would suffice, ms.
     pub low_ms: u64,
     /// When that had lasted long enough.
     pub cooled_ms: u64,
@@ -39,15 +39,15 @@ pub struct ScaleIn {
     pub decided_ms: u64,
     /// The instance.
     pub instance: Instance,
-    /// When it held nothing any more; 0 as long as it does.
+    /// When it held no task any more, ms; 0 before.
     pub drained_ms: u64,
-    /// When it was gone, or in the warm pool; 0 before.
+    /// When it was gone or in the warm pool, ms; 0 before.
     pub gone_ms: u64,
-    /// How many of what was decided with it.
+    /// Number of instances of this decision.
     pub workers: u32,
 }
 
-/// The last decisions of each kind.
+/// The most recent decisions.
 #[derive(Debug, Clone, Default)]
 pub struct Decisions {
     out: VecDeque<ScaleOut>,
@@ -56,17 +56,17 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Those for more, the oldest first.
+    /// Scale-outs, the oldest first.
     pub fn out(&self) -> impl Iterator<Item = &ScaleOut> {
         self.out.iter()
     }
 
-    /// Those for fewer, one for each instance, the oldest first.
+    /// Scale-ins, one for each instance, the oldest first.
     pub fn inward(&self) -> impl Iterator<Item = &ScaleIn> {
         self.inward.iter()
     }
 
-    /// The number of the decision.
+    /// Adds a scale-out and returns its number.
     pub(crate) fn push_out(&mut self, decision: ScaleOut, most: usize) -> u64 {
         if self.out.len() >= most.max(1) {
             self.out.pop_front();

@@ -1,4 +1,4 @@
-//! A cluster as a document describes it: machines, bounds, scaling. YAML, in the form of the document that Dunlin is measured by.
+//! YAML descriptions of clusters: machines, bounds and scaling. The form extends the one of Dunlin's requirements.
 //!
 //! ```yaml
 //! coordinators: { count: 5, instanceType: m6i.2xlarge, cpu: 8, memory: 32Gi }
@@ -17,31 +17,31 @@ use crate::limits::Limits;
 use crate::policy::{Policy, PolicyError, Spot, Warm};
 use crate::windows::Window;
 
-/// A longer text is refused.
+/// The longest accepted text, bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// Five-minute buckets: a day, and a week.
+/// Forecast buckets of five minutes; the numbers of a day and a week.
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
-/// A cluster, as described.
+/// A described cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The nodes that schedule.
+    /// The nodes that run the scheduler.
     pub coordinators: Group,
-    /// The workers, as many as there are usually.
+    /// The workers, with their usual number.
     pub workers: Group,
-    /// How workers come and go.
+    /// The scaling policy of the workers.
     pub policy: Policy,
-    /// Workers' machines may be chosen by what is measured.
+    /// Whether measurements may change the workers' machine type.
     pub is_vertical: bool,
 }
 
-/// Nodes or workers of one kind, on machines of one kind; several may fit onto one.
+/// Nodes or workers of one kind. Several may fit onto one machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// So many.
+    /// Their number.
     pub count: u32,
-    /// On machines of this kind.
+    /// The machine type.
     pub machine: String,
     /// Processors of each.
     pub cpus: f64,
@@ -49,31 +49,31 @@ pub struct Group {
     pub memory_gib: f64,
 }
 
-/// What is no description.
+/// Why a document is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DocumentError {
-    /// It is no YAML, or not of this form.
+    /// The text is not YAML, or has another form.
     #[error("the document cannot be read: {0}")]
     Unreadable(String),
-    /// It is too long.
+    /// The text is too long.
     #[error("the document has {bytes} bytes, and at most {bytes_max} are read")]
     TooLong {
-        /// So long.
+        /// Its length, bytes.
         bytes: usize,
-        /// At most.
+        /// The limit, bytes.
         bytes_max: usize,
     },
-    /// Something is not what it has to be.
+    /// A value is not valid.
     #[error("{key} is {value:?}: it has to be {wanted}")]
     Value {
-        /// What.
+        /// The key.
         key: &'static str,
-        /// As it stands there.
+        /// Its value in the document.
         value: String,
-        /// What it has to be.
+        /// The valid values.
         wanted: &'static str,
     },
-    /// The policy does not make sense.
+    /// The scaling policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 }
@@ -152,7 +152,7 @@ struct RawWindow {
 }
 
 impl Document {
-    /// Reads one.
+    /// Parses and validates a document.
     pub fn parse(text: &str) -> Result<Document, DocumentError> {
         let (bytes, bytes_max) = (text.len(), BYTES_MAX);
         if bytes > bytes_max {
@@ -165,7 +165,7 @@ impl Document {
 }
 
 impl DocumentError {
-    /// What the reader says, without its own word for "error".
+    /// The parser's message without its own prefix.
     fn unreadable(error: &serde_saphyr::Error) -> DocumentError {
         let text = error.to_string();
         DocumentError::Unreadable(text.strip_prefix("error: ").unwrap_or(&text).to_owned())
@@ -251,14 +251,14 @@ fn wrong(key: &'static str, value: &str, wanted: &'static str) -> DocumentError 
     DocumentError::Value { key, value: value.chars().take(40).collect(), wanted }
 }
 
-/// `70%`, or 70.
+/// Parses `70%` or `70`.
 fn percentage(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
     let number = number.ok().filter(|number| (0.0..=100.0).contains(number));
     number.ok_or_else(|| wrong(key, text, "a number from 0% to 100%"))
 }
 
-/// `32Gi`, `512Mi`.
+/// Parses `32Gi`, `512Mi`; the result is in GiB.
 fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     let text = text.trim();
     let units = [("Ti", 1_024.0), ("Gi", 1.0), ("Mi", 1.0 / 1_024.0)];
@@ -269,7 +269,7 @@ fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     number.ok_or_else(|| wrong(key, text, "a number with Mi, Gi or Ti"))
 }
 
-/// `10m`, `90s`, `1h`, `500ms`.
+/// Parses `10m`, `90s`, `1h`, `500ms`.
 fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     let text = text.trim();
     let units = [("ms", 1_u64), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
@@ -279,7 +279,7 @@ fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     found.filter(|ms| *ms > 0).ok_or_else(|| wrong(key, text, "a whole number with ms, s, m or h"))
 }
 
-/// `07:30`.
+/// Parses `07:30`; the result is the minute of the day.
 fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
     let parts =
         text.split_once(':').and_then(|(hour, minute)| Some((hour.parse().ok()?, minute.parse().ok()?)));
@@ -289,7 +289,7 @@ fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
         .ok_or_else(|| wrong(key, text, "a time from 00:00 to 23:59, in quotes"))
 }
 
-/// `daily`, `Mon`, `Mon-Fri`, `Sat, Sun`.
+/// Parses `daily`, `Mon`, `Mon-Fri`, `Sat, Sun`.
 fn days(key: &'static str, text: &str) -> Result<u8, DocumentError> {
     const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let lower = text.to_ascii_lowercase();

@@ -1,44 +1,44 @@
-//! The instances a scaler has, and how far each is.
+//! The instances of a scaler and their phases.
 
 use std::collections::BTreeMap;
 
 use crate::provider::{Instance, Market};
 
-/// How far an instance is.
+/// The phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Being started, to work.
+    /// Starting, to work.
     Starting,
-    /// Being started, or put back, for the warm pool.
+    /// Starting or returning, for the warm pool.
     Preparing,
     /// In the warm pool.
     Warm,
-    /// On its way from the warm pool to work.
+    /// Leaving the warm pool to work.
     Waking,
-    /// Works.
+    /// Working.
     Ready,
-    /// Takes nothing new.
+    /// Takes no new tasks.
     Draining,
-    /// Is told to end.
+    /// Ending.
     Stopping,
 }
 
 /// An instance as the scaler knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
-    /// How it is paid for.
+    /// Its market.
     pub market: Market,
-    /// Since when it is in this phase.
+    /// Since when it is in this phase, ms.
     pub since_ms: u64,
-    /// By which decision, counted from 0, it was last sent for; none for the warm pool.
+    /// Number of the decision that last requested it, from 0; `None` for the warm pool.
     pub decision: Option<u64>,
-    /// It is to go for good: it was interrupted.
+    /// It was interrupted and does not return to the warm pool.
     pub is_lost: bool,
 }
 
-/// All of them.
+/// All instances.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     members: BTreeMap<Instance, Member>,
@@ -47,7 +47,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// One more; its number.
+    /// Adds an instance and returns its number.
     pub(crate) fn add(&mut self, member: Member) -> Instance {
         self.last += 1;
         self.counts[member.phase as usize] += 1;
@@ -61,7 +61,7 @@ impl Fleet {
         Some(member)
     }
 
-    /// It is in another phase now.
+    /// Sets the phase of an instance.
     pub(crate) fn set(&mut self, instance: Instance, phase: Phase, now_ms: u64) -> Option<&mut Member> {
         let member = self.members.get_mut(&instance)?;
         self.counts[member.phase as usize] -= 1;
@@ -70,7 +70,7 @@ impl Fleet {
         Some(member)
     }
 
-    /// One of them.
+    /// An instance.
     pub fn get(&self, instance: Instance) -> Option<&Member> {
         self.members.get(&instance)
     }
@@ -80,12 +80,12 @@ impl Fleet {
         self.members.iter().map(|(instance, member)| (*instance, member))
     }
 
-    /// How many are in a phase.
+    /// Number of instances in a phase.
     pub fn count(&self, phase: Phase) -> u32 {
         self.counts[phase as usize]
     }
 
-    /// Those that work or are about to.
+    /// Number of instances that work or will soon.
     pub fn serving(&self) -> u32 {
         self.count(Phase::Ready) + self.count(Phase::Starting) + self.count(Phase::Waking)
     }

@@ -1,12 +1,12 @@
-//! What is to come, by what was: seasons and trend of the tasks that arrive.
+//! Forecasts of task arrivals from seasons and trend of the past.
 //!
-//! The series is kept as means over buckets. After each bucket its seasons are taken apart by MSTL (Bandara, Hyndman and Bergmeir 2021; the crate
-//! `augurs-mstl`), and the forecast is the last level without season, plus the season to come, with an upper bound that widens as a
-//! random walk does. Each forecast is kept until its time has come, and what it was wrong by counts: beyond `error_max` forecasts
-//! are not gone by, until they are below `error_good` again.
+//! The series is kept as means over buckets. After each bucket MSTL (Bandara, Hyndman and Bergmeir 2021; the crate
+//! `augurs-mstl`) decomposes it into seasons. The forecast is the last level without season plus the coming season,
+//! with an upper bound that widens as a random walk does. Each forecast is later compared with the actual value.
+//! While the error exceeds `error_max` forecasts are ignored, until it is below `error_good` again.
 //!
-//! Turned down: exponential smoothing (`augurs-ets`), which brings linear algebra along and knows one season only; Prophet, which brings a
-//! compiled Stan model.
+//! Turned down: exponential smoothing (`augurs-ets`), which needs a linear algebra library and supports one season
+//! only; Prophet, which needs a compiled Stan model.
 
 use std::collections::VecDeque;
 
@@ -15,57 +15,57 @@ use augurs_mstl::MSTLModel;
 
 use crate::policy::Predictive;
 
-/// So many of the last forecasts are compared with what came.
+/// Number of recent forecasts that are compared with actual values.
 const COMPARED: usize = 16;
 
-/// A forecast of arrivals, in a second.
+/// A forecast of arrivals per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ahead {
-    /// As likely more as less.
+    /// The expected value.
     pub point: f64,
-    /// More than this only as rarely as the quantile says.
+    /// The upper bound, at the policy's quantile.
     pub upper: f64,
 }
 
-/// What a scaler expects now.
+/// The present forecast of a scaler.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outlook {
-    /// The most that is to come in `lead_ms`; none as long as there is too little history.
+    /// The highest forecast within `lead_ms`; `None` without enough history.
     pub ahead: Option<Ahead>,
-    /// Workers that it takes; 0 where nothing is expected, or a worker's pace is not known.
+    /// Workers needed for it; 0 without a forecast, or if a worker's rate is unknown.
     pub workers: u32,
-    /// Whether the scaler goes by it.
+    /// Whether the scaler uses the forecast.
     pub is_trusted: bool,
-    /// What forecasts were wrong by so far, as a share of what came; none before one has come due.
+    /// The mean error of past forecasts as a share of the actual values; `None` before the first comparison.
     pub error: Option<f64>,
-    /// So far ahead, ms.
+    /// How far ahead it looks, ms.
     pub lead_ms: u64,
-    /// History there is, and history that the first forecast needs, ms.
+    /// Present history, and the history that a first forecast needs, ms.
     pub history_ms: (u64, u64),
 }
 
-/// Keeps the series, forecasts it, and knows how well it did.
+/// Keeps the series of arrivals, forecasts it, and tracks its own error.
 #[derive(Debug, Clone)]
 pub struct Forecaster {
     config: Predictive,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// Sum and count of the bucket that is being filled, and which it is.
+    /// Sum and count of the current bucket, and its number.
     filling: (f64, u32),
     bucket: u64,
-    /// For the buckets from the one being filled on.
+    /// Forecasts from the current bucket on.
     ahead: Vec<Ahead>,
-    /// What was said of buckets to come, at the distance of the lead.
+    /// Forecasts at the lead distance whose buckets are still to come.
     said: VecDeque<(u64, f64)>,
-    /// How wrong that was, and what came.
+    /// Recent absolute errors and actual values.
     errors: VecDeque<(f64, f64)>,
-    /// The sums of all of them.
+    /// The sums over all comparisons.
     compared: (f64, f64),
     is_trusted: bool,
 }
 
 impl Forecaster {
-    /// That knows nothing yet.
+    /// Creates a forecaster without history.
     pub fn new(config: Predictive, buckets_max: usize) -> Forecaster {
         Forecaster {
             config,
@@ -81,19 +81,20 @@ impl Forecaster {
         }
     }
 
-    /// What was before: means over buckets, the last one just before `now_ms`.
+    /// Adds past means over buckets; the last one ends just before `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         means.into_iter().for_each(|mean| self.keep(mean));
         self.bucket = now_ms / self.config.bucket_ms;
         self.fit();
     }
 
-    /// So many arrived in a second, lately.
+    /// Adds a measurement of arrivals per second.
     pub fn note(&mut self, now_ms: u64, per_s: f64) {
         let bucket = now_ms / self.config.bucket_ms;
         if bucket > self.bucket {
             self.end_bucket();
-            // What nobody measured is taken to be as it was; what is longer than all that is kept begins anew.
+            // Fills buckets without measurements with the last value; a break longer than the whole history restarts
+            // it.
             let missed = bucket - self.bucket - 1;
             if missed as usize >= self.buckets_max {
                 self.history.clear();
@@ -109,12 +110,12 @@ impl Forecaster {
         }
     }
 
-    /// The most that is to come from now until `until_ms`; none when there is too little to go by, or forecasts were wrong of late.
+    /// The highest forecast from now until `until_ms`; `None` without enough history, or after recent errors.
     pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
         self.expected(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
-    /// The same, however wrong forecasts were of late: to be shown, and not to be gone by.
+    /// The same regardless of recent errors; for display only.
     pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
         if self.ahead.is_empty() {
             return None;
@@ -126,24 +127,25 @@ impl Forecaster {
         times.filter_map(at).reduce(|a, b| Ahead { point: a.point.max(b.point), upper: a.upper.max(b.upper) })
     }
 
-    /// Whether forecasts are gone by.
+    /// Whether forecasts are used.
     pub fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// What all forecasts were wrong by so far, at the distance of the lead, as a share of what came; none before one has come due.
+    /// The mean error of all forecasts at the lead distance, as a share of the actual values; `None` before the first
+    /// comparison.
     pub fn error(&self) -> Option<f64> {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
     }
 
-    /// How much history there is, and how much the first forecast needs: two of the shortest season.
+    /// The present history, and the one that a first forecast needs (two of the shortest season), ms.
     pub fn history_ms(&self) -> (u64, u64) {
         let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
         let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;
         (span(self.history.len()), span(needed))
     }
 
-    /// A bucket's value stands in its middle; in between it is a straight line.
+    /// Interpolates linearly between the middles of the buckets.
     fn between(&self, ms: u64) -> Option<Ahead> {
         let place = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
         let low = place.floor();
@@ -175,7 +177,7 @@ impl Forecaster {
         self.keep(mean);
     }
 
-    /// Errors are summed before they are divided: one of a quiet hour says little.
+    /// Errors are summed before the division, so that quiet hours weigh little.
     fn compare(&mut self, said: f64, came: f64) {
         let error = (said - came).abs();
         self.compared = (self.compared.0 + error, self.compared.1 + came);
@@ -188,7 +190,7 @@ impl Forecaster {
         self.is_trusted = wrong <= bound * all;
     }
 
-    /// Seasons of which there are two at least; without any there is no forecast.
+    /// Uses the seasons that the history covers twice; without any there is no forecast.
     fn fit(&mut self) {
         self.ahead.clear();
         let periods: Vec<usize> =

@@ -1,16 +1,16 @@
-//! How many workers there should be.
+//! Autoscaling: decides how many workers run.
 //!
-//! A [`Scaler`] looks at [`Sample`]s of a scheduler and tells a [`Provider`] what to do; what the provider says comes back to it as
-//! [`Event`]s. It has no clock, threads or sockets: time is an argument.
+//! A [`Scaler`] turns [`Sample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
+//! [`Event`]s. It has no clock, threads or sockets; the time is an argument.
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.
-//! - Never fewer than `workers_min` and never more than `workers_max` are asked for, whatever is measured or forecast.
-//! - A forecast never makes workers fewer.
-//! - Who is sent away holds nothing when that is decided, and has the time that the longest of its tasks may take.
-//! - What counts as work that waits is only what one worker more could start now.
+//! - It never requests fewer than `workers_min` or more than `workers_max` workers, whatever is measured or forecast.
+//! - A forecast never removes workers.
+//! - A worker that is removed holds no task at that time, and gets as long as the longest timeout of a held task.
+//! - Only tasks that one more worker could start now count as waiting.
 //!
-//! The feature `planning` adds what `dunlin scale` needs and a node does not: descriptions of clusters, prices, and the simulator.
+//! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.
 
 mod conductor;
 mod decision;

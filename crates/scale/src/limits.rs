@@ -1,19 +1,19 @@
-//! How much a scaler keeps.
+//! The limits of a scaler.
 
-/// Of one [`Scaler`](crate::Scaler).
+/// Limits of one [`Scaler`](crate::Scaler).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Workers at once, whatever a policy says.
+    /// The most workers of any policy.
     pub workers_max: u32,
-    /// Buckets of history that a forecast is made from.
+    /// Buckets of history for forecasts.
     pub buckets_max: usize,
-    /// Decisions that are remembered.
+    /// Remembered decisions.
     pub decisions_max: usize,
     /// Windows of a schedule.
     pub windows_max: usize,
-    /// Launches that failed one after another before the next is put off, and for how long.
+    /// Consecutive failed launches before a pause.
     pub failures_max: u32,
-    /// See `failures_max`.
+    /// Length of that pause, ms.
     pub failure_pause_ms: u64,
 }
 

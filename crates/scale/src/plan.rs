@@ -1,46 +1,46 @@
-//! What a described cluster would cost and carry, and what is wrong with it.
+//! Cost, load and problems of a described cluster.
 
 use crate::document::{Document, Group};
 use crate::prices::Prices;
 use crate::sim::Node;
 use crate::sizing::Fit;
 
-/// What is asked of a cluster.
+/// The load that a cluster must carry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
-    /// Tasks that arrive in a second, on average.
+    /// Mean arrivals, tasks per second.
     pub per_s: f64,
-    /// And at the most.
+    /// Peak arrivals, tasks per second.
     pub peak_per_s: f64,
-    /// How long one takes.
+    /// Mean run time of a task, ms.
     pub task_ms: f64,
-    /// Tasks that wait at the most.
+    /// The most waiting tasks.
     pub queued: u64,
-    /// Bytes of each beside what it takes in any case.
+    /// Payload bytes of each task.
     pub payload_bytes: u64,
 }
 
-/// What is planned.
+/// The result of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Workers on average, at the peak, and the bounds.
+    /// Mean number of workers.
     pub workers: f64,
-    /// See `workers`.
+    /// Workers at the peak.
     pub workers_peak: u32,
-    /// The share of the scheduling processor of a coordinator that the peak takes.
+    /// Share of a coordinator's scheduling processor that the peak uses.
     pub coordinator_cpu: f64,
-    /// The share of its memory that the longest queue takes.
+    /// Share of a coordinator's memory that the longest queue uses.
     pub coordinator_memory: f64,
-    /// In a month: coordinators, workers, the warm pool.
+    /// Monthly cost of coordinators, workers and the warm pool.
     pub cost: [f64; 3],
-    /// What people should look at.
+    /// Problems that people should look at.
     pub warnings: Vec<String>,
 }
 
-/// What a waiting task takes in memory beside its payload, in bytes; measured, see `docs/tasks.md`.
+/// Memory of a waiting task besides its payload, bytes; measured, see `docs/tasks.md`.
 const TASK_BYTES: f64 = 400.0;
 
-/// Of a document, for a demand, at the prices of a table. A machine that the table does not have costs nothing, and is warned of.
+/// Plans a document for a demand at given prices. A machine without a price costs nothing and causes a warning.
 pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) -> Plan {
     let policy = &document.policy;
     let (min, max) = (policy.workers_min, policy.workers_max);
@@ -54,7 +54,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
     let coordinator_cpu = demand.peak_per_s * per_task_us / 1e6 / f64::from(node.shards.max(1));
     let memory_bytes = coordinators.memory_gib * f64::from(1 << 30);
     let queue_bytes = demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64);
-    // A snapshot shares what it can with what goes on; twice is what it may take at the worst.
+    // A snapshot shares memory with the live state; at worst it doubles it.
     let coordinator_memory = 2.0 * queue_bytes / memory_bytes;
     let usual = document.workers.count;
     let mut warn = |is_so: bool, text: String| {
@@ -120,12 +120,12 @@ fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<S
             warnings
                 .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }
-        // A document may name all that a machine has, for the only one on it; of several none takes what the system needs.
+        // A document may use a whole machine for its only worker. Several workers leave memory for the system.
         let workers = if is_alone { 1 } else { onto(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
         Some(Fit::new(machine, workers))
     };
     let spot = &document.policy.spot;
-    // A machine for each coordinator: two on one would be lost together.
+    // One machine per coordinator: two on one machine would fail together.
     let coordinator = price(&document.coordinators, true);
     let worker = price(&document.workers, false);
     let spots = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;

@@ -1,58 +1,59 @@
-//! What a user wants: bounds, targets, how long to look before doing anything.
+//! Scaling policies: bounds, targets and delays.
 //!
-//! [`Policy::document`] has the numbers of the document that Dunlin is measured by (machines of a cloud, 45 s to a pod), [`Policy::local`]
-//! those for processes of this machine.
+//! [`Policy::document`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod);
+//! [`Policy::local`] those for processes of this machine.
 
 use crate::limits::Limits;
 use crate::trigger::Trigger;
 use crate::windows::Window;
 
-/// How many workers there are to be, and why.
+/// The scaling policy of a fleet of workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Never fewer.
+    /// The least number of workers.
     pub workers_min: u32,
-    /// Never more.
+    /// The most workers.
     pub workers_max: u32,
-    /// When there are too few.
+    /// Thresholds that trigger scaling.
     pub triggers: Triggers,
-    /// How there come to be more.
+    /// Scaling out.
     pub out: Out,
-    /// How there come to be fewer.
+    /// Scaling in.
     pub inward: Inward,
-    /// Ahead of need, by a forecast; none for what is measured alone.
+    /// Scaling by a forecast; `None` for measurements alone.
     pub predictive: Option<Predictive>,
-    /// Ahead of need, by the hour.
+    /// Scaling by a schedule.
     pub windows: Vec<Window>,
-    /// Workers that are prepared and do not work.
+    /// The pool of prepared workers.
     pub warm: Warm,
-    /// Workers that may be taken away.
+    /// Workers of the spot market.
     pub spot: Spot,
 }
 
-/// Thresholds.
+/// Thresholds that trigger scaling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Triggers {
-    /// Beyond it there are too few workers; and where it is to be with the right number. A share, 0 to 1.
+    /// Target load of processors, 0 to 1. Above it there are too few workers; the scaler aims at it.
     pub cpu_target: f64,
-    /// There are too many only below it.
+    /// Scaling in happens only below this load.
     pub cpu_low: f64,
-    /// Tasks that could start.
+    /// The most tasks that wait although they could start.
     pub queue_max: u64,
-    /// P99 of the time from submission to start.
+    /// The highest P99 of the time from submission to start, ms.
     pub latency_ms_max: u64,
-    /// In how long a backlog is to be worked off.
+    /// Time in which a backlog should be worked off, ms.
     pub catch_up_ms: u64,
 }
 
 /// Scaling out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Out {
-    /// A threshold is passed for so long before anything is decided.
+    /// How long a threshold is exceeded before it counts, ms.
     pub detect_ms: u64,
-    /// Then each trigger is looked at for so long more: processors, queue, latency, forecast.
+    /// Further observation before the decision, ms: for processors, queue, latency and forecast.
     pub decide_ms: [u64; 4],
-    /// Within `step_ms` so many more at most, in percent of those there are, or as `step_workers` says, whichever is more.
+    /// The most workers added within `step_ms`, in percent of the present ones. The larger of this and `step_workers`
+    /// applies.
     pub step_percent: u32,
     /// See `step_percent`.
     pub step_workers: u32,
@@ -63,115 +64,116 @@ pub struct Out {
 /// Scaling in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inward {
-    /// For so long fewer would have done, all the time.
+    /// How long fewer workers must suffice without interruption, ms.
     pub cooldown_ms: u64,
-    /// Then all is looked at for so long more.
+    /// Further observation before the decision, ms.
     pub decide_ms: u64,
-    /// Workers that are to go have so long at least; the longest timeout of a task that is held, if that is longer.
+    /// The least time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
     pub drain_ms: u64,
-    /// So many at a time at most, in percent of those there are; one at least.
+    /// The most workers removed at a time, in percent of the present ones; at least one.
     pub step_percent: u32,
-    /// Fewer by less than that, in percent, is not worth it.
+    /// A smaller reduction than this is not worth it, percent.
     pub tolerance_percent: u32,
 }
 
-/// Scaling by a forecast: only out.
+/// Policy of scaling by forecasts, which only add workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictive {
-    /// So far ahead; longer than it takes to decide and to get a worker.
+    /// How far ahead to forecast, ms; longer than deciding and starting a worker take.
     pub lead_ms: u64,
-    /// The series is kept as means over so long.
+    /// Length of a bucket of the series, ms.
     pub bucket_ms: u64,
-    /// Seasons, in buckets; the shortest first.
+    /// Lengths of the seasons, in buckets; the shortest first.
     pub seasons: Vec<usize>,
-    /// How sure it is to be that what is forecast suffices, 0.5 to 1.
+    /// Quantile of the upper bound, 0.5 to 1.
     pub quantile: f64,
-    /// A rise of less is not worth it, in percent.
+    /// A smaller rise than this is ignored, percent.
     pub rise_percent: u32,
-    /// The mean error of the last forecasts beyond which they are not gone by, a share.
+    /// The mean error of recent forecasts above which they are ignored, a share.
     pub error_max: f64,
-    /// And below which they are again.
+    /// The mean error below which they are used again.
     pub error_good: f64,
 }
 
-/// The warm pool.
+/// Policy of the warm pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
-    /// So many are prepared.
+    /// Number of prepared workers.
     pub size: u32,
-    /// They are woken when a threshold is passed for so long: to wake one in vain costs little.
+    /// How long a threshold is exceeded before pool workers are woken, ms. Short, because a needless wake-up costs
+    /// little.
     pub detect_ms: u64,
-    /// Who has drained is prepared anew rather than ended, where the pool has room. Processes end when they have drained.
+    /// Whether drained instances return to the pool if it has room. Processes end instead.
     pub takes_drained: bool,
 }
 
 /// Workers of the spot market.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spot {
-    /// So many in a hundred of those beyond `base`.
+    /// Percentage of spot instances among the workers beyond `base`.
     pub percent: u32,
-    /// So many are always on demand.
+    /// Number of workers that are always on demand.
     pub base: u32,
-    /// So many refused or interrupted within `fallback_ms`, and the next are on demand, for as long.
+    /// After this many refusals or interruptions within `fallback_ms`, new workers are on demand for as long.
     pub fallback_after: u32,
-    /// See `fallback_after`.
+    /// Length of the fallback, ms; see `fallback_after`.
     pub fallback_ms: u64,
 }
 
-/// What does not make a policy.
+/// Why a policy is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// The bounds are the wrong way round, or beyond what there may be.
+    /// The bounds are in the wrong order, or too high.
     #[error("from {workers_min} to {workers_max} workers: the lower first, and at most 1 to {most}")]
     Bounds {
-        /// The lower.
+        /// The lower bound.
         workers_min: u32,
-        /// The upper.
+        /// The upper bound.
         workers_max: u32,
-        /// What there may be.
+        /// The highest allowed bound.
         most: u32,
     },
-    /// A share that is none, or in the wrong order.
+    /// A number is out of its range, or in the wrong order with another.
     #[error("{what} is {value}: it has to be more than {above} and at most {most}")]
     Share {
         /// Of what.
         what: &'static str,
         /// It.
         value: f64,
-        /// It has to be more.
+        /// The value must be greater than this.
         above: f64,
-        /// And at most this.
+        /// The greatest allowed value.
         most: f64,
     },
-    /// A time that cannot be.
+    /// A time is too short.
     #[error("{what} is {value_ms} ms: it has to be at least {least_ms} ms")]
     Time {
         /// Of what.
         what: &'static str,
         /// It.
         value_ms: u64,
-        /// At least.
+        /// The least allowed value, ms.
         least_ms: u64,
     },
-    /// Too many of something.
+    /// There are too many of something.
     #[error("{count} {what}, and at most {most}")]
     TooMany {
         /// Of what.
         what: &'static str,
-        /// So many.
+        /// Their number.
         count: usize,
-        /// At most.
+        /// The limit.
         most: usize,
     },
 }
 
-/// A season is looked at in so many parts.
+/// Buckets per season.
 const SEASON_BUCKETS: usize = 24;
-/// Processes of one machine are there well within it.
+/// Lead of forecasts for local processes, which start well within it.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
-    /// The document's: thresholds, delays, bounds.
+    /// The policy of Dunlin's requirements for cloud machines.
     pub fn document(workers_min: u32, workers_max: u32) -> Policy {
         Policy {
             workers_min,
@@ -204,7 +206,7 @@ impl Policy {
         }
     }
 
-    /// For processes of this machine, which are there within a second.
+    /// A policy for processes of this machine, which start within a second.
     pub fn local(workers_min: u32, workers_max: u32) -> Policy {
         let document = Policy::document(workers_min, workers_max);
         Policy {
@@ -226,12 +228,12 @@ impl Policy {
         }
     }
 
-    /// With so many processes of this machine that wait to be called, which they are at the second sample that asks for more.
+    /// Adds a pool of waiting local processes, which are woken at the second sample above a threshold.
     pub fn with_local_pool(self, size: u32) -> Policy {
         Policy { warm: Warm { size, detect_ms: 0, takes_drained: false }, ..self }
     }
 
-    /// With forecasts by the document's delays: seasons in buckets of `bucket_ms`.
+    /// Adds forecasts with the requirements' delays; seasons are in buckets of `bucket_ms`.
     pub fn with_forecast(self, bucket_ms: u64, seasons: Vec<usize>) -> Policy {
         let predictive = Predictive {
             lead_ms: 120_000,
@@ -245,7 +247,7 @@ impl Policy {
         Policy { predictive: Some(predictive), ..self }
     }
 
-    /// With forecasts of work that comes back every `season_ms`, for workers that are there within seconds.
+    /// Adds forecasts of work that repeats every `season_ms`, for workers that start within seconds.
     pub fn with_season(self, season_ms: u64) -> Policy {
         let bucket_ms = season_ms / SEASON_BUCKETS as u64;
         let Policy { predictive, .. } = self.clone().with_forecast(bucket_ms, vec![SEASON_BUCKETS]);
@@ -253,7 +255,7 @@ impl Policy {
         Policy { predictive: predictive.map(|predictive| Predictive { lead_ms, ..predictive }), ..self }
     }
 
-    /// How long a trigger is looked at once it is detected.
+    /// How long a detected trigger is observed before the decision, ms.
     pub(crate) fn decide_ms(&self, trigger: Trigger) -> u64 {
         match trigger {
             Trigger::Cpu => self.out.decide_ms[0],
@@ -264,7 +266,10 @@ impl Policy {
         }
     }
 
-    /// Whether it makes sense; a scaler takes no other.
+    /// Validates the policy.
+    ///
+    /// # Errors
+    /// [`PolicyError`] names the first value out of range.
     pub fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
         let Policy { workers_min, workers_max, .. } = *self;
         if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
@@ -312,7 +317,7 @@ impl Predictive {
 }
 
 pub(crate) fn share(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
-    // What is no number is in no range.
+    // NaN is in no range.
     if value > above && value <= most { Ok(()) } else { Err(PolicyError::Share { what, value, above, most }) }
 }
 

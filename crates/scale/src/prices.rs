@@ -1,29 +1,29 @@
-//! What machines cost: a table that people edit.
+//! Machine prices: a table that people edit.
 
 use serde::Deserialize;
 
-/// The table that comes along.
+/// The built-in table.
 pub const PRICES_TOML: &str = include_str!("prices.toml");
 
-/// More machines are refused.
+/// The most machines in a table.
 const MACHINES_MAX: usize = 1_000;
 
-/// What machines cost.
+/// A table of machine prices.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// In which currency.
+    /// The currency.
     pub currency: String,
-    /// Hours of a month.
+    /// Hours per month.
     pub hours_per_month: f64,
-    /// Of an instance of the warm pool.
+    /// Price of a warm pool instance per hour.
     pub warm_per_hour: f64,
     /// The machines.
     #[serde(rename = "machine")]
     pub machines: Vec<Machine>,
 }
 
-/// A kind of machine.
+/// A machine type.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -31,38 +31,38 @@ pub struct Machine {
     pub name: String,
     /// Processors.
     pub cpus: u32,
-    /// In GiB.
+    /// Memory, GiB.
     pub memory_gib: f64,
-    /// On demand.
+    /// Price per hour on demand.
     pub per_hour: f64,
-    /// On the spot market.
+    /// Price per hour on the spot market.
     pub spot_per_hour: f64,
 }
 
-/// What is no table of prices.
+/// Why a price table is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PricesError {
-    /// It cannot be read.
+    /// The text cannot be parsed.
     #[error("the table of prices cannot be read: {0}")]
     Unreadable(String),
-    /// A number that cannot be.
+    /// A number is not positive.
     #[error("in the table of prices, {what} is not a number above 0")]
     Number {
-        /// Of what.
+        /// What the number describes.
         what: String,
     },
-    /// No machine, or too many, or one twice.
+    /// There is no machine, too many, or one twice.
     #[error("the table of prices has {count} machines: at least 1, at most {most}, each once")]
     Machines {
-        /// So many.
+        /// Number of machines.
         count: usize,
-        /// At most.
+        /// The limit.
         most: usize,
     },
 }
 
 impl Prices {
-    /// Reads a table.
+    /// Parses and validates a table.
     pub fn parse(text: &str) -> Result<Prices, PricesError> {
         let prices: Prices = toml::from_str(text)
             .map_err(|error| PricesError::Unreadable(error.to_string().trim_end().to_owned()))?;

@@ -1,89 +1,91 @@
-//! Where workers come from: processes of this machine, machines of a cloud, or nothing but virtual time.
+//! Providers of workers: processes of this machine, cloud machines, or simulated ones.
 //!
-//! A provider does what it is told and says what came of it; neither waits for the other. Each instance is known by a number that the
-//! scaler gives it, never twice.
+//! A provider carries out actions and reports their results later; neither side waits for the other. The scaler
+//! numbers instances and never reuses a number.
 
 /// The number of an instance.
 pub type Instance = u64;
 
-/// How an instance is paid for.
+/// The market of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Market {
-    /// Ours until we give it back.
+    /// On demand: stays until it is released.
     OnDemand,
-    /// Cheaper, and may be taken away after a notice.
+    /// Spot: cheaper, and may be interrupted after a notice.
     Spot,
 }
 
-/// What a provider is told.
+/// An action for a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Starts one. It says [`Event::Ready`], or [`Event::Prepared`] if it is for the warm pool, or [`Event::Failed`].
+    /// Starts an instance. The result is [`Event::Ready`], for the warm pool [`Event::Prepared`], or
+    /// [`Event::Failed`].
     Launch {
         /// Which.
         instance: Instance,
         /// How it is paid for.
         market: Market,
-        /// It is not to work yet.
+        /// Start it for the warm pool.
         is_warm: bool,
     },
-    /// One of the warm pool is to work: [`Event::Ready`] or [`Event::Failed`].
+    /// Wakes an instance of the warm pool. The result is [`Event::Ready`] or [`Event::Failed`].
     Wake {
         /// Which.
         instance: Instance,
     },
-    /// It is to take nothing new and do what it holds: [`Event::Drained`], after `grace_ms` at the latest, with whatever it still holds.
+    /// Lets the instance finish its tasks and take no new ones. The result is [`Event::Drained`], at the latest after
+    /// `grace_ms`, even if it still holds tasks.
     Drain {
         /// Which.
         instance: Instance,
-        /// For how long at most.
+        /// The longest time to drain, ms.
         grace_ms: u64,
     },
-    /// It is to end: [`Event::Gone`].
+    /// Ends the instance. The result is [`Event::Gone`].
     Terminate {
         /// Which.
         instance: Instance,
     },
-    /// It has drained, and is kept in the warm pool: [`Event::Prepared`] or [`Event::Failed`].
+    /// Moves a drained instance to the warm pool. The result is [`Event::Prepared`] or [`Event::Failed`].
     Park {
         /// Which.
         instance: Instance,
     },
 }
 
-/// What a provider says.
+/// An event of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It works.
+    /// The instance works.
     Ready {
         /// Which.
         instance: Instance,
     },
-    /// It is in the warm pool.
+    /// The instance is in the warm pool.
     Prepared {
         /// Which.
         instance: Instance,
     },
-    /// It did not come up, and is gone.
+    /// The instance failed to start and is gone.
     Failed {
         /// Which.
         instance: Instance,
-        /// There was no room for it, rather than that it broke.
+        /// The market had no capacity, rather than a defect.
         is_capacity: bool,
     },
-    /// It will be taken away.
+    /// The instance will be interrupted.
     Interrupted {
         /// Which.
         instance: Instance,
-        /// After so long.
+        /// Time until the interruption, ms.
         notice_ms: u64,
     },
-    /// It holds nothing any more.
+    /// The instance holds no task any more.
     Drained {
         /// Which.
         instance: Instance,
     },
-    /// It is gone, whether it was told to or not.
+    /// The instance is gone, requested or not.
     Gone {
         /// Which.
         instance: Instance,
@@ -91,7 +93,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Of which instance.
+    /// The instance of this event.
     pub fn instance(&self) -> Instance {
         match *self {
             Event::Ready { instance }
@@ -104,14 +106,14 @@ impl Event {
     }
 }
 
-/// Does what it is told, and says what came of it when it is asked. Time is an argument, so that one may run in virtual time.
+/// Starts and ends instances. The time is an argument, so that a provider can be simulated.
 pub trait Provider {
-    /// Begins to do it. What it does not know it takes as done.
+    /// Starts an action. Actions on unknown instances count as done.
     fn act(&mut self, now_ms: u64, action: &Action);
 
-    /// What happened until now and was not said yet, in order.
+    /// Appends the events up to now that were not reported yet, in order.
     fn events(&mut self, now_ms: u64, events: &mut Vec<Event>);
 
-    /// When it is to be asked again, if it knows.
+    /// When the next event is due, ms, if known.
     fn next_due_ms(&self) -> Option<u64>;
 }

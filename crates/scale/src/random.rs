@@ -1,6 +1,7 @@
-//! Random numbers by seed: SplitMix64 (Steele, Lea and Flood 2014). Twenty lines, and the same for ever: a crate may change what a seed gives.
+//! Seeded random numbers: SplitMix64 (Steele, Lea and Flood 2014). Implemented here so that a seed gives the same
+//! numbers for ever.
 
-/// A stream of them.
+/// A stream of random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -16,12 +17,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to below 1.
+    /// Uniform in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Exponential, of mean 1.
+    /// Exponential with mean 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }

@@ -1,42 +1,43 @@
-//! What a cluster should be, by what was measured.
+//! Recommends a cluster for a measured load.
 
 use crate::plan::Demand;
 use crate::prices::{Machine, Prices};
 use crate::sim::Node;
 use crate::sizing::{Fit, Need};
 
-/// A cluster that would do.
+/// A recommended cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recommendation {
-    /// Nodes that schedule.
+    /// Number of coordinator nodes.
     pub coordinators: u32,
-    /// Of this kind.
+    /// Their machine type.
     pub coordinator: Machine,
-    /// Groups that tenants are sharded over.
+    /// Number of groups over which tenants are sharded.
     pub shards: u32,
-    /// Workers at the least, on average and at the most.
+    /// The least number of workers.
     pub workers_min: u32,
     /// See `workers_min`.
     pub workers: u32,
     /// See `workers_min`.
     pub workers_max: u32,
-    /// What they run on.
+    /// The workers' machines.
     pub fit: Fit,
-    /// In a month, on average.
+    /// Mean cost per month.
     pub cost: f64,
-    /// Why, a sentence each.
+    /// The reasons, one sentence each.
     pub reasons: Vec<String>,
 }
 
-/// What a processor and memory of a coordinator may be used at the most.
+/// The highest load of a coordinator's processors and memory.
 const ROOM: f64 = 0.6;
-/// Of processors, one is left for the network and the log for each that schedules.
+/// Processors per shard: one schedules, one serves network and log.
 const PER_SHARD: u32 = 2;
-/// What a worker's processor is to be used.
+/// Target load of a worker's processor.
 const TARGET: f64 = 0.7;
 const TASK_BYTES: f64 = 400.0;
 
-/// For a demand, with workers that need so much each; none if no machine of the table will do. `spot_percent` is of workers beyond the least.
+/// Recommends a cluster for a demand and a worker's need; `None` if no machine of the table suffices. `spot_percent`
+/// applies to workers beyond the minimum.
 pub fn recommend(
     demand: &Demand,
     need: &Need,
@@ -57,7 +58,7 @@ pub fn recommend(
     let coordinator =
         prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };
-    // As a document has it: half of the least are always on demand.
+    // As in documents: half of the minimum is always on demand.
     let base = workers_min / 2;
     let spots = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
     let on_demand = f64::from(workers) - spots;
@@ -96,12 +97,12 @@ pub fn recommend(
 }
 
 impl Recommendation {
-    /// As a document that [`Document::parse`](crate::Document::parse) reads; each worker has its share of the machine that it is on.
+    /// Writes a document for [`Document::parse`](crate::Document::parse). Each worker gets its share of its machine.
     pub fn to_yaml(&self, spot_percent: u32) -> String {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
         let share = f64::from(fit.workers.max(1));
-        // Down, so that as many fit again.
+        // Rounded down, so that as many workers fit again.
         let cpus = (f64::from(fit.machine.cpus) / share * 100.0).floor() / 100.0;
         format!(
             "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\

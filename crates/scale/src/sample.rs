@@ -1,33 +1,34 @@
-//! What the scaler goes by.
+//! The input of the scaler.
 
 use dunlin_tasks::Signals;
 
 use crate::provider::Instance;
 
-/// The state of a moment, and what was measured since the last.
+/// The scheduler's present state, and measurements since the last sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sample {
-    /// Tasks that a worker more could start now. What waits for a quota, a limit, another task or its time does not count.
+    /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
+    /// not count.
     pub startable: u64,
-    /// For how long the one of them that waits longest has.
+    /// How long the oldest of them has waited, ms.
     pub oldest_ms: u64,
-    /// The share of the workers' processors that tasks used since the last sample, 0 to 1.
+    /// Load of the workers since the last sample, 0 to 1.
     pub cpu: f64,
-    /// How many workers that is of, on average: one that came just now had no time to be busy.
+    /// Mean number of workers since the last sample.
     pub workers: f64,
-    /// P99 of the time from submission to start, of what started since the last sample; none if nothing did.
+    /// P99 of the time from submission to start since the last sample, ms; `None` if nothing started.
     pub latency_ms: Option<u64>,
-    /// Tasks that were submitted, in a second.
+    /// Submitted tasks per second.
     pub arrived_per_s: f64,
-    /// Tasks that were done, in a second.
+    /// Completed tasks per second.
     pub done_per_s: f64,
-    /// Instances that hold nothing, and since when; those that hold nothing longest first.
+    /// Instances without tasks, and since when, ms; the longest idle ones first.
     pub idle: Vec<(Instance, u64)>,
-    /// The longest timeout of a task that is held.
+    /// The longest timeout of a held task, ms.
     pub grace_ms: u64,
 }
 
-/// What a scheduler's signals do not say: what was measured since the last sample.
+/// Measurements since the last sample, which signals do not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measured {
     /// See [`Sample::cpu`].
@@ -43,7 +44,7 @@ pub struct Measured {
 }
 
 impl Sample {
-    /// Of a scheduler's signals; `instance_of` says which instance a worker is, none if it is not of this fleet.
+    /// Makes a sample. `instance_of` maps a worker to its instance; `None` if the worker is not of this fleet.
     pub fn new(
         signals: &Signals,
         measured: Measured,

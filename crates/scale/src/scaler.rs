@@ -1,12 +1,12 @@
-//! The scaler: looks, waits until it is sure, decides.
+//! The scaler: observes, waits until it is sure, decides.
 //!
 //! ```text
 //!  more:   threshold passed ── detect_ms, without a break ──► detected ── decide_ms ──► decided ── provider ──► ready
 //!  fewer:  fewer would do ── cooldown_ms, all the time ──► cooled ── decide_ms ──► decided ── drained ──► gone, or warm
 //! ```
 //!
-//! How many is a matter of what the busiest of its reasons wants (`scaler/want.rs`); when, of the phases above (`scaler/out.rs`,
-//! `scaler/inward.rs`); what providers say is taken in by `scaler/events.rs`.
+//! `scaler/want.rs` computes how many workers each reason wants; the largest number counts. `scaler/out.rs` and
+//! `scaler/inward.rs` implement the phases; `scaler/events.rs` applies the provider's events.
 
 mod events;
 mod inward;
@@ -26,7 +26,7 @@ use crate::trigger::Since;
 
 use inward::Highest;
 
-/// Decides how many workers there are.
+/// Decides how many workers run.
 #[derive(Debug, Clone)]
 pub struct Scaler {
     policy: Policy,
@@ -34,29 +34,32 @@ pub struct Scaler {
     fleet: Fleet,
     decisions: Decisions,
     forecaster: Option<Forecaster>,
-    /// Tasks that a worker does in a second when it is busy, as measured; 0 before it was.
+    /// Measured rate of a busy worker, tasks per second; 0 before the first measurement.
     rate: f64,
-    /// Since when each threshold is passed: processors, queue, latency, forecast.
+    /// For each threshold, how long it has been exceeded: processors, queue, latency, forecast.
     passed: [Since; 4],
-    /// How many were added when, within the last step.
+    /// Times and numbers of workers added within the last step.
     added: VecDeque<(u64, u32)>,
-    /// Since when fewer would do, and the most that were wanted in the time of a cool-down.
+    /// How long fewer workers would suffice, and the most that were wanted during a cool-down.
     fewer: Since,
     highest: Highest,
-    /// Not before are there fewer again.
+    /// Earliest time of the next scale-in, ms.
     next_in_ms: u64,
-    /// Launches that failed one after another, and until when there are none for that.
+    /// Consecutive failed launches, and the end of the pause after too many.
     failures: u32,
     paused_until_ms: u64,
-    /// Decisions of which one is to be launched when that is over.
+    /// Decisions whose replacements are launched after the pause.
     owed: Vec<Option<u64>>,
-    /// When spot instances were refused or taken away, lately; and until when there are none.
+    /// Recent refusals and interruptions of spot instances, and until when none are launched.
     spot_trouble: VecDeque<u64>,
     on_demand_until_ms: u64,
 }
 
 impl Scaler {
-    /// With nobody yet: the first tick launches `workers_min`.
+    /// Creates a scaler without instances; its first tick launches `workers_min`.
+    ///
+    /// # Errors
+    /// [`PolicyError`] if the policy is invalid.
     pub fn new(policy: Policy, limits: Limits) -> Result<Scaler, PolicyError> {
         policy.check(&limits)?;
         let forecaster = policy.predictive.clone().map(|config| Forecaster::new(config, limits.buckets_max));
@@ -80,7 +83,7 @@ impl Scaler {
         })
     }
 
-    /// Another policy, from now on. What was learnt for forecasts is kept where they are to be made the same way.
+    /// Replaces the policy. The forecast history is kept unless the forecast settings change.
     pub fn set_policy(&mut self, policy: Policy) -> Result<(), PolicyError> {
         policy.check(&self.limits)?;
         if policy.predictive != self.policy.predictive {
@@ -93,21 +96,21 @@ impl Scaler {
         Ok(())
     }
 
-    /// What tasks arrived in a second before now, as means over the forecast's buckets.
+    /// Adds past arrivals per second, as means over the forecast's buckets.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         if let Some(forecaster) = &mut self.forecaster {
             forecaster.learn(now_ms, means);
         }
     }
 
-    /// How many tasks a busy worker does in a second, where that is known before one has worked.
+    /// Sets the expected rate of a busy worker, tasks per second, until it is measured.
     pub fn expect_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;
         }
     }
 
-    /// Looks at a sample, and says what is to be done. `unix_ms` is for schedules alone.
+    /// Processes a sample and appends actions. `unix_ms` is the time of day for schedules.
     pub fn tick(&mut self, now_ms: u64, unix_ms: u64, sample: &Sample, actions: &mut Vec<Action>) {
         self.measure(sample);
         if let Some(forecaster) = &mut self.forecaster {
@@ -120,36 +123,36 @@ impl Scaler {
         self.keep_warm(now_ms, actions);
     }
 
-    /// The policy it follows.
+    /// The policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The instances it has.
+    /// The instances.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// What it decided.
+    /// The decisions.
     pub fn decisions(&self) -> &Decisions {
         &self.decisions
     }
 
-    /// The forecasts, if it makes any.
+    /// The forecaster, if the policy has one.
     pub fn forecaster(&self) -> Option<&Forecaster> {
         self.forecaster.as_ref()
     }
 
-    /// Whether it launches on demand for now, because spot instances were refused or taken away.
+    /// Whether it launches on demand for now, after refusals or interruptions of spot instances.
     pub fn is_without_spot(&self, now_ms: u64) -> bool {
         now_ms < self.on_demand_until_ms
     }
 
-    /// A worker's pace, from what workers did while they were busy.
+    /// Updates the rate of a worker from what busy workers completed.
     fn measure(&mut self, sample: &Sample) {
         let busy = sample.cpu * sample.workers;
         let rate = sample.done_per_s / busy;
-        // What little was done in a moment says nothing of the pace.
+        // Too little work says nothing about the rate.
         if busy >= 0.5 && sample.done_per_s > 0.0 && rate.is_finite() {
             self.rate = if self.rate == 0.0 { rate } else { self.rate + (rate - self.rate) / 8.0 };
         }

@@ -1,8 +1,8 @@
-//! The simulator of clusters: the same scheduler and the same scaler, in virtual time.
+//! The cluster simulator: the real scheduler and scaler in virtual time.
 //!
-//! What is real here: every task goes through [`dunlin_tasks::State`], every worker joins it, is given tasks by it, answers to it, drains and
-//! leaves; every decision is a [`Scaler`](crate::Scaler)'s. What is made up is said in a [`Scenario`]: how long tasks take, what a node can do in a
-//! second, how long a provider needs. The same scenario gives the same run, to the digest of its starts.
+//! Real: every task goes through [`dunlin_tasks::State`]; every worker joins, receives tasks, responds, drains and
+//! leaves; every decision comes from a [`Scaler`](crate::Scaler). Assumed in a [`Scenario`]: run times, a node's
+//! capacity, a provider's delays. The same scenario gives the same run, including the digest of its starts.
 
 mod cases;
 mod crew;

@@ -1,34 +1,35 @@
-//! A provider of nothing but virtual time: delays, failures and interruptions as they are said to be, by seed.
+//! A simulated provider: delays, failures and interruptions in virtual time, from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::provider::{Action, Event, Instance, Market, Provider};
 use crate::random::Random;
 
-/// How long things take, and how often they go wrong.
+/// Delays and failure rates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Delays {
-    /// From launch to work.
+    /// From launch to ready, ms.
     pub ready_ms: u64,
-    /// From the warm pool to work.
+    /// From the warm pool to ready, ms.
     pub wake_ms: u64,
-    /// From being told to end to being gone.
+    /// From termination to gone, ms.
     pub terminate_ms: u64,
-    /// Of launches, how many in a thousand fail; that is noticed when they should have been ready.
+    /// Failed launches per thousand; noticed when the instance should be ready.
     pub cold_failures_permille: f64,
-    /// Of those that are woken.
+    /// Failed wake-ups per thousand.
     pub warm_failures_permille: f64,
-    /// A spot instance is taken away so often in an hour.
+    /// Interruptions of a spot instance per hour.
     pub interruptions_per_hour: f64,
-    /// After this notice.
+    /// Notice before an interruption, ms.
     pub notice_ms: u64,
-    /// Spot instances at once beyond which there are no more; none for no bound.
+    /// The most spot instances at once; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 
 impl Delays {
-    /// The document's: 45 s to a pod, 30 s to its end, 2.3 % and 0.8 % of starts that fail. That an instance of the warm pool is there after
-    /// 20 s is ours: the document's 55 s cannot be had with the 60 s and 15 s that it takes to decide.
+    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts.
+    /// Deviation: waking takes 20 s, because the required total of 55 s is impossible with 60 s and 15 s for the
+    /// decision.
     pub fn document() -> Delays {
         Delays {
             ready_ms: 45_000,
@@ -59,7 +60,7 @@ struct Machine {
     is_noticed: bool,
 }
 
-/// What comes of itself.
+/// Future events of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Up,
@@ -69,7 +70,7 @@ enum Due {
     Gone,
 }
 
-/// Machines of virtual time.
+/// A provider of simulated machines.
 #[derive(Debug, Clone)]
 pub struct Simulated {
     delays: Delays,
@@ -83,7 +84,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Where the same is told and asked at the same times, the same happens for the same seed.
+    /// Creates a provider. The same calls at the same times give the same events for the same seed.
     pub fn new(delays: Delays, seed: u64) -> Simulated {
         Simulated {
             delays,
@@ -102,7 +103,7 @@ impl Simulated {
         &self.delays
     }
 
-    /// What this launch starts is there already.
+    /// Adds an instance as if it had been launched earlier.
     pub(crate) fn adopt(&mut self, instance: Instance, launch: &Action) {
         if let Action::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
@@ -111,31 +112,31 @@ impl Simulated {
         }
     }
 
-    /// What is told to drain holds nothing any more: whoever runs the workers says so.
+    /// Reports that a draining instance holds no task any more.
     pub fn drained(&mut self, instance: Instance) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.said.push(Event::Drained { instance });
         }
     }
 
-    /// It dies, without a word before.
+    /// Kills an instance without notice.
     pub fn kill(&mut self, instance: Instance) {
         if self.machines.remove(&instance).is_some() {
             self.said.push(Event::Gone { instance });
         }
     }
 
-    /// Starts to work, cold and from the warm pool, so far.
+    /// Cold starts and wake-ups so far.
     pub fn launches(&self) -> (u64, u64) {
         self.launches
     }
 
-    /// Of those, the ones that failed.
+    /// Failed ones among them.
     pub fn failures(&self) -> (u64, u64) {
         self.failures
     }
 
-    /// Spot instances that were taken away, so far.
+    /// Interrupted spot instances so far.
     pub fn interruptions(&self) -> u64 {
         self.interruptions
     }
@@ -214,7 +215,7 @@ impl Provider for Simulated {
         | Action::Park { instance }
         | Action::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // It went in between.
+            // It is gone meanwhile.
             self.said.push(Event::Gone { instance });
             return;
         };

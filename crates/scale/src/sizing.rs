@@ -1,46 +1,46 @@
-//! Vertical right-sizing: which machine a worker needs, by what workers were measured to use.
+//! Right-sizing: finds the machine for a worker's measured use.
 
 use crate::prices::{Machine, Prices};
 
-/// What is kept free above what was measured, a share.
+/// Headroom above the measured use, a share.
 const ROOM: f64 = 0.15;
-/// What a machine keeps of its memory for the system: GiB at least, and a share.
+/// Memory of a machine reserved for the system: a least amount in GiB, and a share.
 const SYSTEM_GIB: f64 = 0.5;
 const SYSTEM_SHARE: f64 = 0.05;
-/// Fewer measurements say too little.
+/// The least number of measurements.
 const MEASURED_MIN: usize = 20;
 
-/// What a worker uses at most, nearly always.
+/// The peak use of a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Need {
-    /// Processors: 95 in a hundred of what was measured are below.
+    /// Processors, 95th percentile of the measurements.
     pub cpus: f64,
-    /// In GiB: 99 in a hundred are below. Who has too little memory dies, who has too few processors is slow.
+    /// Memory in GiB, 99th percentile. Higher than for processors, because a worker without memory dies.
     pub memory_gib: f64,
 }
 
-/// How workers fit onto machines.
+/// How workers fit onto a machine type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// The kind of machine.
+    /// The machine type.
     pub machine: Machine,
-    /// So many workers on one.
+    /// Workers per machine.
     pub workers: u32,
-    /// What a worker costs in an hour.
+    /// Cost of a worker per hour.
     pub per_worker_hour: f64,
-    /// And on the spot market.
+    /// Cost of a worker per hour on the spot market.
     pub spot_per_worker_hour: f64,
 }
 
 impl Machine {
-    /// GiB that workers may have of it.
+    /// Memory available to workers, GiB.
     pub fn usable_gib(&self) -> f64 {
         (self.memory_gib - SYSTEM_GIB.max(self.memory_gib * SYSTEM_SHARE)).max(0.0)
     }
 }
 
 impl Fit {
-    /// So many workers on one of these.
+    /// Makes a fit of `workers` per machine.
     pub(crate) fn new(machine: &Machine, workers: u32) -> Fit {
         Fit {
             machine: machine.clone(),
@@ -50,7 +50,7 @@ impl Fit {
         }
     }
 
-    /// What so many workers cost in an hour, on demand and on the spot market: whole machines are paid for.
+    /// Cost per hour of so many workers on demand and on spot; whole machines are paid.
     pub fn per_hour(&self, on_demand: f64, on_spot: f64) -> f64 {
         let machines = |workers: f64| (workers / f64::from(self.workers) - 1e-9).ceil().max(0.0);
         machines(on_demand) * self.machine.per_hour + machines(on_spot) * self.machine.spot_per_hour
@@ -58,12 +58,12 @@ impl Fit {
 }
 
 impl Need {
-    /// Of measurements of workers: processors used, and GiB. None if there are too few to say anything.
+    /// Computes the need from measurements of processors and GiB; `None` if there are too few.
     pub fn of(cpus: &[f64], memory_gib: &[f64]) -> Option<Need> {
         Some(Need { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
-    /// How many workers fit onto a machine, with room to spare; none if not one does.
+    /// How many workers fit onto a machine with headroom; `None` if not even one does.
     pub fn fit(&self, machine: &Machine) -> Option<Fit> {
         let most =
             |has: f64, need: f64| if need > 0.0 { has / (need * (1.0 + ROOM)) } else { f64::from(u32::MAX) };
@@ -73,7 +73,7 @@ impl Need {
         (workers > 0).then(|| Fit::new(machine, workers))
     }
 
-    /// The machine on which so many workers cost least, on demand and on the spot market; of several the smallest.
+    /// The cheapest machine for so many workers on demand and on spot; of equal ones the smallest.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<Fit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
@@ -82,7 +82,7 @@ impl Need {
         })
     }
 
-    /// The machine on which a worker costs least where there are many; of several the smallest.
+    /// The machine with the lowest price per worker for large fleets; of equal ones the smallest.
     pub fn cheapest(&self, prices: &Prices) -> Option<Fit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

@@ -1,24 +1,24 @@
-//! Why there should be more workers, and for how long that has been so.
+//! Reasons to add workers, and how long they have held.
 
-/// Why there should be more workers.
+/// The reason to add workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
-    /// Processors are used beyond their target.
+    /// The load of processors exceeds its target.
     Cpu,
-    /// More wait than may.
+    /// Too many tasks wait.
     Queue,
-    /// It takes longer until they start than it may.
+    /// Tasks wait too long for their start.
     Latency,
-    /// By the forecast there will be too few.
+    /// The forecast exceeds the capacity.
     Predictive,
-    /// By the schedule.
+    /// The schedule requires more workers.
     Scheduled,
-    /// There are fewer than there may be, or one went that nobody sent away.
+    /// There are fewer workers than the minimum, or an instance disappeared.
     Bounds,
 }
 
 impl Trigger {
-    /// Its name.
+    /// The trigger's name.
     pub fn name(self) -> &'static str {
         match self {
             Trigger::Cpu => "cpu",
@@ -31,12 +31,12 @@ impl Trigger {
     }
 }
 
-/// Since when something has been so without a break.
+/// Measures how long a condition has held without interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Since(Option<u64>);
 
 impl Since {
-    /// It is so, or it is not; since when it is.
+    /// Updates the condition; returns since when it holds.
     pub(crate) fn note(&mut self, is_so: bool, now_ms: u64) -> Option<u64> {
         self.0 = is_so.then(|| self.0.unwrap_or(now_ms));
         self.0

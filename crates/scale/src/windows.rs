@@ -1,19 +1,19 @@
-//! Scaling by the hour: windows of the week in which there are at least so many workers.
+//! Schedules: windows of the week with a minimum of workers.
 
 use crate::policy::{PolicyError, share};
 
 const DAY_MINUTES: u32 = 24 * 60;
 
-/// Hours of some days of the week, in UTC.
+/// A window on some days of the week, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// On which days, a bit for each; the lowest is Monday.
+    /// The days, one bit each; the lowest is Monday.
     pub days: u8,
-    /// From this minute of the day.
+    /// First minute of the day.
     pub from_minute: u32,
-    /// To before this one; of the next day, if it is not later.
+    /// End, a minute of the day (exclusive); of the next day if it is not after the start.
     pub to_minute: u32,
-    /// At least so many workers.
+    /// The least number of workers.
     pub workers_min: u32,
 }
 
@@ -30,7 +30,7 @@ impl Window {
         share("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
     }
 
-    /// Whether it is in it, so many ms after the beginning of 1970, which was a Thursday.
+    /// Whether a time is in the window, in ms since 1970 (the first day was a Thursday).
     pub fn holds(&self, unix_ms: u64) -> bool {
         let minutes = unix_ms / 60_000;
         let (day, minute) = (minutes / u64::from(DAY_MINUTES), (minutes % u64::from(DAY_MINUTES)) as u32);

@@ -1,4 +1,4 @@
-//! What providers say.
+//! Applies the provider's events.
 
 use crate::fleet::{Member, Phase};
 use crate::provider::{Action, Event, Instance, Market};
@@ -6,7 +6,7 @@ use crate::provider::{Action, Event, Instance, Market};
 use super::Scaler;
 
 impl Scaler {
-    /// Something happened to an instance; what follows is appended to `actions`. Of instances that are not known nothing follows.
+    /// Applies an event of the provider and appends the resulting actions. Events of unknown instances are ignored.
     pub fn on_event(&mut self, now_ms: u64, event: &Event, actions: &mut Vec<Action>) {
         let instance = event.instance();
         let Some(&member) = self.fleet.get(instance) else { return };
@@ -32,7 +32,7 @@ impl Scaler {
                 self.fleet.remove(instance);
                 self.has_gone(now_ms, instance);
                 match member.phase {
-                    // Nobody sent it away.
+                    // It was not removed on purpose.
                     Phase::Ready => self.replace(now_ms, None, actions),
                     Phase::Starting | Phase::Waking | Phase::Preparing | Phase::Warm => {
                         self.has_failed(now_ms, instance, member, actions);
@@ -55,7 +55,7 @@ impl Scaler {
         }
     }
 
-    /// Another in its place; after some failures one after another not before a pause.
+    /// Launches a replacement; after several consecutive failures only after a pause.
     fn has_failed(&mut self, now_ms: u64, instance: Instance, member: Member, actions: &mut Vec<Action>) {
         self.failures += 1;
         if self.failures >= self.limits.failures_max {
@@ -69,7 +69,7 @@ impl Scaler {
                 }
                 self.replace(now_ms, member.decision, actions);
             }
-            // The warm pool is filled up at the next tick.
+            // The next tick refills the warm pool.
             _ => self.has_gone(now_ms, instance),
         }
     }
@@ -82,7 +82,7 @@ impl Scaler {
         }
     }
 
-    /// It has as long as the notice to do what it holds, and another comes at once.
+    /// Drains an interrupted instance for the length of its notice, and launches a replacement at once.
     fn is_interrupted(
         &mut self,
         now_ms: u64,

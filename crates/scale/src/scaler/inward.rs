@@ -1,4 +1,4 @@
-//! Fewer workers.
+//! Scaling in.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::sample::Sample;
 use super::Scaler;
 use super::want::Wants;
 
-/// The highest of what came within a time: the ones that may still be it, falling.
+/// The maximum within a time window: the values that may still become it, falling.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Highest(VecDeque<(u64, u32)>);
 
@@ -65,7 +65,7 @@ impl Scaler {
         }
     }
 
-    /// Those that hold nothing longest; nobody who holds anything.
+    /// The longest idle workers; never one that holds a task.
     fn victims(&self, sample: &Sample, count: u32) -> Vec<Instance> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle

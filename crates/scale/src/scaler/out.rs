@@ -1,4 +1,4 @@
-//! More workers.
+//! Scaling out.
 
 use crate::decision::ScaleOut;
 use crate::fleet::{Member, Phase};
@@ -51,7 +51,7 @@ impl Scaler {
         self.policy.predictive.as_ref().map_or(0, |config| config.rise_percent)
     }
 
-    /// A threshold is passed since a while: whether that is long enough.
+    /// Launches workers if a threshold has been exceeded long enough.
     fn consider(
         &mut self,
         now_ms: u64,
@@ -69,13 +69,13 @@ impl Scaler {
             let times = (passed_ms, passed_ms + detect_ms, now_ms);
             self.launch_for(trigger, times, more, warm, actions);
         } else if warm > 0 && now_ms >= passed_ms + warm_detect_ms + decide_ms {
-            // To wake one in vain costs little, so it takes less to be sure.
+            // A needless wake-up costs little, so the pool reacts sooner.
             let times = (passed_ms, passed_ms + warm_detect_ms, now_ms);
             self.launch_for(trigger, times, more.min(warm), warm, actions);
         }
     }
 
-    /// How many more there may be, with those that were added within the last step.
+    /// How many more workers this step allows.
     fn step_left(&mut self, now_ms: u64) -> u32 {
         let out = self.policy.out;
         while self.added.front().is_some_and(|(at_ms, _)| at_ms + out.step_ms <= now_ms) {
@@ -116,7 +116,7 @@ impl Scaler {
         let number = self.decisions.push_out(decision, self.limits.decisions_max);
         self.wake(decided_ms, woken, number, actions);
         self.launch(decided_ms, workers - woken, Some(number), actions);
-        // Who is waiting for workers to come is not asking for fewer.
+        // A fleet that grows does not need fewer workers.
         self.fewer.clear();
     }
 
@@ -131,7 +131,7 @@ impl Scaler {
         }
     }
 
-    /// So many more that are to work.
+    /// Launches `count` instances that work.
     pub(super) fn launch(
         &mut self,
         now_ms: u64,
@@ -171,7 +171,7 @@ impl Scaler {
         actions.push(Action::Launch { instance, market, is_warm: phase == Phase::Preparing });
     }
 
-    /// The warm pool is filled up.
+    /// Refills the warm pool.
     pub(super) fn keep_warm(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let there = self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing);
         if now_ms >= self.paused_until_ms {
@@ -181,7 +181,7 @@ impl Scaler {
         }
     }
 
-    /// Those whose launch was put off because so many had failed.
+    /// Launches the replacements that a pause postponed.
     pub(super) fn pay_what_is_owed(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if now_ms < self.paused_until_ms {
             return;

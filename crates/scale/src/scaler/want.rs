@@ -5,28 +5,28 @@ use crate::sample::Sample;
 
 use super::Scaler;
 
-/// Scheduled workers are started so long before their time.
+/// Scheduled workers start this long before their window, ms.
 const WINDOW_LEAD_MS: u64 = 120_000;
-/// Beyond it processors say nothing of how much more there is to do.
+/// Above this load, processors do not show how much more work there is.
 const SATURATED: f64 = 0.97;
 
-/// Workers, by reason; within the bounds.
+/// The number of workers by reason, within the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Wants {
-    /// For processors to be used as they should be.
+    /// For the target load of processors.
     pub(super) cpu: u32,
-    /// For what waits to be worked off in time.
+    /// For the backlog.
     pub(super) backlog: u32,
-    /// For what is forecast; 0 where nothing is.
+    /// For the forecast; 0 without one.
     pub(super) forecast: u32,
-    /// By the bounds and the schedule.
+    /// For the bounds and the schedule.
     pub(super) floor: u32,
-    /// By the schedule alone.
+    /// For the schedule alone.
     pub(super) scheduled: u32,
 }
 
 impl Wants {
-    /// The most of it all.
+    /// The largest of all.
     pub(super) fn most(&self) -> u32 {
         self.cpu.max(self.backlog).max(self.forecast).max(self.floor)
     }
@@ -49,13 +49,13 @@ impl Scaler {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
-            // Where there may be none, what could start is worth one at once.
+            // If the minimum is 0, a waiting task needs one worker at once.
             floor: self.bounded(f64::from(scheduled)).max(u32::from(sample.startable > 0)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
     }
 
-    /// What it expects at this moment; none where it makes no forecasts.
+    /// The present forecast; `None` without forecasting.
     pub fn outlook(&self, now_ms: u64) -> Option<Outlook> {
         let (config, forecaster) = self.policy.predictive.as_ref().zip(self.forecaster.as_ref())?;
         let ahead = forecaster.expected(now_ms, now_ms + config.lead_ms);
@@ -69,18 +69,18 @@ impl Scaler {
         })
     }
 
-    /// What has to be done in a second for what could start to be done in time.
+    /// Tasks per second needed to work off the backlog in time.
     fn catch_up_per_s(&self, sample: &Sample) -> f64 {
         sample.startable as f64 * 1_000.0 / self.policy.triggers.catch_up_ms as f64
     }
 
-    /// Workers for so many tasks in a second; none where their pace is not known.
+    /// The number of workers for this rate of tasks; 0 if a worker's rate is unknown.
     fn for_rate(&self, per_s: f64) -> u32 {
         if self.rate > 0.0 { self.bounded(per_s / self.rate / self.policy.triggers.cpu_target) } else { 0 }
     }
 
     fn bounded(&self, workers: f64) -> u32 {
-        // A hair beyond a whole number is rounding.
+        // Ignores rounding just above a whole number.
         let workers = (workers - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         workers.clamp(self.policy.workers_min, self.policy.workers_max)
     }

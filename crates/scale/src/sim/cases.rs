@@ -1,4 +1,4 @@
-//! The document's tables, as scenarios.
+//! The tables of Dunlin's requirements as scenarios.
 
 mod compare;
 mod cost;

@@ -1,4 +1,4 @@
-//! Who works: workers of the scheduler, and the instances behind them.
+//! Workers of the scheduler, and the instances behind them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::workload::Workload;
 pub(super) struct Worker {
     pub(super) id: u64,
     pub(super) instance: Instance,
-    /// Until when it is busy with what it has.
+    /// When it has finished its present tasks, µs.
     pub(super) free_us: u64,
     pub(super) is_there: bool,
 }
@@ -31,16 +31,16 @@ pub(super) struct Scaled {
     pub(super) unix_ms: u64,
     pub(super) is_oracle: bool,
     pub(super) next_ms: u64,
-    /// Slots of workers, by instance.
+    /// Worker slots by instance.
     pub(super) workers: BTreeMap<Instance, u32>,
-    /// Milliseconds of instances: on demand, spot, warm.
+    /// Paid instance time, ms: on demand, spot, warm.
     pub(super) paid_ms: [u64; 3],
     pub(super) most: u32,
     actions: Vec<Action>,
     events: Vec<Event>,
 }
 
-/// What the scaler and the provider want of the scheduler.
+/// Requests of scaler and provider to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     Join(Instance),
@@ -73,7 +73,7 @@ impl Scaled {
         }
     }
 
-    /// Workers that are there from the beginning: what it took to have them is not counted.
+    /// Creates the initial workers without counting their start.
     pub(super) fn begin(&mut self, workers: u32, wishes: &mut Vec<Wish>) {
         let policy = self.scaler.policy().clone();
         let first =
@@ -92,7 +92,7 @@ impl Scaled {
         assert!(is_set, "the policy that was there");
     }
 
-    /// What instances did of themselves until now.
+    /// Applies the instances' events up to now.
     pub(super) fn poll(&mut self, now_ms: u64, wishes: &mut Vec<Wish>) {
         while self.provider.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             let mut events = std::mem::take(&mut self.events);
@@ -118,7 +118,7 @@ impl Scaled {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 Action::Drain { instance, .. } => wishes.push(Wish::Drain(instance)),
-                // What it still holds goes to others.
+                // Its tasks go to other workers.
                 Action::Terminate { instance } | Action::Park { instance } => {
                     wishes.push(Wish::Leave(instance))
                 }
@@ -133,8 +133,8 @@ impl Scaled {
         self.act(now_ms, wishes);
     }
 
-    /// The oracle is told what it takes until a worker it orders now would be there: the load, and room for chance that grows with its root
-    /// (square-root staffing; Halfin and Whitt 1981).
+    /// Gives the oracle the load until an ordered worker would be ready, with square-root staffing as headroom
+    /// (Halfin and Whitt 1981).
     pub(super) fn foretell(&self, now_ms: u64, sample: &mut Sample, workloads: &[Workload], mean_us: f64) {
         let until_ms = now_ms + self.provider.delays().ready_ms + 2 * self.sample_ms;
         let per_s: f64 = workloads.iter().map(|workload| workload.highest(now_ms, until_ms)).sum();
@@ -160,7 +160,7 @@ impl Scaled {
     }
 }
 
-/// Waits for nothing, and lets go at once.
+/// A policy that reacts at once, for the oracle.
 fn oracle(policy: &Policy) -> Policy {
     let document = Policy::document(policy.workers_min, policy.workers_max);
     Policy {
@@ -190,7 +190,7 @@ fn oracle(policy: &Policy) -> Policy {
     }
 }
 
-/// How often it went the other way within ten minutes.
+/// Counts changes of direction within ten minutes.
 pub(super) fn thrash(decisions: &Decisions) -> u64 {
     const WITHIN_MS: u64 = 600_000;
     let out = decisions.out().map(|decision| (decision.decided_ms, true));

@@ -1,10 +1,10 @@
-//! What is measured while a scenario runs: waits by the minute and over all, who did how much.
+//! Measurements of a run: waiting times per minute and in total, and a digest.
 
 use hdrhistogram::Histogram;
 
 use super::outcome::Waits;
 
-/// Times in µs, to three digits, an hour at most.
+/// A histogram of times in µs, with three digits, up to one hour.
 pub(super) struct Times(Histogram<u64>);
 
 const LONGEST_US: u64 = 3_600_000_000;
@@ -32,14 +32,14 @@ impl Times {
     }
 }
 
-/// Minutes, and those in which tasks waited too long.
+/// Number of minutes, and of those with too long waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Minutes {
     pub(super) all: u64,
     pub(super) violated: u64,
 }
 
-/// FNV-1a over what was started when: two runs that are the same have the same.
+/// FNV-1a over all starts: equal runs have equal digests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Digest(pub(super) u64);
 

@@ -1,35 +1,35 @@
-//! What the node that schedules can do in a second, and how much of that was used.
+//! Capacity of the scheduling node, and how much of it was used.
 //!
-//! Every task costs it processor time, bytes of its log and of its network, and memory while it is known; of processor time, log and network there is
-//! only so much in a step, and what does not fit waits. So a bottleneck is not looked up in a table: it is the resource that was used most.
+//! Each task costs processor time, log and network bytes, and memory while it is known. Processor, log and network
+//! have a budget per step; what exceeds it waits. So the bottleneck is simply the resource with the highest use.
 
-/// A scheduling node, and the costs of a task there.
+/// A scheduling node and its costs per task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Node {
-    /// Groups that tenants are sharded over, each with a processor of its own.
+    /// Groups over which tenants are sharded, each with its own processor.
     pub shards: u32,
-    /// Processor time to take a task in.
+    /// Processor time to accept a task, µs.
     pub submit_us: f64,
-    /// Processor time to give it to a worker and take its answer.
+    /// Processor time to dispatch a task and process its result, µs.
     pub dispatch_us: f64,
-    /// Bytes that it adds to the log in all.
+    /// Log bytes per task.
     pub log_bytes: f64,
-    /// Bytes that the log takes in a second.
+    /// Log capacity, bytes per second.
     pub log_bytes_per_s: f64,
-    /// Bytes that it takes on the network in all.
+    /// Network bytes per task.
     pub network_bytes: f64,
-    /// Bytes that the network carries in a second.
+    /// Network capacity, bytes per second.
     pub network_bytes_per_s: f64,
-    /// Until a batch of commands is agreed on.
+    /// Time until a batch of commands is committed, µs.
     pub commit_us: u64,
-    /// From the node to a worker, and back.
+    /// One-way delay between node and worker, µs.
     pub hop_us: u64,
     /// Bytes of memory.
     pub memory_bytes: f64,
 }
 
 impl Default for Node {
-    /// Estimates, until a node runs the scheduler and can be measured; disk and network are those of the document's machines.
+    /// Estimated costs; disk and network are those of the requirements' machines.
     fn default() -> Node {
         Node {
             shards: 1,
@@ -46,23 +46,23 @@ impl Default for Node {
     }
 }
 
-/// Shares of what there was, 0 to 1.
+/// The used shares of a node's resources, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Used {
-    /// Of the scheduling processors.
+    /// Scheduling processors.
     pub processor: f64,
-    /// Of the log.
+    /// The log.
     pub log: f64,
-    /// Of the network.
+    /// The network.
     pub network: f64,
-    /// Of memory, at the most.
+    /// Memory, at its peak.
     pub memory: f64,
-    /// Of the workers' time.
+    /// The workers' time.
     pub workers: f64,
 }
 
 impl Used {
-    /// What was used most, if that is four fifths or more of it.
+    /// The resource with the highest use, if that is 0.8 or more.
     pub fn bottleneck(&self) -> &'static str {
         let all = [
             ("coordinator CPU", self.processor),

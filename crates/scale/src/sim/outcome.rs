@@ -1,96 +1,96 @@
-//! What came of a run.
+//! The result of a run.
 
 use crate::decision::Decisions;
 
 use super::node::Used;
 
-/// All that was counted.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// How long it was, in virtual time, without its warm-up.
+    /// Virtual duration without the warm-up, ms.
     pub ran_ms: u64,
-    /// Tasks that were submitted, given out, done, in that time.
+    /// Submitted tasks.
     pub submitted: u64,
     /// See `submitted`.
     pub started: u64,
     /// See `submitted`.
     pub completed: u64,
-    /// From submission until a worker begins.
+    /// Times from submission to start.
     pub waits: Waits,
-    /// From submission until it is done.
+    /// Times from submission to completion.
     pub done: Waits,
-    /// Tasks done in a second.
+    /// Completed tasks per second.
     pub per_s: f64,
-    /// Against the same workers looping without a scheduler.
+    /// Throughput relative to the same workers looping without a scheduler.
     pub efficiency: f64,
-    /// Against 85 in a second for each.
+    /// Throughput relative to 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
-    /// What was used of what there was.
+    /// Use of the resources.
     pub used: Used,
-    /// Minutes, and those of them in which P99 of the wait was too long.
+    /// Number of minutes.
     pub minutes: u64,
-    /// See `minutes`.
+    /// Minutes with too long waits (P99).
     pub violated_minutes: u64,
-    /// Hours of workers on demand, from launch to end.
+    /// Hours of on-demand workers, from launch to end.
     pub on_demand_hours: f64,
-    /// Hours of workers of the spot market.
+    /// Hours of spot workers.
     pub spot_hours: f64,
-    /// Hours in the warm pool.
+    /// Hours of instances in the warm pool.
     pub warm_hours: f64,
-    /// The most workers that were ready at once.
+    /// The most ready workers at once.
     pub workers_most: u32,
-    /// By tenant, as in the scenario.
+    /// The tenants, as in the scenario.
     pub tenants: Vec<TenantOutcome>,
-    /// Jain's index over what each got ÷ what was due to it.
+    /// Jain's fairness index over each tenant's received ÷ due share.
     pub jain: f64,
-    /// What was decided.
+    /// The scaler's decisions.
     pub decisions: Decisions,
-    /// How often it went the other way within ten minutes.
+    /// Changes of direction within ten minutes.
     pub thrash: u64,
-    /// The mean error of forecasts, as a share, if there were any.
+    /// Mean error of forecasts, a share, if there were any.
     pub forecast_error: Option<f64>,
-    /// Launches to work, cold and warm; of those, the ones that failed.
+    /// Cold starts and wake-ups.
     pub launches: (u64, u64),
-    /// See `launches`.
+    /// Failed ones among them.
     pub failures: (u64, u64),
-    /// Spot instances that were taken away.
+    /// Interrupted spot instances.
     pub interruptions: u64,
-    /// Of what was started when and where: the same for the same run.
+    /// Digest of all starts; equal for equal runs.
     pub digest: u64,
 }
 
-/// Times.
+/// Statistics of waiting times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Of so many.
+    /// Number of values.
     pub count: u64,
     /// The median.
     pub p50_us: u64,
-    /// The 99th in a hundred.
+    /// The 99th percentile.
     pub p99_us: u64,
     /// The longest.
     pub max_us: u64,
 }
 
-/// A tenant's.
+/// The result of one tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantOutcome {
     /// Its name.
     pub name: String,
-    /// Tasks it submitted.
+    /// Submitted tasks.
     pub submitted: u64,
-    /// Tasks of it that were done.
+    /// Completed tasks.
     pub completed: u64,
-    /// Time that workers were busy for it.
+    /// Workers' busy time for it, µs.
     pub busy_us: u64,
-    /// The most thousandths of a processor and bytes of memory that its tasks held at once.
+    /// The most milli-processors and bytes of memory that its tasks held at once.
     pub held_most: [u64; 2],
-    /// The means of them.
+    /// Their means.
     pub held_mean: [f64; 2],
 }
 
 impl Outcome {
-    /// All workers' hours, the warm pool apart.
+    /// Hours of all workers, without the warm pool.
     pub fn worker_hours(&self) -> f64 {
         self.on_demand_hours + self.spot_hours
     }

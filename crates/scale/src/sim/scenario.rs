@@ -1,4 +1,4 @@
-//! What is simulated.
+//! Scenarios of the simulator.
 
 use dunlin_tasks::Quota;
 
@@ -8,39 +8,39 @@ use crate::simulated::Delays;
 use super::node::Node;
 use super::workload::Workload;
 
-/// All that a run depends on.
+/// Everything that a run depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Seed of all random choices.
     pub seed: u64,
-    /// How long it runs at most.
+    /// The longest duration, ms.
     pub duration_ms: u64,
-    /// How many tasks are done before it ends, if that is sooner.
+    /// Number of completed tasks that ends the run earlier.
     pub tasks_max: u64,
-    /// Commands are batched over so long.
+    /// Length of a step, over which commands are batched, ms.
     pub step_ms: u64,
-    /// Who submits.
+    /// The tenants and their loads.
     pub tenants: Vec<TenantLoad>,
-    /// How long tasks take.
+    /// Run times of tasks.
     pub service: Service,
-    /// Tasks that a worker is given at once; it does one at a time.
+    /// Tasks given to a worker at once; it runs one at a time.
     pub credit: u32,
     /// The scheduling node.
     pub node: Node,
     /// Who works.
     pub crew: Crew,
-    /// What the worst latency of a minute may be, as P99, before the minute is a violation.
+    /// The highest P99 wait of a minute that is no violation, ms.
     pub latency_ms_max: u64,
-    /// What came before this is not counted.
+    /// Length of the uncounted warm-up, ms.
     pub warm_up_ms: u64,
 }
 
-/// How long tasks take: the same for all, or evenly more or less by `spread`, a share.
+/// Run times of tasks: `mean_us`, evenly distributed within ± `spread`, a share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
-    /// On average.
+    /// The mean, µs.
     pub mean_us: f64,
-    /// At most so much more or less.
+    /// The largest deviation, a share.
     pub spread: f64,
 }
 
@@ -49,24 +49,24 @@ pub struct Service {
 pub struct TenantLoad {
     /// Its name.
     pub name: String,
-    /// Its weight.
+    /// The tenant's weight.
     pub weight: u32,
-    /// Of thousandths of a processor.
+    /// Quota of milli-processors.
     pub cpu_milli: Quota,
-    /// Of memory.
+    /// Quota of memory.
     pub memory_bytes: Quota,
-    /// What a task needs of both.
+    /// Milli-processors and bytes that a task needs.
     pub needs: (u32, u64),
-    /// How much it submits.
+    /// How it submits.
     pub load: Load,
 }
 
 /// When tasks are submitted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
-    /// At random, so many in a second on average.
+    /// Random arrivals with a mean rate.
     Paced(Workload),
-    /// As many as it takes that so many always wait.
+    /// As many as keep a constant number waiting.
     Saturated {
         /// So many.
         waiting: u64,
@@ -76,30 +76,30 @@ pub enum Load {
 /// Who works.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Crew {
-    /// So many, from the beginning to the end.
+    /// A fixed number of workers.
     Fixed {
         /// So many.
         workers: u32,
     },
-    /// As a scaler decides.
+    /// A scaled fleet.
     Scaled {
-        /// Its policy.
+        /// The policy.
         policy: Box<Policy>,
-        /// Its provider's.
+        /// The provider's delays.
         delays: Delays,
-        /// It looks so often.
+        /// Sampling interval, ms.
         sample_ms: u64,
-        /// Workers at the beginning.
+        /// Initial workers.
         workers: u32,
-        /// What time 0 is, for schedules.
+        /// The time of day at time 0, ms since 1970, for schedules.
         unix_ms: u64,
-        /// It is told what is to come, and not what is.
+        /// Whether an oracle that knows the future load decides.
         is_oracle: bool,
     },
 }
 
 impl TenantLoad {
-    /// One of weight 1, without quotas.
+    /// A tenant of weight 1 without quotas.
     pub fn new(name: &str, load: Load) -> TenantLoad {
         TenantLoad {
             name: name.to_owned(),
@@ -113,7 +113,7 @@ impl TenantLoad {
 }
 
 impl Scenario {
-    /// Of the document: 11.76 ms a task, so that a worker does 85 in a second.
+    /// A scenario with the requirements' task time of 11.76 ms: 85 tasks per second and worker.
     pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: Crew) -> Scenario {
         Scenario {
             seed,

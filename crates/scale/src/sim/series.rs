@@ -1,43 +1,43 @@
-//! A series that was measured somewhere: the electricity of England and Wales, half-hourly (Taylor 2003), as the package `pmdarima` carries it.
+//! Measured series: half-hourly electricity demand of England and Wales (Taylor 2003), from the package `pmdarima`.
 //!
-//! The file is others', so it is neither committed nor shipped: `cargo xtask data` brings it.
+//! The file belongs to others and is not part of the repository: `cargo xtask data` downloads it.
 
-/// Values at even distances.
+/// Values at equal intervals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     values: Vec<f64>,
     highest: f64,
 }
 
-/// What is no series.
+/// Why a text is not a series.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
-    /// There is no list in it, or it does not end.
+    /// It contains no complete list.
     #[error("no list of numbers, from `[` to `]`, is in it")]
     NoList,
-    /// Something in the list is no number above 0.
+    /// An element is not a number above 0.
     #[error("{text:?}, the {place}th in the list, is not a number above 0")]
     NoNumber {
-        /// What stands there.
+        /// The element.
         text: String,
-        /// Where, from 1.
+        /// Its position, from 1.
         place: usize,
     },
-    /// Too short to be one, or too long.
+    /// The list is too short or too long.
     #[error("{count} values: at least 2 and at most {most}")]
     Count {
-        /// So many.
+        /// Number of values.
         count: usize,
-        /// At most.
+        /// The limit.
         most: usize,
     },
 }
 
-/// More values than these are refused.
+/// The most values.
 const VALUES_MAX: usize = 1_000_000;
 
 impl Series {
-    /// Of these.
+    /// Creates a series.
     pub fn new(values: Vec<f64>) -> Result<Series, SeriesError> {
         if !(2..=VALUES_MAX).contains(&values.len()) {
             return Err(SeriesError::Count { count: values.len(), most: VALUES_MAX });
@@ -49,7 +49,7 @@ impl Series {
         Ok(Series { values, highest })
     }
 
-    /// The longest list of numbers in a text, as Python or JSON write it.
+    /// Parses the longest list of numbers in a text, in Python or JSON notation.
     pub fn parse(text: &str) -> Result<Series, SeriesError> {
         let lists = text.match_indices('[').filter_map(|(at, _)| {
             let rest = &text[at + 1..];
@@ -65,7 +65,7 @@ impl Series {
         Series::new(values.collect::<Result<_, _>>()?)
     }
 
-    /// The value at a place, in between a straight line; after its end it begins again.
+    /// The linearly interpolated value at a position; the series repeats.
     pub fn at(&self, place: f64) -> f64 {
         let count = self.values.len();
         let low = place.floor();
@@ -79,7 +79,7 @@ impl Series {
         self.highest
     }
 
-    /// So many values; never 0.
+    /// Number of values; never 0.
     #[expect(clippy::len_without_is_empty, reason = "a series is never empty")]
     pub fn len(&self) -> usize {
         self.values.len()

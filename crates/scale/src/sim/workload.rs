@@ -1,62 +1,62 @@
-//! How many tasks arrive in a second, over time.
+//! Arrival rates over time.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use super::series::Series;
 
-/// A rate over time.
+/// Tasks per second over time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// Always the same, in a second.
+    /// A constant rate.
     Constant {
         /// So many.
         per_s: f64,
     },
-    /// A wave from `low_per_s` in the night to `high_per_s` at noon; each day is a little higher or lower than the last, by seed.
+    /// A wave from `low_per_s` at midnight to `high_per_s` at noon. Days differ a little, by seed.
     Diurnal {
         /// At midnight.
         low_per_s: f64,
         /// At noon.
         high_per_s: f64,
-        /// How long a day is.
+        /// Length of a day, ms.
         day_ms: u64,
-        /// By how much days differ, a share.
+        /// The most by which days differ, a share.
         differ: f64,
     },
-    /// Suddenly more, and after a while as before.
+    /// A burst.
     Crowd {
-        /// Before and after.
+        /// Rate before and after the burst.
         base_per_s: f64,
-        /// In between.
+        /// Rate during the burst.
         peak_per_s: f64,
-        /// From.
+        /// Start, ms.
         from_ms: u64,
-        /// For so long.
+        /// Duration, ms.
         for_ms: u64,
     },
-    /// As it was somewhere, once; its highest is `high_per_s`.
+    /// A measured series, scaled so that its maximum is `high_per_s`.
     Series {
-        /// The values.
+        /// The series.
         series: Arc<Series>,
-        /// For its highest.
+        /// Rate at its maximum.
         high_per_s: f64,
-        /// How long one of its values lasts.
+        /// Duration of one value, ms.
         value_ms: u64,
-        /// With which value time 0 begins.
+        /// Index of the value at time 0.
         from: usize,
     },
 }
 
 impl Workload {
-    /// At a time; times before 0 are what was before the run.
+    /// The rate at a time; negative times are before the run.
     pub fn per_s(&self, at_ms: i64) -> f64 {
         match *self {
             Workload::Constant { per_s } => per_s,
             Workload::Diurnal { low_per_s, high_per_s, day_ms, differ } => {
                 let days = at_ms as f64 / day_ms as f64;
                 let wave = (1.0 - (TAU * days).cos()) / 2.0;
-                // Days differ, and what they differ by goes over from one to the next in the night.
+                // Each day has its own factor, with a smooth transition in the night.
                 let (day, part) = (days.floor(), days - days.floor());
                 let ease = part * part * (3.0 - 2.0 * part);
                 let mix = day_factor(day as i64) * (1.0 - ease) + day_factor(day as i64 + 1) * ease;
@@ -73,7 +73,7 @@ impl Workload {
         }
     }
 
-    /// Means over so many buckets before time 0, the oldest first.
+    /// Means over buckets before time 0, the oldest first.
     pub fn before(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
         let mean = |first_ms: i64| {
             let at = |part: i64| self.per_s(first_ms + part * bucket_ms as i64 / 8);
@@ -82,7 +82,7 @@ impl Workload {
         (1..=buckets as i64).rev().map(|back| mean(-back * bucket_ms as i64)).collect()
     }
 
-    /// The highest from one time until another.
+    /// The highest rate in a time range.
     pub fn highest(&self, from_ms: u64, until_ms: u64) -> f64 {
         let step = ((until_ms - from_ms) / 32).max(1);
         let times = (0..=32).map(|count| (from_ms + count * step).min(until_ms));
@@ -90,7 +90,7 @@ impl Workload {
     }
 }
 
-/// From -1 to 1, by day.
+/// A factor from -1 to 1 for each day.
 fn day_factor(day: i64) -> f64 {
     let mut random = crate::random::Random::new(day as u64 ^ 0xD0A7);
     2.0 * random.unit() - 1.0

@@ -1,4 +1,5 @@
-//! The run: steps of virtual time, in each of which the node takes in what came, and the scheduler and the scaler do what they do.
+//! A run in steps of virtual time. In each step the node processes what arrived, then the scheduler and the scaler
+//! act.
 //!
 //! ```text
 //!  tenants ──arrivals──►┐                                   ┌──starts──► workers ──┐
@@ -25,12 +26,12 @@ use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
 const BEAT_MS: u64 = 200_000;
-/// Answers and arrivals take turns in chunks of this.
+/// Results and arrivals are processed alternately in chunks of this size.
 const CHUNK: usize = 64;
-/// Tenants' use is looked at so often.
+/// Interval of observing tenants' use, ms.
 const LOOK_MS: u64 = 1_000;
 
-/// A task that a worker has done, on its way back.
+/// A completed task whose result is on its way to the node.
 struct Done {
     start: Start,
     run_us: u64,
@@ -45,27 +46,27 @@ pub(super) struct World<'s> {
     workers: Vec<Worker>,
     scaled: Option<Scaled>,
     wishes: Vec<Wish>,
-    /// What comes back when, by step.
+    /// Results by their step of arrival.
     coming: BTreeMap<u64, Vec<Done>>,
     answers: VecDeque<Done>,
     arrivals: VecDeque<(u32, u64)>,
-    /// Of each tenant: how much of the way to its next arrival is left; and how many of its tasks wait.
+    /// For each tenant: the rest of the interval to its next arrival, and its waiting tasks.
     left: Vec<f64>,
     waiting: Vec<u64>,
-    /// By slot of the task: when it was submitted, and whose it is.
+    /// For each task slot: its submission time and tenant.
     submitted: Vec<(u64, u32)>,
-    /// What the node has left in this step: µs of processors, bytes of the log, bytes of the network.
+    /// The node's remaining budget in this step: processor µs, log bytes, network bytes.
     budget: [f64; 3],
     spent_us: f64,
     waits: Times,
     done: Times,
-    /// Since the last sample, and in this minute.
+    /// Waiting times since the last sample, and in this minute.
     lately: Times,
     minute: Times,
     minutes: Minutes,
     counted: Outcome,
     since_sample: (u64, u64, u64),
-    /// Of ready workers, in this time.
+    /// Time of ready workers since the last sample, ms.
     ready_ms: u64,
     digest: Digest,
     paid_ms: u64,
@@ -164,7 +165,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Those of tenants that are paced.
+    /// The workloads of tenants with paced arrivals.
     fn workloads(&self) -> Vec<Workload> {
         let loads = self.scenario.tenants.iter().filter_map(|tenant| match &tenant.load {
             Load::Paced(workload) => Some(workload.clone()),
@@ -197,14 +198,14 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Arrivals of this step, in order of time within each tenant.
+    /// Creates the arrivals of this step, in order of time within each tenant.
     fn arrive(&mut self, now_ms: u64, step_ms: u64) {
         let scenario = self.scenario;
         let from_ms = now_ms - step_ms;
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 Load::Saturated { waiting } => {
-                    // No more than a step's worth of what the node can take in.
+                    // Tops up to the constant number of waiting tasks.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
@@ -225,7 +226,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// The node does what it has time for.
+    /// Processes results and arrivals within the node's budget.
     fn work(&mut self, now_ms: u64, step_ms: u64) {
         let node = self.scenario.node;
         let step_s = step_ms as f64 / 1_000.0;
@@ -246,7 +247,8 @@ impl<'s> World<'s> {
         self.spent_us += before_us - self.budget[0];
     }
 
-    /// So many tasks are taken in, or given and answered; either is half of what they take of the log and the network.
+    /// Charges the budget for tasks that are submitted, or dispatched and completed; each is half of a task's log and
+    /// network bytes.
     fn spend(&mut self, us: f64, tasks: usize) {
         let node = self.scenario.node;
         let halves = tasks as f64 / 2.0;
@@ -287,7 +289,7 @@ impl<'s> World<'s> {
         self.follow(now_ms);
     }
 
-    /// A batch of one tenant's arrivals.
+    /// Submits a batch of one tenant's arrivals.
     fn submit(&mut self, now_ms: u64) {
         let Some(&(tenant, _)) = self.arrivals.front() else { return };
         let same = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
@@ -317,7 +319,7 @@ impl<'s> World<'s> {
         TenantNeeds { name: tenant.name.as_bytes(), cpu_milli: tenant.needs.0, memory_bytes: tenant.needs.1 }
     }
 
-    /// What the scheduler ordered.
+    /// Carries out the scheduler's orders.
     fn follow(&mut self, now_ms: u64) {
         let mut orders = std::mem::take(&mut self.effects.orders);
         for order in orders.drain(..) {
@@ -380,7 +382,7 @@ impl<'s> World<'s> {
         self.follow(now_ms);
     }
 
-    /// What the scaler and its provider want of the scheduler.
+    /// Carries out the requests of scaler and provider.
     fn grant(&mut self, now_ms: u64) {
         while !self.wishes.is_empty() {
             for wish in std::mem::take(&mut self.wishes) {
@@ -396,7 +398,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// To take nothing new, or to go; of who is gone already nothing comes.
+    /// Lets a worker drain or leave. Unknown instances are ignored.
     fn tell(&mut self, instance: u64, now_ms: u64, is_to_go: bool) {
         let Some(scaled) = &mut self.scaled else { return };
         let slot = match is_to_go {
@@ -404,7 +406,7 @@ impl<'s> World<'s> {
             false => scaled.workers.get(&instance).copied(),
         };
         let Some(slot) = slot else {
-            // It never worked.
+            // It never joined as a worker.
             scaled.provider.drained(instance);
             return;
         };
@@ -416,7 +418,7 @@ impl<'s> World<'s> {
         self.follow(now_ms);
     }
 
-    /// Tasks whose worker went wait again.
+    /// Tasks of a lost worker wait again.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.what {
             dunlin_tasks::Happened::Lost { .. } => Some(event.tenant),
@@ -461,7 +463,7 @@ impl<'s> World<'s> {
         if !now_ms.is_multiple_of(60_000) {
             return;
         }
-        // What waits and was not started counts as much as what was started late.
+        // Tasks that were not started count as late too.
         let stuck_ms = if self.minute.p99_ms().is_none() { self.state.signals().oldest_ms } else { 0 };
         let worst_ms = self.minute.p99_ms().unwrap_or(0).max(stuck_ms);
         self.minutes.all += 1;
@@ -480,7 +482,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// What instances cost, and what tenants hold.
+    /// Records the cost of instances and the use of tenants.
     fn look(&mut self, now_ms: u64, step_ms: u64) {
         if now_ms % LOOK_MS >= step_ms {
             return;
@@ -505,7 +507,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// The run begins here as far as counts go.
+    /// Resets all counters at the end of the warm-up.
     fn forget_warm_up(&mut self) {
         let tenants = self.scenario.tenants.iter();
         let tenants =
@@ -575,14 +577,14 @@ impl<'s> World<'s> {
     }
 }
 
-/// What a tenant's tasks need.
+/// The needs of a tenant's tasks.
 struct TenantNeeds<'s> {
     name: &'s [u8],
     cpu_milli: u32,
     memory_bytes: u64,
 }
 
-/// What a scenario asks of the scheduler is what it takes: anything else is a bug here.
+/// Applies a command; a refusal is a bug of the simulator.
 fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Reply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

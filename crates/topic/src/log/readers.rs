@@ -273,7 +273,7 @@ impl Log {
         }
     }
 
-    /// Whether whoever is to read `next` would be told something.
+    /// Whether there is anything to report to a cursor at `next`.
     pub(crate) fn has_news(&self, next: Position) -> bool {
         self.lock().has_news(next)
     }

@@ -1,4 +1,4 @@
-//! Reactive, predictive and an oracle, side by side on the same arrivals.
+//! Compares a reactive policy, a predictive one and an oracle on the same arrivals.
 
 use crate::policy::Policy;
 use crate::sim::outcome::Outcome;
@@ -6,28 +6,28 @@ use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
 use crate::sim::workload::Workload;
 use crate::simulated::Delays;
 
-/// What a policy came to.
+/// The result of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRow {
     /// `reactive`, `predictive` or `oracle`.
     pub policy: &'static str,
-    /// Minutes in which P99 of submission to start was over 2 s, of how many.
+    /// Minutes in which P99 of the time from submission to start exceeded 2 s.
     pub violated_minutes: u64,
-    /// See `violated_minutes`.
+    /// Number of minutes.
     pub minutes: u64,
-    /// Hours of workers.
+    /// Worker hours.
     pub worker_hours: f64,
-    /// Beyond the oracle's.
+    /// Worker hours beyond the oracle's.
     pub excess_hours: f64,
-    /// The mean error of forecasts, a share.
+    /// Mean error of forecasts, a share.
     pub forecast_error: Option<f64>,
-    /// How often it went the other way within ten minutes.
+    /// Changes of direction within ten minutes.
     pub thrash: u64,
-    /// Tasks done.
+    /// Completed tasks.
     pub tasks: u64,
 }
 
-/// A day in an hour, by the document's delays. `policy` says what scales.
+/// A day compressed into an hour, with the requirements' delays.
 pub fn policy_scenario(
     seed: u64,
     workload: Workload,
@@ -53,7 +53,7 @@ pub fn policy_scenario(
     }
 }
 
-/// All three, on the same workload; `policy` is the predictive one, without its forecast it is the reactive one.
+/// Runs all three on the same workload. `policy` is the predictive one; without its forecast it is the reactive one.
 pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) -> Vec<PolicyRow> {
     let reactive = Policy { predictive: None, ..policy.clone() };
     let run = |policy: &Policy, is_oracle| {

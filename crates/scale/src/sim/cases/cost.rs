@@ -1,6 +1,6 @@
-//! What each way to save saves, in a month: by the hours of workers that runs of the simulator took, at the prices of a table.
+//! Monthly savings of each strategy, from the worker hours of simulated runs and a price table.
 //!
-//! They overlap, so they do not add up: the last row is a run with all of them.
+//! The strategies overlap, so their savings do not add up. The last row is a run with all of them.
 
 use crate::policy::{Policy, Spot};
 use crate::prices::Prices;
@@ -11,41 +11,41 @@ use crate::sizing::{Fit, Need};
 
 use super::compare::policy_scenario;
 
-/// A way to save.
+/// The savings of one strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
-    /// What is done.
+    /// The strategy.
     pub strategy: String,
-    /// A month's cost without it.
+    /// Monthly cost without it.
     pub before: f64,
-    /// And with it.
+    /// Monthly cost with it.
     pub after: f64,
-    /// What may go wrong: `very low` to `high`.
+    /// Its risk: `very low` to `high`.
     pub risk: &'static str,
-    /// Why: what was seen of it in the runs.
+    /// Evidence for the risk from the runs.
     pub seen: String,
 }
 
 impl CostRow {
-    /// In a month.
+    /// Savings per month.
     pub fn saves(&self) -> f64 {
         self.before - self.after
     }
 }
 
-/// Spot instances are taken away so often: in a hundred of them five in an hour.
+/// Interruptions of a spot instance per hour: five in a hundred instances.
 const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
-/// Targets of processors by which a reactive scaler gets as few violations as a predictive one, from the thrifty to the safe.
+/// Processor targets to try for a reactive scaler, from economical to safe.
 const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 
 struct Costs<'p> {
     prices: &'p Prices,
-    /// Of one worker, in an hour.
+    /// The present machine of one worker.
     usual: Fit,
 }
 
 impl Costs<'_> {
-    /// A simulated hour stands for every hour of the month.
+    /// Cost per month, as if every hour were like the simulated one.
     fn month(&self, outcome: &Outcome, fit: &Fit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let an_hour = outcome.on_demand_hours * fit.per_worker_hour
@@ -55,8 +55,8 @@ impl Costs<'_> {
     }
 }
 
-/// On a workload's day in an hour; `policy` is the predictive one, `need` what a worker was measured to use, `machine` where it runs today.
-/// None if the table has no such machine, or nothing that a worker fits on.
+/// Computes the savings on a workload. `policy` is the predictive one; the last argument is a worker's measured need
+/// and its present machine. `None` if the table lacks that machine, or no machine fits a worker.
 pub fn savings(
     seed: u64,
     workload: &Workload,
@@ -66,7 +66,7 @@ pub fn savings(
     (need, machine): (Need, &str),
 ) -> Option<Vec<CostRow>> {
     let machine = prices.machine(machine)?.clone();
-    // Today it is one worker on each.
+    // At present each machine has one worker.
     let usual = Fit {
         workers: 1,
         per_worker_hour: machine.per_hour,
@@ -117,7 +117,7 @@ fn spot_row(costs: &Costs<'_>, plain: &Outcome, spotted: &Outcome) -> CostRow {
     }
 }
 
-/// Against a reactive scaler with as much room as it needs to be as good.
+/// Compares with a reactive scaler that has enough headroom to be as good.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,
@@ -164,7 +164,7 @@ fn sizing_row(costs: &Costs<'_>, plain: &Outcome, best: &Fit, need: Need) -> Cos
     }
 }
 
-/// Workers of the peak all day, against those of the peak for the busier half and of the quieter half's own peak for the rest.
+/// Compares peak workers all day with peak workers for the busier half and fewer for the rest.
 fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> CostRow {
     const PARTS: u64 = 48;
     let need = |part: u64| {
@@ -195,7 +195,7 @@ fn workers_for(per_s: f64, policy: &Policy, mean_us: f64) -> f64 {
     (per_s * mean_us / 1e6 / policy.triggers.cpu_target).ceil()
 }
 
-/// By how many more minutes were too slow than without it.
+/// The risk, from the number of additional slow minutes.
 fn risk(before: &Outcome, after: &Outcome) -> &'static str {
     match after.violated_minutes.saturating_sub(before.violated_minutes) {
         0 => "low",

@@ -1,31 +1,31 @@
-//! Several tenants: what each gets of what it may have, and what one that wants ten times as much does to the others.
+//! Several tenants: their shares, and the effect of one that submits ten times as much.
 
 use dunlin_tasks::Quota;
 
 use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
 use crate::sim::workload::Workload;
 
-/// A tenant of the table.
+/// A tenant's quotas and use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
     /// Its name.
     pub tenant: String,
-    /// Cores it may use.
+    /// Quota of cores.
     pub cpu_quota: f64,
-    /// And bytes.
+    /// Quota of memory, bytes.
     pub memory_quota: u64,
-    /// What its tasks held on average.
+    /// Mean cores held by its tasks.
     pub cpu: f64,
-    /// See `cpu`.
+    /// Mean memory held by its tasks, bytes.
     pub memory: u64,
-    /// The most they ever held was within both.
+    /// Whether both peaks were within the quotas.
     pub is_compliant: bool,
 }
 
 const MILLI: u64 = 1_000;
 const GB: u64 = 1_000_000_000;
 
-/// Four tenants with the document's quotas on the workers that these add up to, each wanting more than its quota; and Jain's index.
+/// Runs four tenants with the requirements' quotas, each of which wants more. Returns their rows and Jain's index.
 pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
     let loads = quotas.iter().map(|&(name, cores)| TenantLoad {
@@ -56,27 +56,28 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     (rows.collect(), outcome.jain)
 }
 
-/// A tenant before and while the first submits ten times as much.
+/// A tenant's throughput before and while the first tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyRow {
-    /// How much of all workers the usual work takes, a share.
+    /// Share of all workers that the usual load needs.
     pub load: f64,
     /// Its name.
     pub tenant: String,
-    /// Tasks done in a second before.
+    /// Completed tasks per second before.
     pub before_per_s: f64,
-    /// And meanwhile.
+    /// Completed tasks per second meanwhile.
     pub during_per_s: f64,
 }
 
 impl NoisyRow {
-    /// How much more, or less, a share.
+    /// The change, a share.
     pub fn change(&self) -> f64 {
         self.during_per_s / self.before_per_s - 1.0
     }
 }
 
-/// On workers that the usual load takes 8 % of, as in the document, and on so few that they are saturated meanwhile.
+/// Runs with workers of which the usual load needs 8 %, as in the requirements, and with so few that the burst
+/// saturates them.
 pub fn noisy_neighbour(seed: u64) -> Vec<NoisyRow> {
     [48, 5].into_iter().flat_map(|workers| noisy(seed, workers)).collect()
 }
@@ -98,7 +99,7 @@ fn noisy(seed: u64, workers: u32) -> Vec<NoisyRow> {
     };
     let (before, during) = (measure(1.0), measure(10.0));
     let load = before.used.workers;
-    // What each submitted differs by chance; what it got of that does not.
+    // The number of submitted tasks varies randomly; the completed share does not.
     let rows = before.tenants.iter().zip(&during.tenants).zip(&usual).enumerate();
     rows.map(|(at, ((before, during), &(name, per_s)))| {
         let got = |tenant: &crate::sim::outcome::TenantOutcome| {

@@ -1,4 +1,4 @@
-//! How long it takes until there are more workers, and until there are fewer.
+//! How long scaling out and scaling in take.
 
 use crate::policy::{Policy, Warm};
 use crate::provider::{Action, Market, Provider};
@@ -7,18 +7,18 @@ use crate::sim::workload::Workload;
 use crate::simulated::{Delays, Simulated};
 use crate::trigger::Trigger;
 
-/// From a threshold that is passed to workers that are ready.
+/// The phases of a scale-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutRow {
-    /// Which threshold.
+    /// The trigger.
     pub trigger: Trigger,
-    /// Until it had been passed for long enough.
+    /// Until the threshold was exceeded long enough, ms.
     pub detection_ms: u64,
     /// Until it was decided.
     pub decision_ms: u64,
-    /// Until the last of the workers was ready.
+    /// Until the last worker was ready, ms.
     pub ready_ms: u64,
-    /// So many workers.
+    /// Number of workers.
     pub workers: u32,
 }
 
@@ -29,16 +29,16 @@ impl OutRow {
     }
 }
 
-/// From when fewer would have done to when a worker is gone.
+/// The phases of a scale-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InRow {
-    /// Until it had been so for long enough.
+    /// Until fewer workers had sufficed long enough, ms.
     pub cooldown_ms: u64,
     /// Until it was decided.
     pub decision_ms: u64,
-    /// Until the worker held nothing.
+    /// Until the worker held no task, ms.
     pub drain_ms: u64,
-    /// Until it was gone.
+    /// Until the worker was gone, ms.
     pub termination_ms: u64,
 }
 
@@ -49,34 +49,34 @@ impl InRow {
     }
 }
 
-/// With and without a warm pool.
+/// A scale-out with or without a warm pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmRow {
-    /// So many are prepared.
+    /// Size of the pool.
     pub size: u32,
-    /// From the threshold to the last worker.
+    /// From the threshold to the last ready worker, ms.
     pub total_ms: u64,
-    /// Starts to work, and those of them that failed.
+    /// Number of starts.
     pub starts: u64,
-    /// See `starts`.
+    /// Failed ones among them.
     pub failed: u64,
-    /// Hours in the warm pool for each hour.
+    /// Warm pool hours per hour.
     pub warm_hours_per_hour: f64,
 }
 
 const SLOW: Service = Service { mean_us: 200_000.0, spread: 0.1 };
 const STEP_MS: u64 = 20;
-/// When the load changes.
+/// When the load changes, ms.
 const CHANGE_MS: u64 = 120_000;
 
-/// Every trigger, by the document's delays; no start fails.
+/// Runs a scale-out for each trigger, with the requirements' delays and no failed starts.
 pub fn scale_out(seed: u64) -> Vec<OutRow> {
     let triggers = [Trigger::Cpu, Trigger::Queue, Trigger::Latency, Trigger::Predictive];
     triggers.into_iter().filter_map(|trigger| one_out(seed, trigger, Policy::document(20, 60))).collect()
 }
 
 fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<OutRow> {
-    // Only the one that is looked at can be passed.
+    // Disables the other triggers.
     let triggers = &mut policy.triggers;
     let nothing = u64::MAX / 4;
     let full = 20.0 * 1e6 / SLOW.mean_us;
@@ -103,7 +103,7 @@ fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<OutRow> {
         _ => (triggers.latency_ms_max, triggers.queue_max) = (nothing, nothing),
     }
     if matches!(trigger, Trigger::Queue | Trigger::Latency) {
-        // The target is where it is; only beyond all there is it is passed.
+        // Only full use exceeds this target.
         triggers.cpu_target = 1.0;
     }
     let policy = if trigger == Trigger::Predictive { policy.with_forecast(75_000, vec![48]) } else { policy };
@@ -139,7 +139,7 @@ fn scenario(seed: u64, workload: Workload, policy: Policy, delays: Delays, durat
     Scenario { duration_ms, step_ms: STEP_MS, service: SLOW, ..Scenario::new(seed, tenants, crew) }
 }
 
-/// When a crowd has gone, by the document's delays: the worker that took longest.
+/// Runs a scale-in after a burst, with the requirements' delays; returns the slowest worker.
 pub fn scale_in(seed: u64) -> Option<InRow> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
@@ -157,13 +157,13 @@ pub fn scale_in(seed: u64) -> Option<InRow> {
         drain_ms: decision.drained_ms - decision.decided_ms,
         termination_ms: decision.gone_ms - decision.drained_ms,
     });
-    // Those that follow have been low since the first were.
+    // Later decisions share the start of the first one.
     let first = outcome.decisions.inward().next()?.decided_ms;
     let count = outcome.decisions.inward().take_while(|decision| decision.decided_ms == first).count();
     rows.take(count).max_by_key(InRow::total_ms)
 }
 
-/// The same scale-out without a warm pool and with one of 20, and how many of `starts` starts fail.
+/// Runs the same scale-out without a warm pool and with one of 20, and counts failures among `starts` starts.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmRow> {
     [0, 20].into_iter().filter_map(|size| one_warm(seed, size, starts)).collect()
 }
@@ -195,11 +195,11 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmRow> {
     })
 }
 
-/// Of so many starts to work, from the warm pool if there is one.
+/// Failures among `starts` starts, from the warm pool if there is one.
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
     let mut provider = Simulated::new(Delays::document(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());
-    // A start for the pool that fails is not one to work: others come in its place.
+    // A failed start for the pool does not count; another one replaces it.
     for instance in 1.. {
         let (cold, warm) = provider.launches();
         if cold + warm >= starts {

@@ -1,32 +1,32 @@
-//! How throughput grows with workers, and what stops it.
+//! Throughput by number of workers, and its bottleneck.
 
 use crate::sim::node::{Node, Used};
 use crate::sim::outcome::Waits;
 use crate::sim::scenario::{Crew, Load, Scenario, TenantLoad};
 use crate::sim::workload::Workload;
 
-/// A row of the table.
+/// Throughput with a number of workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThroughputRow {
-    /// So many workers.
+    /// Number of workers.
     pub workers: u32,
-    /// Tasks done in a second, always with some waiting.
+    /// Completed tasks per second with a constant backlog.
     pub per_s: f64,
-    /// Against the same workers looping without a scheduler.
+    /// Throughput relative to the same workers looping without a scheduler.
     pub efficiency: f64,
-    /// Against 85 in a second for each.
+    /// Throughput relative to 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
-    /// What was used of what there was, always with some waiting.
+    /// Use of the resources with a constant backlog.
     pub used: Used,
-    /// From submission to start at nine tenths of that, at random times.
+    /// Times from submission to start at 0.9 of that rate, with random arrivals.
     pub waits: Waits,
-    /// And to the end.
+    /// Times from submission to completion.
     pub done: Waits,
     /// Tasks of both runs.
     pub tasks: u64,
 }
 
-/// At `workers`, with `tasks` tasks in the run with some waiting, and a tenth of them at nine tenths of its pace.
+/// Measures throughput with `tasks` tasks and a backlog, then latency with a tenth of them at 0.9 of that rate.
 pub fn throughput(seed: u64, workers: u32, tasks: u64, node: Node) -> ThroughputRow {
     let fixed = Crew::Fixed { workers };
     let waiting = u64::from(workers) * 4 + 1_000;
@@ -36,7 +36,7 @@ pub fn throughput(seed: u64, workers: u32, tasks: u64, node: Node) -> Throughput
         ..Scenario::new(seed, vec![TenantLoad::new("all", Load::Saturated { waiting })], fixed)
     };
     let nominal = f64::from(workers) * 1e6 / scenario.service.mean_us;
-    // Long enough for the first to be done, and for all of it even at a hundredth of the pace.
+    // Long enough for all tasks even at a hundredth of the rate.
     scenario.duration_ms = 1_000 + (tasks as f64 / nominal * 100_000.0) as u64;
     let full = super::super::run(&scenario);
     let load = Load::Paced(Workload::Constant { per_s: full.per_s * 0.9 });
