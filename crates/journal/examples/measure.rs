@@ -1,6 +1,7 @@
-//! Measures this machine's disk under a log: `cargo run --release -p dunlin-journal --example measure -- DIR`.
+//! Measures this machine's disk with a log: `cargo run --release -p dunlin-journal --example measure -- DIR`.
 //!
-//! First the bare disk, a commit's bytes and a sync, over files made ready in four ways; then the journal; then a replay.
+//! Measures first the bare disk (a commit's bytes and a sync, on files preallocated in four ways), then the journal,
+//! then a replay.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,9 +1,8 @@
-//! What a log asks of a disk.
+//! The disk interface of a log.
 //!
-//! What is assumed of it, and of nothing more: a sector of 512 bytes that is being written when the power fails holds
-//! old or new bytes afterwards, and bytes that the write did not change stay as they were; after [`DiskFile::sync`]
-//! returned, what was written before it is there; after [`Disk::sync_dir`] returned, names are. Writes and names that
-//! were not synced may be there or not, in any order.
+//! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new bytes,
+//! and unchanged bytes stay. After [`DiskFile::sync`] returned, earlier writes are stored. After [`Disk::sync_dir`]
+//! returned, names are stored. Unsynced writes and names may be there or not, in any order.
 
 mod fake;
 mod memory;
@@ -16,31 +15,31 @@ pub use fake::{FakeDisk, Faults};
 pub use memory::MemoryDisk;
 pub use real::RealDisk;
 
-/// A disk: files by path. The real one is [`RealDisk`]; [`FakeDisk`] is one that tests can break, [`MemoryDisk`] keeps
-/// nothing beyond the process.
+/// A disk: files by path. [`RealDisk`] is the machine's file system, [`FakeDisk`] injects faults for tests, and
+/// [`MemoryDisk`] keeps files in memory.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Makes a directory and those it lies in, so that they outlive a power cut.
+    /// Creates a directory and its parents durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// The names of the files in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Makes a new, empty file; fails where there is one.
+    /// Creates an empty file; fails if it exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Opens a file for reading, or for reading and writing.
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>>;
-    /// Gives a file a new name in the same directory; what had that name is gone.
+    /// Renames a file within its directory and replaces an existing one.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Returns once the directory's names are on the disk.
+    /// Stores the directory's names durably.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Bytes that could still be written.
+    /// Free bytes.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
-    /// Keeps every other process out of a directory until the guard is dropped; `None` if another is in.
+    /// Locks a directory against other processes until the guard is dropped; `None` if it is locked.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
-    /// When a file, or what the system notes about it, was changed last, ns since 1970. A copy of the file has a later time,
-    /// even one that keeps the times of its content. 0 on a disk that cannot tell.
+    /// The time of the last change of a file's content or metadata, ns since 1970. A copy of the file has a later
+    /// time, even if it keeps its modification time. 0 if the disk does not support it.
     fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
@@ -49,24 +48,24 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn file_number(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
-    /// A number that no other file on this disk was given.
+    /// A number unique to a file on this disk.
     fn identity(&self) -> u64;
 }
 
-/// A file that is open.
+/// An open file.
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
-    /// How long it is.
+    /// The length, bytes.
     fn bytes(&self) -> io::Result<u64>;
-    /// Fills `out` from `at` on, as far as the file reaches; gives how much that was.
+    /// Reads from `at` into `out` up to the end of the file. Returns the number of bytes read.
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize>;
-    /// Writes all parts one after another, the first at `at`. What of it got there when it fails is unknown.
+    /// Writes all parts consecutively from `at`. After a failure, the written part is unknown.
     fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()>;
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
-    /// Returns once what was written is on the disk. When it fails, what was written before may be lost although a
-    /// later call succeeds: whoever called it must write no more.
+    /// Stores all writes durably. After a failure, earlier writes may be lost even if a later call succeeds; the
+    /// caller must not write again.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Holds a directory; dropping it lets go.
+/// A locked directory; dropping it unlocks.
 pub trait DirLock: Send + Sync + std::fmt::Debug {}

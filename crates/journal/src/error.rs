@@ -1,4 +1,4 @@
-//! What is refused, and how the world fails: one enum for each kind of operation.
+//! Errors: one enum for each kind of operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crate::position::Position;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct DiskError {
-    /// What was tried.
+    /// The attempted action.
     pub action: &'static str,
-    /// On what.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
@@ -22,13 +22,13 @@ impl DiskError {
         move |source| DiskError { action, path: path.to_owned(), source }
     }
 
-    /// Whether the disk, or what of it this user may have, is full.
+    /// Whether the disk or the user's quota is full.
     pub(crate) fn is_full(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// Whether there is no such file.
+    /// Whether the file does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
@@ -38,7 +38,7 @@ impl DiskError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another `Journal`, writes to this log.
+    /// Another process or `Journal` writes to this log.
     #[error("the log in {} is being written by another process", .0.display())]
     InUse(PathBuf),
     /// The directory holds no log.
@@ -49,38 +49,38 @@ pub enum OpenError {
     OtherLog {
         /// Where.
         dir: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         expected: String,
         /// The name in its files.
         found: String,
     },
-    /// A newer build wrote it.
+    /// A newer version wrote the file.
     #[error("{}: recording made by a newer version {version}; this build reads up to {reads}", file.display())]
     Newer {
         /// Which file.
         file: PathBuf,
-        /// The version of its format.
+        /// Its format version.
         version: u32,
-        /// The newest that this build reads.
+        /// The newest version that this build reads.
         reads: u32,
     },
-    /// A file is not what its name says: somebody renamed or replaced it.
+    /// A file's content does not match its name: it was renamed or replaced.
     #[error("{}: its name and its content do not fit: was it renamed?", .0.display())]
     Misnamed(PathBuf),
-    /// The name cannot be a log's.
+    /// The log's name is too long or empty.
     #[error("a log's name is 1 to {bytes_max} bytes, not {bytes}")]
     Name {
-        /// The bytes of the name.
+        /// Its length, bytes.
         bytes: usize,
         /// The most there may be.
         bytes_max: usize,
     },
-    /// More files than a log may have.
+    /// The directory holds more files than a log may have.
     #[error("{} holds {files} files, more than the {files_max} of a log", dir.display())]
     TooManyFiles {
         /// Where.
         dir: PathBuf,
-        /// How many.
+        /// Number of files.
         files: usize,
         /// The most there may be.
         files_max: usize,
@@ -90,11 +90,11 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
-/// Why nothing was appended. The log is as it was, unless it is [`AppendError::Ended`].
+/// Why nothing was appended. The log is unchanged, except for [`AppendError::Ended`] and [`AppendError::Disk`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The disk is full. Nothing is lost, and it is worth trying again later.
+    /// The disk is full. Nothing is lost; a later retry may succeed.
     #[error("the disk is full: {need} bytes are needed, {free} are free")]
     Full {
         /// Bytes needed.
@@ -102,51 +102,51 @@ pub enum AppendError {
         /// Bytes free.
         free: u64,
     },
-    /// The first sequence is not the one that comes next.
+    /// The batch does not continue the log.
     #[error("{got} does not follow: next is {expected}")]
     Order {
         /// What was given.
         got: Position,
-        /// What would have followed.
+        /// The position that would have continued it.
         expected: Position,
     },
-    /// The log was not closed before it was opened: it goes on in a higher epoch only.
+    /// The log was not closed properly, so it continues only in a higher epoch.
     #[error("epoch {got} cannot go on after an unclean end: take {least} or higher")]
     Epoch {
         /// What was given.
         got: u32,
-        /// The least epoch that may follow.
+        /// The least allowed epoch.
         least: u32,
     },
-    /// A block cannot be that large.
+    /// The batch is larger than a block may be.
     #[error("{bytes} bytes are more than the {bytes_max} of a block")]
     TooLarge {
-        /// Bytes given.
+        /// Its size, bytes.
         bytes: u64,
         /// The most there may be.
         bytes_max: u64,
     },
-    /// Count, times and bytes do not fit one another.
+    /// Count, times and bytes of the batch contradict each other.
     #[error("not a batch of frames: {0}")]
     Batch(&'static str),
-    /// The disk failed earlier: this log takes nothing more. What was synced before is there.
+    /// The disk failed earlier: this log accepts nothing more. Synced records are kept.
     #[error("the log ended when the disk failed: {0}")]
     Ended(String),
-    /// The disk failed now: this log takes nothing more.
+    /// The disk failed: this log accepts nothing more.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// Why nothing can be read from a position.
+/// Why a position cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// What was asked for has been dropped, or was never here.
+    /// The position was dropped, or never existed here.
     #[error("{position} is no longer held: the oldest record is {oldest}")]
     Gone {
-        /// What was asked for.
+        /// The requested position.
         position: Position,
-        /// The oldest record held.
+        /// The oldest retained record.
         oldest: Position,
     },
     /// A snapshot is damaged.
@@ -154,7 +154,7 @@ pub enum ReadError {
     Damaged {
         /// Which file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: String,
     },
     /// The disk failed.

@@ -1,8 +1,8 @@
-//! The files of one log, in order, and what of them may be read.
+//! The files of one log in order, and how far they are readable.
 //!
 //! Invariants:
-//! - Files are ordered by the position of their first record; one file holds records of one epoch only.
-//! - What lies below a file's `readable` never changes, so readers need no lock while they read it.
+//! - Files are ordered by the position of their first record; a file holds records of one epoch only.
+//! - Bytes below a file's `readable` never change, so they are read without a lock.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use crate::error::{DiskError, OpenError};
 use crate::layout::{BlockHeader, FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, FileName, HeaderError};
 use crate::position::Position;
 
-/// What the writer and the readers of a log share.
+/// Shared by the writer and the readers of a log.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub name: String,
-    /// A writer in this process says how far the last file may be read; else its content says it.
+    /// A writer in this process sets how far the last file is readable; otherwise its content decides.
     pub written_here: bool,
     state: Mutex<Files>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub all: Vec<Arc<LogFile>>,
-    /// The last record that is on the disk.
+    /// The last synced record.
     pub durable: Option<Position>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct LogFile {
     index: Mutex<Vec<IndexEntry>>,
 }
 
-/// A block from which the records of a file can be read.
+/// An index entry: a block's place, first sequence and first time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexEntry {
     pub at: u64,
@@ -60,19 +60,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file in which this position lies, or the first one behind it.
+    /// The file that contains this position, or the next one.
     pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
         let files = self.files();
         let behind = files.all.partition_point(|file| file.name.first <= position);
         files.all.get(behind.saturating_sub(1)).cloned()
     }
 
-    /// A file turned out to be gone from the disk.
+    /// Removes a file that has disappeared from the disk.
     pub fn forget(&self, file: &LogFile) {
         self.files().all.retain(|other| other.name != file.name);
     }
 
-    /// The file that follows, and whether it is the log's oldest.
+    /// The next file, and whether it is the log's oldest.
     pub fn file_after(&self, file: &LogFile) -> Option<(Arc<LogFile>, bool)> {
         let files = self.files();
         let next = files.all.partition_point(|other| other.name <= file.name);
@@ -92,7 +92,7 @@ impl LogFile {
         }
     }
 
-    /// How far it may be read.
+    /// How far the file is readable, bytes.
     pub fn readable(&self) -> u64 {
         self.readable.load(Ordering::Acquire)
     }
@@ -101,7 +101,7 @@ impl LogFile {
         self.readable.store(bytes, Ordering::Release);
     }
 
-    /// Remembers a block, if it lies far enough from the last one remembered.
+    /// Adds a block to the index if it is far enough from the last entry.
     pub fn note(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if index.last().is_none_or(|last| at >= last.at + Limits::INDEX_STEP_BYTES) {
@@ -110,7 +110,7 @@ impl LogFile {
         }
     }
 
-    /// The last block remembered for which `is_before` holds; else the file's first place.
+    /// The last index entry for which `is_before` holds; otherwise the file's first block.
     pub fn start_for(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let behind = index.partition_point(is_before);
@@ -122,7 +122,7 @@ impl LogFile {
     }
 }
 
-/// A file of the directory, as far as its name and its header tell.
+/// A file of the directory, with its name and header.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub name: FileName,
@@ -131,7 +131,7 @@ pub(crate) struct Listed {
     pub header: Result<FileHeader, HeaderError>,
 }
 
-/// The files as readers see them: all that they hold may be read. Where a header is damaged, the name says enough.
+/// Makes readable files from listed ones. If a header is damaged, the name suffices.
 pub(crate) fn as_log_files(listed: &[Listed], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
     let mut time_ns = 0;
     let file = |listed: &Listed| {
@@ -139,7 +139,7 @@ pub(crate) fn as_log_files(listed: &[Listed], dir: &Path, log_name: &str) -> Vec
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // No smaller than that of the file before, so that times can be searched.
+            // Not smaller than the previous file's time, so that times can be searched.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });
@@ -149,7 +149,7 @@ pub(crate) fn as_log_files(listed: &[Listed], dir: &Path, log_name: &str) -> Vec
     listed.iter().map(file).collect()
 }
 
-/// Looks at every file of records in a directory, oldest first.
+/// Lists the record files of a directory, oldest first.
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, OpenError> {
     let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
     let mut names: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
@@ -161,7 +161,7 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, OpenError
     names.into_iter().filter_map(|name| look(disk, dir, name).transpose()).collect()
 }
 
-/// Looks at a file; `None` where its writer has dropped it meanwhile.
+/// Reads a file's header; `None` if its writer has dropped it meanwhile.
 fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<Listed>, OpenError> {
     let path = dir.join(name.to_string());
     let file = match open(disk, &path, false) {
@@ -175,7 +175,8 @@ fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<Listed>, O
     Ok(Some(Listed { name, path, bytes, header }))
 }
 
-/// Refuses files that this build cannot read, or that do not belong here. Damaged headers pass: names say enough.
+/// Refuses files that this build cannot read, or that belong to another log. Damaged headers pass, because names
+/// suffice.
 pub(crate) fn check(listed: &[Listed], dir: &Path, log_name: Option<&str>) -> Result<(), OpenError> {
     for file in listed {
         match &file.header {

@@ -1,4 +1,4 @@
-//! The bytes of a log's files: one header, then blocks and marks, one after another.
+//! The layout of a log's files: a header, then blocks and marks.
 //!
 //! ```text
 //!  file   +-------------+-------+-------+-----+------+- - - - - - - - -+

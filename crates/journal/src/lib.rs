@@ -1,12 +1,12 @@
-//! The log on disk: blocks of group commit, recovery, retention, snapshots and verification, behind a [`Disk`] that
-//! tests can break.
+//! The log on disk: blocks of group commits, recovery, retention, snapshots and verification. A [`Disk`] abstracts
+//! the file system, so that tests can inject faults.
 //!
-//! One directory holds one log: files of bounded size, each with a header and blocks; a block is what one commit wrote,
-//! with a checksum over the very frames that lie in memory and go over the wire. `docs/journal.md` draws the bytes and
-//! says what each acknowledgement means.
+//! One directory holds one log. A log consists of files of bounded size, each with a header and blocks. A block is
+//! the result of one commit: frames, as in memory and on the wire, with a checksum. `docs/journal.md` draws the
+//! layout and defines the acknowledgement levels.
 //!
 //! # Writing
-//! One thread drives a [`Journal`]; a commit of a group of records is one [`append`](Journal::append) and one
+//! One thread drives a [`Journal`]. A commit of several records is one [`append`](Journal::append) and one
 //! [`sync`](Journal::sync):
 //!
 //! ```
@@ -35,23 +35,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Recovered`] says what was found: `last`, `clean`, the least epoch that may follow, what was cut, what is lost.
-//! - [`Journal::append_noted`] writes a note of the caller's beside the records, which readers find in [`Records::note`].
-//! - [`Journal::room`] makes sure that so much can be written, before records are numbered; [`AppendError::Full`] means
-//!   that nothing was changed and that it may be tried again. After any other failure of the disk the log has ended.
-//! - [`Reserve`] keeps room free that a log on a full disk can give up; [`Journal::end_file`] lets the files before the next
-//!   record be dropped.
-//! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] keeps a fold's state.
+//! - [`Recovered`] reports what was found at the start: the last record, the least next epoch, what was cut and what
+//!   is lost.
+//! - [`Journal::append_noted`] writes a note of the caller beside the records; readers find it in [`Records::note`].
+//! - [`Journal::room`] ensures room before records are numbered. [`AppendError::Full`] means that nothing was changed
+//!   and a retry may succeed. After any other disk failure the log has ended.
+//! - [`Reserve`] keeps room free for a full disk; [`Journal::end_file`] allows dropping all files before the next
+//!   record.
+//! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] saves a
+//!   reducer's state.
 //!
 //! # Reading
-//! [`Journal::reader`] gives a [`Reader`] for any thread. [`Reader::load`] answers a reader that stands below what
-//! memory holds; [`Reader::scan`] streams blocks, for replay and for the start; [`Reader::position_at`] finds a time.
-//! Both give records only as far as they are on the disk, and a [`Hole`] where something is missing.
+//! [`Journal::reader`] makes a [`Reader`] for any thread. [`Reader::load`] loads records that have left memory;
+//! [`Reader::scan`] streams blocks; [`Reader::position_at`] finds a time. They deliver only records that are on the
+//! disk, and a [`Hole`] where records are missing.
 //!
 //! # Limits
-//! See [`Limits`] and [`Config`]. No length in a file makes this crate allocate more than the file holds.
+//! See [`Limits`] and [`Config`]. No length field in a file makes this crate allocate more than the file's size.
 //!
-//! Not here: threads, clocks, what a topic is; who decides on epochs (`dunlin`).
+//! Not here: threads, clocks, topics, and the choice of epochs (`dunlin`).
 
 mod disk;
 mod error;

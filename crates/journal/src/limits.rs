@@ -1,15 +1,15 @@
-//! What is bounded, and what a log can be told.
+//! The limits and the configuration of logs.
 
-/// The bounds of this crate. Those named `MAX` cannot be exceeded.
+/// The limits of this crate.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits;
 
 impl Limits {
-    /// Bytes of the frames of one block: a record of the largest size and a little more.
+    /// The most frame bytes of a block: the largest record and a little more.
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Bytes of a log's name.
     pub const NAME_BYTES_MAX: usize = 448;
-    /// Bytes of a file, the last block apart: a place in a file is kept in 35 bits.
+    /// The most bytes of a file before its last block: offsets have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
     /// Bytes of the smallest file.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;
@@ -17,25 +17,25 @@ impl Limits {
     pub const FILES_MAX: usize = 1 << 20;
     /// Bytes of a snapshot.
     pub const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
-    /// Bytes between two entries of the index that finds a sequence in a file.
+    /// Distance of two index entries in a file, bytes.
     pub const INDEX_STEP_BYTES: u64 = 64 << 10;
-    /// Bytes that a reader fetches at once.
+    /// Bytes that a reader fetches at a time.
     pub const READ_BYTES: usize = 1 << 20;
-    /// How often its own size a damaged file may be read in search of the next sound block.
+    /// A search for the next valid block in a damaged file reads at most this multiple of its size.
     pub const SEARCH_FACTOR: u64 = 4;
 }
 
-/// How a log is kept.
+/// The configuration of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// A file that has grown to this many bytes is followed by a new one.
+    /// Size at which a file is followed by a new one, bytes.
     pub file_bytes: u64,
-    /// Zeros are written ahead of the records in steps that grow up to this, so that a commit overwrites what the file
-    /// system has already allotted, and a full disk is found before a record is numbered.
+    /// The most zeros written ahead of the records, bytes. Commits then overwrite allocated blocks, and a full disk
+    /// is noticed before a record is numbered.
     pub ahead_bytes: u64,
-    /// The whole log's bytes; the oldest files are dropped beyond it. `None`: no limit.
+    /// The largest size of the log, bytes; the oldest files beyond it are dropped. `None`: no limit.
     pub retain_bytes: Option<u64>,
-    /// How old a record may become before its file may be dropped, ns. `None`: no limit.
+    /// The age after which a record's file may be dropped, ns. `None`: no limit.
     pub retain_ns: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The nearest configuration that is within the limits.
+    /// Clamps the configuration to the limits.
     pub(crate) fn bounded(self) -> Config {
         let file_bytes = self.file_bytes.clamp(Limits::FILE_BYTES_MIN, Limits::FILE_BYTES_MAX);
         Config { file_bytes, ahead_bytes: self.ahead_bytes.clamp(1 << 10, file_bytes), ..self }

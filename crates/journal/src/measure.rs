@@ -1,7 +1,7 @@
-//! What the log itself does on a real disk, without a topic on top: commits of so many records each, and a replay.
+//! Measures the journal alone on a real disk: commits of several records each, and a replay.
 //!
-//! The product's benchmark calls these, so that a durable topic is compared with the journal under it on the same
-//! disk in the same run. Time is an argument: this crate has no clock.
+//! The benchmark compares a durable topic with these figures on the same disk in the same run. The time is an
+//! argument.
 
 use std::io;
 use std::path::Path;
@@ -16,47 +16,47 @@ use crate::position::Position;
 use crate::reader::{Item, Reader};
 use crate::writer::{Batch, Journal};
 
-/// What is committed.
+/// The load of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Bytes of each payload.
+    /// Payload size, bytes.
     pub payload_bytes: usize,
-    /// Records of each commit: as many are waiting for each sync.
+    /// Records per commit.
     pub in_flight: u32,
-    /// How many commits.
+    /// Number of commits.
     pub commits: u64,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
-    /// Records committed or read.
+    /// Records written or read.
     pub records: u64,
     /// Bytes of their frames.
     pub bytes: u64,
-    /// How long it took, ns.
+    /// Total time, ns.
     pub took_ns: u64,
-    /// How long each commit took, ns, in order; empty for a replay.
+    /// Time of each commit in order, ns; empty for a replay.
     pub commits_ns: Vec<u64>,
 }
 
 impl Measured {
-    /// Records in a second.
+    /// Records per second.
     pub fn records_per_s(&self) -> f64 {
         self.records as f64 * 1e9 / self.took_ns.max(1) as f64
     }
 
-    /// Bytes in a second.
+    /// Bytes per second.
     pub fn bytes_per_s(&self) -> f64 {
         self.bytes as f64 * 1e9 / self.took_ns.max(1) as f64
     }
 }
 
-/// Why nothing was measured.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// What is in memory only says nothing about a disk.
+    /// The directory is in memory, which says nothing about a disk.
     #[error("{0} is in memory only: durability is not measured there")]
     NotADisk(String),
     /// The log could not be opened.
@@ -75,7 +75,7 @@ pub enum MeasureError {
 
 /// Commits records to a new log in this directory, which must be empty or missing, and on a disk.
 ///
-/// `now_ns` is a clock that only goes forward. One thread: each commit is one write and one sync of `in_flight` records.
+/// `now_ns` is a monotonic clock. A single thread runs one write and one sync of `in_flight` records per commit.
 pub fn measure_commits(
     dir: &Path,
     load: &Load,
@@ -117,7 +117,7 @@ pub fn measure_commits(
     Ok(measured)
 }
 
-/// Reads a log from start to end, every checksum and every frame checked.
+/// Reads a whole log and validates every checksum and frame.
 pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<Measured, MeasureError> {
     let reader = Reader::open(Arc::new(RealDisk), dir)?;
     let mut scan = reader.scan(Position::default());
@@ -147,7 +147,7 @@ fn frames(load: &Load) -> Vec<u8> {
     out
 }
 
-/// Writes the append time into every frame, as a topic does.
+/// Writes the append time into each frame, as a topic does.
 fn stamp(frames: &mut [u8], time_ns: u64) {
     let mut at = 0;
     while let Some((_, taken)) = frames.get(at..).and_then(Frame::split) {

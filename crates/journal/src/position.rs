@@ -1,11 +1,11 @@
-//! Where a record stands in a log.
+//! Positions of records in a log, and holes.
 
-/// A record's place: positions of one log are ordered by epoch, then by sequence.
+/// A record's position. Positions of one log are ordered by epoch, then by sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Grows whenever the log cannot vouch for what went before.
+    /// Grows whenever the log cannot vouch for the records before.
     pub epoch: u32,
-    /// The record's number within the epoch; 0 is before the first.
+    /// The record's number within the epoch; 0 is before the first record.
     pub seq: u64,
 }
 
@@ -22,12 +22,12 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// Records that were in the log and cannot be read any more: one epoch's, from `first` on.
+/// Records of one epoch that were in the log and cannot be read any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
-    /// The first record missing.
+    /// The first missing record.
     pub first: Position,
-    /// The last record missing, of the same epoch; `None` where nobody can know how many there were.
+    /// Sequence of the last missing record; `None` if their number is unknown.
     pub last: Option<u64>,
     /// Why they are missing.
     pub cause: HoleCause,
@@ -36,9 +36,9 @@ pub struct Hole {
 /// Why records are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoleCause {
-    /// What held them is damaged, or somebody took the file away.
+    /// Their file is damaged or missing.
     Damaged,
-    /// They were dropped on purpose while they were being read: by retention, or behind a snapshot.
+    /// Retention or a snapshot dropped them during the read.
     Dropped,
 }
 

@@ -1,11 +1,11 @@
-//! Reads a log's records: while it is being written, and when nobody writes it.
+//! Reads a log, whether or not it is being written.
 //!
 //! Invariants:
-//! - Records come in order, each at most once, and only those that are on the disk (in a log that is written by this
-//!   process) or that are sound (in any other).
-//! - What is missing between two records is told as a [`Hole`], with its exact bounds where anybody can know them.
+//! - Records come in order, each at most once. They are on the disk (if this process writes the log) or valid
+//!   (otherwise).
+//! - Missing records are reported as a [`Hole`], with exact bounds if they are known.
 //!
-//! Not here: whether a recording is whole. A torn tail just ends what is read; [`verify`](crate::verify) complains of it.
+//! Not here: whether a recording is complete. A torn tail ends the read; [`verify`](crate::verify) reports it.
 
 mod load;
 mod scan;
@@ -24,16 +24,16 @@ use crate::snapshot::{self, Snapshot};
 pub use load::{Loaded, LoadedRecords};
 pub use scan::{Item, Records, Scan};
 
-/// Reads a log; clones read the same one.
+/// A reader of a log. Clones read the same log.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Reader {
-    /// Opens the log of a directory for reading only; nothing is repaired, no lock is taken.
+    /// Opens the log of a directory read-only, without repair or lock.
     ///
-    /// The files are those that are there now: what another process adds later is not seen.
+    /// The reader sees the present files; files that another process adds later are not seen.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Reader, OpenError> {
         let listed = files::list(&*disk, dir)?;
         let Some(name) = listed.iter().find_map(|file| Some(file.header.as_ref().ok()?.name.clone())) else {
@@ -50,42 +50,42 @@ impl Reader {
         &self.shared.name
     }
 
-    /// The oldest position held; `None` before anything was appended.
+    /// The oldest retained position; `None` before the first append.
     pub fn oldest(&self) -> Option<Position> {
         self.shared.files().all.first().map(|file| file.name.first)
     }
 
-    /// The random number of the oldest file, which no other log has; `None` before anything was appended.
+    /// The oldest file's random identity, unique to this log; `None` before the first append.
     pub fn identity(&self) -> Option<u64> {
         self.shared.files().all.first().map(|file| file.name.identity)
     }
 
-    /// Where each epoch of which something is held begins, ascending; of the oldest, where its oldest file does.
+    /// The start of each retained epoch, ascending; for the oldest one, the start of its oldest file.
     pub fn epochs(&self) -> Vec<Position> {
         let mut firsts: Vec<Position> = self.shared.files().all.iter().map(|file| file.name.first).collect();
         firsts.dedup_by_key(|first| first.epoch);
         firsts
     }
 
-    /// Where the last file begins.
+    /// The start of the last file.
     pub fn newest(&self) -> Option<Position> {
         self.shared.files().all.last().map(|file| file.name.first)
     }
 
-    /// The last record on the disk, of a log that is written by this process; `None` for others.
+    /// The last synced record, if this process writes the log.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable
     }
 
-    /// Reads from the first record at or behind a position.
+    /// Scans from the first record at or after a position.
     pub fn scan(&self, from: Position) -> Scan {
         Scan::new(self.shared.clone(), from)
     }
 
-    /// The position of the first record that was appended at this time or later; `None` if there is none yet.
+    /// The position of the first record appended at `time_ns` or later; `None` if there is none.
     pub fn position_at(&self, time_ns: u64) -> Result<Option<Position>, ReadError> {
         let start = {
-            // The record is in the last file that began before the time, or the next one's first.
+            // The record is in the last file that started before the time, or it is the next file's first one.
             let files = self.shared.files();
             let later = files.all.partition_point(|file| file.first_time_ns < time_ns);
             files.all.get(later.saturating_sub(1)).cloned()
@@ -102,13 +102,13 @@ impl Reader {
         Ok(None)
     }
 
-    /// The newest snapshot of a fold, if any was saved.
+    /// The newest snapshot, if any was saved.
     pub fn latest_snapshot(&self) -> Result<Option<Snapshot>, ReadError> {
         snapshot::latest(&*self.shared.disk, &self.shared.dir)
     }
 }
 
-/// The first record of a block that was appended at this time or later; one is.
+/// The first record of a block appended at `time_ns` or later.
 fn first_from(records: &Records<'_>, time_ns: u64) -> Position {
     let mut seq = records.first_seq;
     let mut rest = records.frames;

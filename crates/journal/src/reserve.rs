@@ -1,10 +1,9 @@
-//! Room that is kept free for when a disk is full: a file of zeros that can be given up.
+//! A reserve of disk room: a file of zeros that is removed when the disk is full.
 //!
-//! A log that finds its disk full gives the file up, and writes on for a while what makes room: word of what is deleted, of
-//! what is needless, of who leads. Zeros are written, not skipped, because a file with holes keeps nothing free.
+//! A log on a full disk removes the file and can then write what frees room: deletions, compactions, changes of the
+//! leader. The zeros are written, because a sparse file reserves nothing.
 //!
-//! Limits: the bytes it was made for. It is filled only where as much is free beside it, so that a disk on which it comes
-//! and goes is one that has room.
+//! Limit: its configured bytes. It is filled only if twice as much is free, so that it does not fill the disk itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::DiskError;
 
-/// Zeros that are written at once.
+/// Zeros written at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// See the module.
+/// A file of zeros that reserves disk room.
 #[derive(Debug)]
 pub struct Reserve {
     disk: Arc<dyn Disk>,
@@ -26,7 +25,8 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve of this name in a directory, as it was left; one of 0 bytes is never there. A part of one is removed.
+    /// Opens the reserve with this name in a directory, as it was left; one of 0 bytes never exists. An incomplete
+    /// one is removed.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<Reserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
         let path = dir.join(name);
@@ -44,22 +44,22 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// The bytes that are kept free, or would be.
+    /// The reserved bytes, filled or not.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it is to be filled.
+    /// Whether the reserve must be filled.
     pub fn is_lacking(&self) -> bool {
         self.bytes > 0 && !self.is_filled
     }
 
-    /// Whether they are.
+    /// Whether the reserve is filled.
     pub fn is_filled(&self) -> bool {
         self.is_filled
     }
 
-    /// Keeps the room free if the disk has twice as much; whether it is kept now.
+    /// Fills the reserve if twice as much is free; `true` if it is filled now.
     pub fn fill(&mut self) -> Result<bool, DiskError> {
         if !self.is_lacking() {
             return Ok(true);
@@ -76,7 +76,7 @@ impl Reserve {
         Ok(self.is_filled)
     }
 
-    /// Gives the room up; whether there was any.
+    /// Removes the reserve; `true` if it was filled.
     pub fn release(&mut self) -> Result<bool, DiskError> {
         if std::mem::take(&mut self.is_filled) {
             return self.remove().map(|()| true);

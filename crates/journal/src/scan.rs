@@ -1,9 +1,9 @@
-//! Reads the blocks of one file, one after another, and finds the next sound one behind damage.
+//! Reads the blocks of one file in order, and searches for the next valid block after damage.
 //!
 //! Invariants:
-//! - What it gives has the right checksum for its file and place, and frames that are sound and as many as it says.
-//! - No length in the file makes it allocate more than the file holds.
-//! - Searching behind damage reads at most [`Limits::SEARCH_FACTOR`] times the file.
+//! - A returned block has the right checksum for its file and place, and as many valid frames as it states.
+//! - No length field makes it allocate more than the file's size.
+//! - A search after damage reads at most [`Limits::SEARCH_FACTOR`] times the file.
 
 use std::io;
 use std::ops::Range;
@@ -14,28 +14,28 @@ use crate::Limits;
 use crate::disk::DiskFile;
 use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, Kind, Mark, Refused, block_checksum};
 
-/// Where one file is being read.
+/// A scan through one file.
 #[derive(Debug)]
 pub(crate) struct BlockScan {
     identity: u64,
-    /// Of the next block.
+    /// Offset of the next block.
     at: u64,
     /// Where reading stops.
     end: u64,
     /// Part of the file, from `buffer_at` on.
     buffer: Vec<u8>,
     buffer_at: u64,
-    /// Where in the buffer the frames of the last block lie.
+    /// Range of the last block's frames in the buffer.
     body: Range<usize>,
-    /// Where its note lies.
+    /// Range of its note in the buffer.
     note: Range<usize>,
-    /// Bytes that are fetched at once, where a block is not larger.
+    /// Bytes fetched at a time, unless a block is larger.
     read_bytes: usize,
-    /// Bytes that searches may still check.
+    /// Bytes that searches may still read.
     search_left: u64,
 }
 
-/// What stands at a place.
+/// What a scan finds at an offset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     /// Records; their frames are [`BlockScan::frames`] until the next step.
@@ -44,12 +44,12 @@ pub(crate) enum Step {
     Mark { at: u64, mark: Mark },
     /// No sound block.
     Bad { at: u64, why: Refused },
-    /// The end of what may be read, exactly behind a block.
+    /// The end of the readable bytes, exactly after a block.
     End,
 }
 
 impl BlockScan {
-    /// Reads from `at`, the start of a block, up to `end`.
+    /// Creates a scan from `at`, the start of a block, up to `end`.
     pub fn new(identity: u64, at: u64, end: u64) -> BlockScan {
         BlockScan {
             identity,
@@ -64,22 +64,22 @@ impl BlockScan {
         }
     }
 
-    /// Fetches so many bytes at once, and no more than it does for others.
+    /// Sets how many bytes are fetched at a time, at most the default.
     pub fn fetching(self, bytes: usize) -> BlockScan {
         BlockScan { read_bytes: bytes.min(Limits::READ_BYTES), ..self }
     }
 
-    /// The frames of the block that was taken last.
+    /// The frames of the last block.
     pub fn frames(&self) -> &[u8] {
         self.buffer.get(self.body.clone()).unwrap_or(&[])
     }
 
-    /// The note of the block that was taken last.
+    /// The note of the last block.
     pub fn note(&self) -> &[u8] {
         self.buffer.get(self.note.clone()).unwrap_or(&[])
     }
 
-    /// Where the next block would start.
+    /// Offset of the next block.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -89,18 +89,18 @@ impl BlockScan {
         self.end
     }
 
-    /// Goes back to a block that turned out not to belong there.
+    /// Moves to an offset, to read a block again.
     pub fn stand_at(&mut self, at: u64) {
         self.at = at;
     }
 
-    /// More of the file may be read from now on.
+    /// Extends the readable bytes.
     pub fn extend(&mut self, end: u64) {
         self.search_left = self.search_left.saturating_add(end.saturating_sub(self.end));
         self.end = end.max(self.end);
     }
 
-    /// Takes the next block. Behind one that is bad it stands still: see [`BlockScan::search`].
+    /// Reads the next block. After a bad one it stays: see [`BlockScan::search`].
     pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<Step> {
         let at = self.at;
         if at >= self.end {
@@ -121,10 +121,10 @@ impl BlockScan {
         })
     }
 
-    /// Stands before the next sound block behind a bad one; `false`, and stands still, where there is none.
+    /// Moves to the next valid block after a bad one; stays and returns `false` if there is none.
     ///
-    /// With `vouched`, only where a sound block behind the bad place was written when that place was synced:
-    /// otherwise what is bad there may be a tail that a crash tore, and nothing behind it counts.
+    /// With `vouched`, a later valid block must state that the bad place was synced. Otherwise the bad block may be a
+    /// tail that a crash tore, and nothing after it counts.
     pub fn search(&mut self, file: &dyn DiskFile, vouched: bool) -> io::Result<bool> {
         let bad = self.at;
         let Some((found, header)) = self.next_sound(file, bad + BLOCK_ALIGN as u64)? else {
@@ -159,12 +159,12 @@ impl BlockScan {
         Ok(None)
     }
 
-    /// What the header at this place, which is in the buffer, says of its length.
+    /// The length that the buffered header at this offset states.
     fn bytes_claimed(&self, at: u64) -> u32 {
         crate::layout::u32_at(self.buffered(at), 4)
     }
 
-    /// The place behind the last byte that is not zero, at or behind the current one.
+    /// The offset after the last non-zero byte, from the current one on.
     pub fn last_written(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;
@@ -183,7 +183,7 @@ impl BlockScan {
         Ok(last)
     }
 
-    /// The sound block at this place, then also whole in the buffer; or why there is none.
+    /// The valid block at this offset, buffered as a whole; or why there is none.
     fn look(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, Refused>> {
         let left = self.end - at;
         self.fill(file, at, BLOCK_HEADER_BYTES)?;
@@ -199,7 +199,7 @@ impl BlockScan {
         at.checked_sub(self.buffer_at).and_then(|start| self.buffer.get(start as usize..)).unwrap_or(&[])
     }
 
-    /// Has so many bytes from `at` on in the buffer, if the file reaches that far.
+    /// Buffers `need` bytes from `at`, if the file reaches that far.
     fn fill(&mut self, file: &dyn DiskFile, at: u64, need: usize) -> io::Result<()> {
         let held = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
         if at >= self.buffer_at && held >= need as u64 {
@@ -220,7 +220,7 @@ impl BlockScan {
     }
 }
 
-/// Compares the checksum and every frame.
+/// Validates the checksum and every frame.
 fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(), Refused> {
     let (head, rest) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>().ok_or(Refused::Short)?;
     let body = rest.get(..header.bytes as usize).ok_or(Refused::Short)?;
@@ -234,7 +234,7 @@ fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(
     Ok(())
 }
 
-/// How many frames fill these bytes; `None` where one is not sound.
+/// Number of frames that fill these bytes; `None` if one is invalid.
 fn count_frames(mut body: &[u8]) -> Option<u32> {
     let mut count = 0;
     while !body.is_empty() {

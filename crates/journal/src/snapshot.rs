@@ -1,4 +1,4 @@
-//! A fold's state at a position, saved so that the records below it are no longer needed.
+//! Saved snapshots: a state at a position, after which earlier records are unnecessary.
 //!
 //! ```text
 //!  0              8         12       16      20      24       32          40
@@ -7,8 +7,8 @@
 //!  |              | u32     | u32    | u32   | u32   | u64    | u64       |
 //!  +--------------+---------+--------+-------+-------+--------+-----------+---------
 //! ```
-//! `crc32c` is over all that follows it. A snapshot is written under another name and renamed when it is on the disk;
-//! then those before it are removed. So there is always one that is whole, once there was one.
+//! `crc32c` covers everything after it. A snapshot is written under a temporary name, synced and renamed; then older
+//! ones are removed. So at least one complete snapshot exists once the first was saved.
 
 use std::path::Path;
 
@@ -24,16 +24,16 @@ const MAGIC: [u8; 8] = *b"DUNLINS\n";
 const HEADER_BYTES: usize = 40;
 const CRC_AT: usize = 12;
 
-/// A fold's state, as it was after the record at `position`.
+/// A saved state after the record at `position`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The last record it contains.
+    /// The last record that the state includes.
     pub position: Position,
-    /// What the fold made of itself.
+    /// The serialized state.
     pub bytes: Vec<u8>,
 }
 
-/// The positions of the snapshots in a directory, oldest first.
+/// The positions of a directory's snapshots, oldest first.
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Position>, DiskError> {
     let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
     let mut found: Vec<_> = names.iter().filter_map(|name| Some(SnapshotName::parse(name)?.0)).collect();
@@ -55,7 +55,7 @@ pub(crate) fn latest(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>, Re
     }
 }
 
-/// Reads and checks the snapshot of this position.
+/// Reads and validates the snapshot at a position.
 pub(crate) fn read(disk: &dyn Disk, dir: &Path, position: Position) -> Result<Snapshot, ReadError> {
     let path = dir.join(SnapshotName(position).to_string());
     let read = || {
@@ -97,7 +97,7 @@ fn check(bytes: &[u8], position: Position) -> Result<(), String> {
     Ok(())
 }
 
-/// Saves a snapshot and removes those before it; when it fails, those are still there.
+/// Saves a snapshot, then removes older ones. After a failure the older ones remain.
 pub(crate) fn save(disk: &dyn Disk, dir: &Path, position: Position, bytes: &[u8]) -> Result<(), DiskError> {
     let path = dir.join(SnapshotName(position).to_string());
     let temporary = dir.join(format!("{}{TEMPORARY_SUFFIX}", SnapshotName(position)));
@@ -121,7 +121,7 @@ pub(crate) fn save(disk: &dyn Disk, dir: &Path, position: Position, bytes: &[u8]
     };
     let written = write();
     if written.is_err() {
-        // What is left of it would only take room; when this fails too, the next start removes it.
+        // Frees its room. If this fails too, the next start removes it.
         let _ = disk.remove(&temporary);
     }
     written.map_err(DiskError::of("save", &path))?;

@@ -1,4 +1,4 @@
-//! Reads one file from start to end and says what is in it: for recovery and for verification.
+//! Reads one whole file and reports its content, for recovery and verification.
 
 use crate::disk::DiskFile;
 use crate::layout::{FILE_HEADER_BYTES, FileName, Kind, Mark, Refused};
@@ -7,34 +7,34 @@ use crate::scan::{BlockScan, Step};
 
 use std::io;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub blocks: u64,
     pub records: u64,
-    /// The sequence that comes next.
+    /// Sequence of the next record.
     pub next_seq: u64,
     pub last_time_ns: u64,
-    /// How far the file is known to have been synced: what a block or mark in it says.
+    /// How far its blocks and marks state that it was synced.
     pub synced: u64,
-    /// Behind the last sound block.
+    /// Offset after the last valid block.
     pub end: u64,
-    /// The last sound block was this mark.
+    /// The last valid block, if it is a mark.
     pub mark: Option<Mark>,
-    /// A mark said that it stands behind so many blocks and records, which is not so.
+    /// Offset of a mark whose counts of blocks and records are wrong.
     pub miscounted: Option<u64>,
-    /// Records were missing.
+    /// Missing records.
     pub holes: Vec<Hole>,
-    /// Places that are bad although sound blocks follow.
+    /// Bad blocks before valid ones.
     pub bad: Vec<(u64, Refused)>,
-    /// What is bad behind the last sound block.
+    /// The defect after the last valid block.
     pub tail: Option<Refused>,
-    /// Behind the last byte that is not zero.
+    /// Offset after the last non-zero byte.
     pub written: u64,
 }
 
-/// Reads a file. Where it may have been torn by a crash, as only the last one may, bad blocks that were never known to
-/// be on the disk end it, whatever follows.
+/// Reads a file. In the last file, which a crash may have torn, bad blocks end it unless a later block states that
+/// they were synced.
 pub(crate) fn survey(
     file: &dyn DiskFile,
     name: FileName,
@@ -104,7 +104,7 @@ impl Survey {
             self.miscounted.get_or_insert(at);
         }
         self.hole_before(epoch, mark.next.seq);
-        // What comes after is counted from here as the writer did, lost blocks included.
+        // Counts continue with the mark's values, which include lost blocks.
         self.blocks = mark.file_blocks;
         self.records = mark.file_records;
         self.next_seq = self.next_seq.max(mark.next.seq);
@@ -120,13 +120,13 @@ impl Survey {
         }
     }
 
-    /// Ended by this mark, with nothing behind it.
+    /// The mark of this kind, if it ends the file.
     pub fn ended_with(&self, kind: Kind) -> Option<Mark> {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
-    /// Whether the log was closed or cut here and nothing was begun since: the kind of mark that says so. The mark also
-    /// vouches for all that is bad before it, so that this file is understood in the same way every time.
+    /// The kind of the final mark, if the log was closed or cut here and not begun since. The mark also vouches for
+    /// all bad blocks before it, so that every recovery reads the file alike.
     pub fn at_rest(&self) -> Option<Kind> {
         let mark = self.ended_with(Kind::End).or_else(|| self.ended_with(Kind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

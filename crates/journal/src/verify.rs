@@ -1,10 +1,10 @@
-//! Says whether a recording is whole: every block of every file is read and compared with what the others say of it.
+//! Verifies a recording: reads every block of every file and compares them.
 //!
-//! Two questions are told apart. Is anything *wrong*: damaged, missing, moved, written twice? And has the log *ended* in
-//! good order? A log that is being written, or that a crash ended and nobody has opened since, has not; so its last
-//! records might be missing without a trace. The strict answer is yes only where nothing is wrong and it has ended.
+//! There are two results. *Wrong*: something is damaged, missing, moved or duplicated. *Not ended*: the log is being
+//! written, or a crash ended it, so its last records may be missing without a trace. The strict check requires that
+//! nothing is wrong and the log has ended.
 //!
-//! What no file can show: that the whole directory was replaced by an older copy of itself.
+//! No check detects that the whole directory was replaced by an older copy.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ use crate::position::{Hole, HoleCause, Position};
 use crate::snapshot;
 use crate::survey::{Survey, survey};
 
-/// What was found in a log.
+/// The result of a verification.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// The log's name; empty where no file tells it.
+    /// The log's name; empty if no file states it.
     pub name: String,
     /// Each file, oldest first.
     pub files: Vec<FileReport>,
@@ -35,39 +35,39 @@ pub struct Report {
     pub last: Option<Position>,
     /// The position of the newest snapshot.
     pub snapshot: Option<Position>,
-    /// Records that are lost.
+    /// Lost records.
     pub holes: Vec<Hole>,
-    /// What is wrong.
+    /// Defects.
     pub wrong: Vec<Problem>,
-    /// Why the log has not ended in good order; empty when it has.
+    /// Why the log has not ended properly; empty if it has.
     pub unended: Vec<Problem>,
 }
 
-/// What was found in one file.
+/// The content of one file.
 #[derive(Debug, Clone)]
 pub struct FileReport {
     /// Which file.
     pub file: PathBuf,
     /// How long it is.
     pub bytes: u64,
-    /// Sound blocks of records.
+    /// Valid blocks of records.
     pub blocks: u64,
     /// Records in them.
     pub records: u64,
     /// Its epoch, and the sequence of its first record.
     pub first: Position,
-    /// The sequence that would come next.
+    /// Sequence of the next record.
     pub next_seq: u64,
 }
 
-/// Something that is not as it should be.
+/// A defect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// In which file.
+    /// The file.
     pub file: PathBuf,
-    /// From which byte on.
+    /// Offset in the file.
     pub at: u64,
-    /// What it is.
+    /// Description of the defect.
     pub what: String,
 }
 
@@ -78,13 +78,13 @@ impl std::fmt::Display for Problem {
 }
 
 impl Report {
-    /// Whether the recording is accepted. Strict: nothing is wrong and it ended in good order.
+    /// Whether nothing is wrong; if `strict`, the log must also have ended properly.
     pub fn is_sound(&self, strict: bool) -> bool {
         self.wrong.is_empty() && self.holes.is_empty() && (!strict || self.unended.is_empty())
     }
 }
 
-/// Reads a whole log and compares it with itself. It takes no lock and changes nothing.
+/// Verifies a whole log, without a lock and without changes.
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Report, OpenError> {
     let listed = files::list(disk, dir)?;
     if listed.is_empty() {
@@ -163,7 +163,7 @@ impl Report {
         });
     }
 
-    /// What joins a file to the one before it.
+    /// Checks the link from a file to the next one.
     fn add_join(&mut self, before: &Listed, mark: Option<&Mark>, file: &Listed) {
         let Some(mark) = mark else { return };
         let first = file.name.first;
@@ -181,7 +181,7 @@ impl Report {
         }
     }
 
-    /// A file that is followed by another ends with the mark that says so.
+    /// Checks that a file with a successor ends with a mark that names it.
     fn add_page_end(&mut self, file: &Listed, found: &Survey) {
         if found.mark.is_none_or(|mark| mark.kind != Kind::Continued) {
             self.wrong(file, found.end, "the mark that names the next file is missing");
@@ -192,7 +192,7 @@ impl Report {
         }
     }
 
-    /// The last file ends with the mark of a good end, or of a recovery.
+    /// Checks that the last file ends with an end mark or a recovery mark.
     fn add_ending(&mut self, file: &Listed, found: &Survey, oldest: Position) {
         match found.mark {
             Some(mark) if mark.kind == Kind::Continued => {

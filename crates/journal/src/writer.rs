@@ -1,12 +1,12 @@
-//! Writes a log: a state machine that one thread drives, with no thread and no clock of its own.
+//! The writer of a log: a state machine that one thread drives, without a thread or clock of its own.
 //!
 //! Invariants:
-//! - [`Journal::append`] changes nothing, or it has written a block; [`Journal::sync`] then makes it last. What
-//!   [`Journal::durable`] says was there is there after any crash, unless the disk itself is damaged.
-//! - A write or sync that failed ends the log for writing: it is never tried again, because what the system did with
-//!   the pages it held is unknown. A disk that is full is no failure: nothing was changed, and it may have room later.
-//! - A record's sequence follows the last one's within an epoch; after an unclean end only a higher epoch is taken.
-//! - Marks can always be written: room for them is kept.
+//! - [`Journal::append`] either writes a block or changes nothing; [`Journal::sync`] makes it durable. Records up to
+//!   [`Journal::durable`] survive any crash, unless the disk itself is damaged.
+//! - A failed write or sync ends the log. It is never retried, because the state of the system's cached pages is
+//!   unknown. A full disk is not a failure: nothing was changed.
+//! - Sequences continue within an epoch; after an unclean end only a higher epoch is accepted.
+//! - There is always room for marks.
 
 mod ahead;
 mod append;
@@ -37,46 +37,46 @@ pub struct Journal {
     config: Config,
     current: Option<Current>,
     tail: Tail,
-    /// The next append begins a file.
+    /// The next append begins a new file.
     file_over: bool,
-    /// Why nothing is taken any more.
+    /// Why the log has ended.
     ended: Option<String>,
-    /// The frames of a batch that are joined before they are written.
+    /// Buffer in which the parts of a small batch are joined.
     joined: Vec<u8>,
     _lock: Box<dyn DirLock>,
 }
 
-/// The last file, which is being written.
+/// The last file, which is written.
 #[derive(Debug)]
 struct Current {
     log: Arc<LogFile>,
     file: Box<dyn DiskFile>,
-    /// Where the next block goes.
+    /// Offset of the next block.
     end: u64,
-    /// How far the file was written with zeros or blocks.
+    /// How far the file is written, with blocks or zeros.
     prepared: u64,
-    /// How far it is on the disk.
+    /// How far the file is synced.
     synced: u64,
     blocks: u64,
     records: u64,
-    /// The log was closed or cut at `end`, and nothing has been said since.
+    /// The log was closed or cut at `end` and not begun since.
     at_rest: bool,
 }
 
-/// What the last record of the log was, and what may follow.
+/// The last record of the log, and what may follow.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     last: Option<Position>,
     last_time_ns: u64,
-    /// The least epoch that may follow.
+    /// The least next epoch.
     epoch_least: u32,
 }
 
 impl Journal {
-    /// Opens the log of a directory, or makes one; repairs what a crash has left, and says what it found.
+    /// Opens or creates the log of a directory, repairs it after a crash, and reports what it found.
     ///
-    /// The directory holds this one log and is locked as long as the journal lives. A journal that is dropped
-    /// without [`Journal::close`] leaves the log as a crash would.
+    /// The directory holds only this log and is locked while the journal lives. Dropping a journal without
+    /// [`Journal::close`] leaves the log as a crash does.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -86,7 +86,7 @@ impl Journal {
         recover::open(disk, dir, name, config.bounded())
     }
 
-    /// Reads this log, also from other threads, as far as it is on the disk.
+    /// A reader of this log for any thread; it sees synced records.
     pub fn reader(&self) -> Reader {
         Reader { shared: self.shared.clone() }
     }
@@ -96,12 +96,12 @@ impl Journal {
         self.tail.last
     }
 
-    /// The last record that is on the disk.
+    /// The last synced record.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable
     }
 
-    /// Bytes of all files, with what is kept ahead.
+    /// Bytes of all files, including preallocated zeros.
     pub fn bytes(&self) -> u64 {
         let files = self.shared.files();
         let ended: u64 = files.all.iter().map(|file| file.readable()).sum();
@@ -109,9 +109,9 @@ impl Journal {
         ended + ahead
     }
 
-    /// Saves a fold's state after the record at `position`, and removes the states saved before it.
+    /// Saves the state after the record at `position` and removes older snapshots.
     ///
-    /// Records up to there may then be dropped: see [`Journal::truncate_before`].
+    /// Records up to `position` may then be dropped: see [`Journal::truncate_before`].
     pub fn save_snapshot(&mut self, position: Position, bytes: &[u8]) -> Result<(), AppendError> {
         self.check_alive()?;
         let bytes_max = crate::Limits::SNAPSHOT_BYTES_MAX;
@@ -120,13 +120,13 @@ impl Journal {
         }
         match snapshot::save(&*self.shared.disk, &self.shared.dir, position, bytes) {
             Ok(()) => Ok(()),
-            // The snapshots before it are still there and the log is untouched.
+            // Older snapshots remain, and the log is unchanged.
             Err(error) if error.is_full() => Err(self.full(bytes.len() as u64)),
             Err(error) => Err(AppendError::Disk(error)),
         }
     }
 
-    /// The newest snapshot of a fold, if any was saved.
+    /// The newest snapshot, if any was saved.
     pub fn latest_snapshot(&self) -> Result<Option<Snapshot>, crate::ReadError> {
         snapshot::latest(&*self.shared.disk, &self.shared.dir)
     }
@@ -138,7 +138,7 @@ impl Journal {
         }
     }
 
-    /// The disk failed: nothing is taken from now on.
+    /// Ends the log after a disk failure.
     fn end(&mut self, error: DiskError) -> AppendError {
         self.ended = Some(error.to_string());
         AppendError::Disk(error)
@@ -151,7 +151,7 @@ impl Journal {
 }
 
 impl Current {
-    /// The mark that says where this file stands.
+    /// Makes a mark with this file's present state.
     fn mark(&self, kind: Kind, next: Position, oldest: Position, next_identity: u64, time_ns: u64) -> Mark {
         Mark {
             kind,
@@ -165,7 +165,7 @@ impl Current {
         }
     }
 
-    /// Writes a mark, waits until it and all before it is on the disk.
+    /// Writes a mark and syncs the file.
     fn write_mark(&mut self, mark: &Mark) -> Result<(), DiskError> {
         let bytes = mark.encode(self.log.name.identity, self.end);
         self.file.write_at(&[&bytes], self.end).map_err(DiskError::of("write", &self.log.path))?;
@@ -177,14 +177,14 @@ impl Current {
         Ok(())
     }
 
-    /// Lets go of what was kept ahead.
+    /// Cuts the preallocated zeros.
     fn cut_ahead(&mut self) -> Result<(), DiskError> {
         self.file.set_bytes(self.end).map_err(DiskError::of("cut", &self.log.path))?;
         self.prepared = self.end;
         Ok(())
     }
 
-    /// Lets go of what was kept ahead, marks apart.
+    /// Cuts the preallocated zeros, except the room for marks.
     fn give_up_ahead(&mut self) -> Result<(), DiskError> {
         let keep = self.end + ahead::MARKS_BYTES;
         if self.prepared > keep {
@@ -194,7 +194,7 @@ impl Current {
         Ok(())
     }
 
-    /// The sequence that comes next in this file.
+    /// Sequence of the next record in this file.
     fn next_seq(&self) -> u64 {
         self.log.name.first.seq + self.records
     }

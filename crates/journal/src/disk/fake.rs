@@ -1,16 +1,14 @@
-//! A disk in memory that tests can break: seeded, so that the same seed breaks it in the same way.
+//! A simulated disk for fault injection. The seed determines every fault.
 //!
-//! It keeps two states of every file, what programs see and what is on the disk, and of the sectors in which the two
-//! may differ. What it does:
-//! - [`FakeDisk::crash`]: of each sector that was not synced the old bytes stay, or the new ones are there, or it is torn
-//!   somewhere in between; a length that was not synced may be lost; each name that was not synced is there or not.
-//!   Files that were open fail from then on, locks are let go.
-//! - [`FakeDisk::flip_bits`]: damage at rest, in what was synced.
-//! - [`Faults::sync_fails`]: a sync that fails, puts some sectors on the disk, and takes the rest for written, as
-//!   Linux does; the next succeeds without them.
-//! - [`FakeDisk::set_room`]: a disk that fills up; a write is cut short where it is full.
+//! For every file it keeps what programs see, what is on the disk, and the sectors in which they may differ. Faults:
+//! - [`FakeDisk::crash`]: each unsynced sector keeps its old bytes, gets the new ones, or is torn; unsynced lengths
+//!   and names may be lost. Open files fail afterwards, and locks are released.
+//! - [`FakeDisk::flip_bits`]: damage to synced bytes.
+//! - [`Faults::sync_fails`]: a sync fails, stores some sectors and treats the rest as written, like Linux; the next
+//!   sync succeeds without them.
+//! - [`FakeDisk::set_room`]: a full disk cuts writes short.
 //!
-//! Not here: bytes that change in a sector that no write touched, other than by `flip_bits`; a disk that lies about a sync.
+//! Not here: changes in sectors without a write, other than by `flip_bits`; disks that report false syncs.
 
 mod crash;
 mod file;
@@ -25,20 +23,20 @@ use super::{DirLock, Disk, DiskFile};
 use file::FakeFile;
 use handle::{Handle, count_down};
 
-/// A disk in memory that tests can break. Clones are the same disk.
+/// A simulated disk for fault injection. Clones share the disk.
 #[derive(Debug, Clone)]
 pub struct FakeDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// What the disk is to do wrong from now on.
+/// Faults to inject.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// Syncs that succeed before one fails; `None`: none fails.
+    /// Number of successful syncs before one fails; `None`: none fails.
     pub sync_fails: Option<u32>,
-    /// Writes that succeed before one fails with an error of the device.
+    /// Number of successful writes before a device error.
     pub write_fails: Option<u32>,
-    /// Names made, changed, removed or synced before one of these fails.
+    /// Number of successful name operations before one fails.
     pub names_fail: Option<u32>,
 }
 
@@ -50,16 +48,16 @@ struct State {
     /// Names as they are on the disk.
     names_synced: BTreeMap<PathBuf, usize>,
     locks: BTreeMap<PathBuf, u64>,
-    /// Grows at each crash: handles of an earlier life fail.
+    /// Number of crashes; handles from before a crash fail.
     life: u64,
-    /// Bytes that all files together may hold.
+    /// Capacity, bytes.
     room: u64,
     faults: Faults,
     random: u64,
 }
 
 impl FakeDisk {
-    /// An empty disk whose misfortunes follow from the seed.
+    /// Creates an empty disk with seeded faults.
     pub fn new(seed: u64) -> FakeDisk {
         let state = State {
             files: Vec::new(),
@@ -74,22 +72,22 @@ impl FakeDisk {
         FakeDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// How many bytes all files together may hold from now on.
+    /// Sets the capacity, bytes.
     pub fn set_room(&self, bytes: u64) {
         self.state().room = bytes;
     }
 
-    /// Bytes that all files hold together.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
 
-    /// What is to go wrong from now on; counted anew.
+    /// Sets the faults; counts restart.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// Cuts the power and starts again: what was not synced is there, or not, or torn.
+    /// Simulates a power failure and restart: unsynced writes are kept, lost or torn.
     pub fn crash(&self) {
         self.state().crash();
     }
@@ -100,7 +98,7 @@ impl FakeDisk {
         state.names.get(path).map(|&file| state.files[file].seen.clone())
     }
 
-    /// Puts these bytes into a file, on the disk and at once, as damage or a careless hand would; makes it if need be.
+    /// Replaces a file durably, to simulate damage; creates it if necessary.
     pub fn overwrite(&self, path: &Path, content: Vec<u8>) {
         let mut state = self.state();
         let file = FakeFile::synced(content);
@@ -110,7 +108,7 @@ impl FakeDisk {
         state.names_synced.insert(path.to_owned(), index);
     }
 
-    /// Flips so many bits of a file, each somewhere between the two places.
+    /// Flips `count` bits of a file between two offsets.
     pub fn flip_bits(&self, path: &Path, count: u32, from: u64, to: u64) {
         let mut state = self.state();
         let Some(&index) = state.names.get(path) else { return };
@@ -135,7 +133,7 @@ impl State {
     }
 
     fn next(&mut self) -> u64 {
-        // SplitMix64, so that no seed is a bad one.
+        // SplitMix64, which works with any seed.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -153,7 +151,7 @@ impl State {
 }
 
 impl Disk for FakeDisk {
-    /// Directories are always there.
+    /// Directories always exist.
     fn create_dir(&self, _dir: &Path) -> io::Result<()> {
         Ok(())
     }

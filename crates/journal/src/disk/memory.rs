@@ -1,4 +1,4 @@
-//! A disk in memory, for what is not to outlive the process: nothing fails, and what is removed is gone.
+//! A disk in memory for data that need not outlive the process. It never fails.
 //!
 //! Not here: faults ([`FakeDisk`](super::FakeDisk)).
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DirLock, Disk, DiskFile};
 
-/// See the module. Clones are the same disk.
+/// A disk in memory. Clones share the disk.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDisk(Arc<Inner>);
 
@@ -23,7 +23,7 @@ struct Inner {
 
 type Content = Arc<Mutex<Vec<u8>>>;
 
-/// What it says that is free; nothing is set aside.
+/// The reported free bytes; nothing is reserved.
 const FREE_BYTES: u64 = 1 << 50;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,7 +37,7 @@ impl MemoryDisk {
 }
 
 impl Disk for MemoryDisk {
-    /// Directories are always there.
+    /// Directories always exist.
     fn create_dir(&self, _dir: &Path) -> io::Result<()> {
         Ok(())
     }

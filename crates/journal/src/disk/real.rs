@@ -8,20 +8,20 @@ use std::path::Path;
 
 use super::{DirLock, Disk, DiskFile};
 
-/// The file that a process holds as long as it writes to a log.
+/// The file that a writing process locks.
 const LOCK_FILE: &str = "lock";
-/// The most parts one write is handed, as Linux has it.
+/// The most parts of one vectored write on Linux.
 const PARTS_MAX: usize = 1024;
 
 /// The machine's own disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
-/// File systems that are memory, by the numbers Linux gives them.
+/// Linux's type numbers of file systems in memory.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl RealDisk {
-    /// Whether a directory is in memory only (tmpfs, ramfs): nothing there outlives the machine.
+    /// Whether a directory is in memory only (tmpfs, ramfs) and does not survive a restart.
     pub fn in_memory(&self, dir: &Path) -> io::Result<bool> {
         let kind = rustix::fs::statfs(dir)?.f_type as u64;
         Ok(IN_MEMORY.contains(&(kind & 0xffff_ffff)))
@@ -46,7 +46,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // A name that is not text is none of ours.
+            // Names that are not UTF-8 are not ours.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -57,7 +57,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // Without this the system waits at a pipe for whoever opens its other end.
+        // Without this, opening a pipe blocks until its other end is opened.
         let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().read(true).write(write).custom_flags(at_once).open(path)?;
         if !file.metadata()?.is_file() {
@@ -109,7 +109,7 @@ impl Disk for RealDisk {
     }
 
     fn identity(&self) -> u64 {
-        // The standard library's random keys: as random as the machine's start, new for every call.
+        // The standard library's random hash keys differ for every call.
         RandomState::new().build_hasher().finish()
     }
 }
@@ -139,7 +139,7 @@ impl DiskFile for File {
         for parts in parts.chunks(PARTS_MAX) {
             let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut rest = &mut slices[..];
-            // An empty part at the front would never be seen to be written.
+            // Skips empty parts at the front, which would never count as written.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 let count = match rustix::io::pwritev(self, rest, at) {

@@ -1,4 +1,4 @@
-//! The header in front of each block: what one group commit wrote at once.
+//! The block header. A block is what one group commit writes.
 //!
 //! ```text
 //!  0        4       8      12      16          24      28        32            40           48
@@ -7,13 +7,13 @@
 //!  | u32    | u32   | u32  | u32   | u64       | u32   | u32 (÷8)| u64 ns      | u64 ns     |          |
 //!  +--------+-------+------+-------+-----------+-------+---------+-------------+------------+----------+------
 //! ```
-//! - `crc32c` is over the file's identity, the block's place in the file (both u64), and all that follows it. So a
-//!   block is only valid in the file and at the place it was written to, whatever the disk held there before.
-//! - `bytes` counts what follows the header: frames, each padded to 8, and the note.
-//! - `kind` is in the lowest 8 bits; those above count the note's units of 8 bytes. The note is the writer's own: who
-//!   published what of the block.
-//! - `synced` is how far this file was known to be on the disk when the block was written: damage below it is
-//!   damage, a bad block above it may be a tail that a crash tore.
+//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it. So a
+//!   block is valid only in the file and at the offset it was written to.
+//! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
+//! - `kind` is in the lowest 8 bits; the bits above count the note's units of 8 bytes. The note belongs to the writer
+//!   and tells which producer published which records.
+//! - `synced` is how far this file was known to be synced when the block was written. A bad block below it is damage;
+//!   one above it may be a tail that a crash tore.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -21,22 +21,22 @@ use super::{u32_at, u64_at};
 
 /// Bytes of a block's header.
 pub const BLOCK_HEADER_BYTES: usize = 48;
-/// Blocks start at multiples of this.
+/// Blocks start at multiples of this many bytes.
 pub const BLOCK_ALIGN: usize = 8;
 /// The smallest frame: its head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
     /// Frames of records.
     Records = 1,
-    /// A mark: the log goes on in the file it names.
+    /// A mark: the log continues in the file that it names.
     Continued = 2,
     /// A mark: the log was closed, nothing is missing.
     End = 3,
-    /// A mark: recovery cut what a crash had torn behind this place.
+    /// A mark: recovery cut a torn tail after this place.
     Cut = 4,
     /// A mark: the log was opened for writing again.
     Begin = 5,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// Why there is no block at a place.
+/// Why there is no valid block at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// Nothing was ever written here.
@@ -61,9 +61,9 @@ pub(crate) enum Refused {
     Header,
     /// The checksum does not fit.
     Checksum,
-    /// The checksum fits, but the frames do not.
+    /// The checksum is right, but the frames are invalid.
     Frames,
-    /// A valid block, but not the one that had to follow.
+    /// A valid block that does not follow the previous one.
     Order,
 }
 
@@ -80,18 +80,18 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// What a block says of itself.
+/// A decoded block header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub kind: Kind,
     /// Bytes that follow the header.
     pub bytes: u32,
-    /// Bytes at their end that are the writer's note.
+    /// Bytes of the writer's note at their end.
     pub note_bytes: u32,
     pub epoch: u32,
-    /// Of a mark: the sequence that comes next.
+    /// Sequence of the first record; in a mark, of the next record.
     pub first_seq: u64,
-    /// Records; 0 for marks.
+    /// Number of records; 0 for marks.
     pub count: u32,
     /// How far the file was synced when this was written.
     pub synced: u64,
@@ -100,7 +100,7 @@ pub(crate) struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Bytes with the header.
+    /// Bytes including the header.
     pub fn whole_bytes(&self) -> u64 {
         BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes)
     }
@@ -110,7 +110,7 @@ impl BlockHeader {
         self.first_seq.saturating_add(u64::from(self.count))
     }
 
-    /// The header with its checksum, for the block that will stand at `at`.
+    /// Encodes the header with its checksum, for a block at offset `at`.
     pub fn encode(&self, identity: u64, at: u64, body: &[&[u8]]) -> [u8; BLOCK_HEADER_BYTES] {
         let mut out = [0; BLOCK_HEADER_BYTES];
         out[4..8].copy_from_slice(&self.bytes.to_le_bytes());
@@ -127,8 +127,8 @@ impl BlockHeader {
         out
     }
 
-    /// Reads the header at the start of `bytes`, where at most `left` bytes of the file remain; the checksum
-    /// is for [`block_checksum`] to compare, once the body is there too.
+    /// Decodes the header at the start of `bytes`, with at most `left` bytes of the file remaining. Compare the
+    /// checksum with [`block_checksum`] once the body is available.
     pub fn parse(bytes: &[u8], left: u64) -> Result<BlockHeader, Refused> {
         let head = bytes.get(..BLOCK_HEADER_BYTES).ok_or(Refused::Short)?;
         let kind = match Kind::parse(u32_at(head, 8) & 0xff) {
@@ -151,7 +151,7 @@ impl BlockHeader {
         if header.whole_bytes() > left { Err(Refused::Short) } else { Ok(header) }
     }
 
-    /// Whether what it says fits together.
+    /// Checks that the fields are consistent.
     pub fn check(&self) -> Result<(), Refused> {
         let fits = match self.kind {
             Kind::Records => {
@@ -171,7 +171,7 @@ impl BlockHeader {
     }
 }
 
-/// The checksum of a block: over where it stands, its header from byte 4 on, and its body.
+/// The checksum of a block: over its file's identity, its offset, its header from byte 4 on, and its body.
 pub(crate) fn block_checksum(
     identity: u64,
     at: u64,

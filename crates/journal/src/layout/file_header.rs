@@ -1,4 +1,4 @@
-//! The header at the start of each file.
+//! The header of each file.
 //!
 //! ```text
 //!  0              8         12            16         24         32      36         40
@@ -12,9 +12,9 @@
 //!  | u64           | u32    | u32    |                                                |        |
 //!  +---------------+--------+--------+------------------------------------------------+--------+
 //! ```
-//! `identity` is a random number that salts every checksum in the file and also stands in the file's name;
-//! `previous` is that of the file before, 0 for the log's first. `crc32c` is over all the rest of the header; its place,
-//! and those of the magic and the version, are the same in every version.
+//! `identity` is a random number that salts every checksum in the file and is part of the file's name. `previous` is
+//! the identity of the previous file, 0 for the log's first. `crc32c` covers the rest of the header. Magic, version
+//! and checksum have the same offsets in every version.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -30,7 +30,7 @@ const MAGIC: [u8; 8] = *b"DUNLINJ\n";
 const CRC_AT: usize = 56;
 const NAME_AT: usize = 64;
 
-/// What a file says of itself.
+/// A decoded file header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub identity: u64,
@@ -61,7 +61,7 @@ pub(crate) enum HeaderError {
 }
 
 impl FileHeader {
-    /// The header's bytes; the name has been checked to fit.
+    /// Encodes the header; the name's length has been checked.
     pub fn encode(&self) -> [u8; FILE_HEADER_BYTES] {
         let mut out = [0; FILE_HEADER_BYTES];
         let name = &self.name.as_bytes()[..self.name.len().min(Limits::NAME_BYTES_MAX)];
@@ -80,7 +80,7 @@ impl FileHeader {
         out
     }
 
-    /// Reads the start of a file.
+    /// Decodes the header at the start of a file.
     pub fn parse(bytes: &[u8]) -> Result<FileHeader, HeaderError> {
         if bytes.is_empty() {
             return Err(HeaderError::Empty);
@@ -89,7 +89,7 @@ impl FileHeader {
             return Err(HeaderError::Magic);
         }
         let bytes: &[u8; FILE_HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short)?;
-        // Every version keeps magic, version and checksum where they are: so a newer one is told from a flipped bit.
+        // The checksum comes first, so that a newer version is told from a flipped bit.
         if u32_at(bytes, CRC_AT) != checksum(bytes) {
             return Err(HeaderError::Checksum);
         }

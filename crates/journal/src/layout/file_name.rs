@@ -1,16 +1,16 @@
-//! File names: what a file holds can be told, and files be put in order, without opening them.
+//! File names. They tell what a file holds and order the files without opening them.
 //!
-//! `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal), and
-//! `EPOCH-SEQ.snapshot`. A name that ends in `.new` is being made; what is left of such is removed.
+//! Record files: `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal).
+//! Snapshots: `EPOCH-SEQ.snapshot`. A name that ends in `.new` is being created; leftovers are removed at the start.
 
 use crate::position::Position;
 
 const LOG_SUFFIX: &str = ".log";
 const SNAPSHOT_SUFFIX: &str = ".snapshot";
-/// Ends the name of a file that is being made.
+/// The suffix of a file that is being created.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".new";
 
-/// The name of a file of records.
+/// The name of a record file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileName {
     pub first: Position,
@@ -18,7 +18,7 @@ pub(crate) struct FileName {
 }
 
 impl FileName {
-    /// Reads a name; `None` for one that is not a file of records.
+    /// Parses a name; `None` if it is not a record file.
     pub fn parse(name: &str) -> Option<FileName> {
         let mut parts = name.strip_suffix(LOG_SUFFIX)?.splitn(3, '-');
         let first = position(parts.next()?, parts.next()?)?;
@@ -40,7 +40,7 @@ impl std::fmt::Display for FileName {
 pub(crate) struct SnapshotName(pub Position);
 
 impl SnapshotName {
-    /// Reads a name; `None` for one that is not a snapshot.
+    /// Parses a name; `None` if it is not a snapshot.
     pub fn parse(name: &str) -> Option<SnapshotName> {
         let (epoch, seq) = name.strip_suffix(SNAPSHOT_SUFFIX)?.split_once('-')?;
         position(epoch, seq).map(SnapshotName)

@@ -1,4 +1,4 @@
-//! A mark: a block without records, which says where the log stood when it was written.
+//! A mark: a block without records that states the log's position.
 //!
 //! ```text
 //!  0                 48            56             64             72            80           88
@@ -7,8 +7,8 @@
 //!  | kind 2…5        | u64         | u64          | u64          | u64         | u64        |
 //!  +-----------------+-------------+--------------+--------------+-------------+------------+
 //! ```
-//! `next file` is the identity of the file that follows, in a `Continued` mark; else 0. `oldest` is where the log's
-//! oldest file begins, so that a file missing at the front is noticed.
+//! `next file` is the identity of the next file in a `Continued` mark, otherwise 0. `oldest` is the start of the
+//! log's oldest file, so that missing first files are noticed.
 
 use super::block::{BLOCK_HEADER_BYTES, BlockHeader, Kind};
 use super::u64_at;
@@ -19,28 +19,28 @@ pub(super) const MARK_BODY_BYTES: usize = 40;
 /// Bytes of a mark.
 pub(crate) const MARK_BYTES: usize = BLOCK_HEADER_BYTES + MARK_BODY_BYTES;
 
-/// What a mark carries.
+/// A decoded mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub kind: Kind,
-    /// The position of the record that would come next in this file.
+    /// Position of the next record in this file.
     pub next: Position,
     /// Blocks of records before this mark in its file.
     pub file_blocks: u64,
     /// Records before this mark in its file.
     pub file_records: u64,
-    /// Where the oldest file of the log began.
+    /// Start of the log's oldest file.
     pub oldest: Position,
-    /// The next file's identity, when it continues there.
+    /// Identity of the next file, if the log continues there.
     pub next_identity: u64,
     /// The append time of the last record before it, 0 for none.
     pub time_ns: u64,
-    /// How far its file was synced when the mark was written.
+    /// How far the file was synced when the mark was written.
     pub synced: u64,
 }
 
 impl Mark {
-    /// The mark's bytes, to stand at `at`.
+    /// Encodes the mark for offset `at`.
     pub fn encode(&self, identity: u64, at: u64) -> [u8; MARK_BYTES] {
         let mut out = [0; MARK_BYTES];
         let body = &mut out[BLOCK_HEADER_BYTES..];
@@ -70,7 +70,7 @@ impl Mark {
         out
     }
 
-    /// The mark of a block whose checksum fitted; `None` for records.
+    /// Decodes the mark of a valid block; `None` for records.
     pub fn of(header: &BlockHeader, body: &[u8]) -> Option<Mark> {
         if header.kind == Kind::Records {
             return None;

@@ -1,15 +1,15 @@
-//! Loads a stretch of old records, to serve readers that stand below what memory holds.
+//! Loads older records that have left memory.
 
 use super::{Item, Reader, Scan};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
-/// What a stretch of the log holds.
+/// The result of loading from a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loaded {
     /// Records.
     Records(LoadedRecords),
-    /// The records from the position on cannot be read, up to the end of the hole.
+    /// The records from the position to the end of the hole cannot be read.
     Hole(Hole),
 }
 
@@ -18,23 +18,26 @@ pub enum Loaded {
 pub struct LoadedRecords {
     /// Their epoch.
     pub epoch: u32,
-    /// The sequence of the first.
+    /// Sequence of the first record.
     pub first_seq: u64,
-    /// How many.
+    /// Number of records.
     pub count: u32,
-    /// When the first was appended.
+    /// When the first record was appended, ns since 1970.
     pub first_time_ns: u64,
-    /// When the last was appended.
+    /// When the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// Their frames, checked.
+    /// The validated frames.
     pub frames: Vec<u8>,
 }
 
 impl Reader {
-    /// The records from a position on: whole blocks of one epoch until `bytes_max` is reached, at least one block.
+    /// Loads records from a position: whole blocks of one epoch up to about `bytes_max` bytes, at least one block.
     ///
-    /// `None` where nothing is on the disk at or behind the position. A position below what is held is
-    /// [`ReadError::Gone`]. The first record may be of a later epoch, where that of the position has no more.
+    /// Returns `None` if there is nothing at or after the position. The first record may be of a later epoch, if the
+    /// position's epoch has no more.
+    ///
+    /// # Errors
+    /// [`ReadError::Gone`] if the position is before the oldest record.
     pub fn load(&self, from: Position, bytes_max: usize) -> Result<Option<Loaded>, ReadError> {
         let Some(oldest) = self.oldest() else { return Ok(None) };
         if from < oldest {
@@ -63,7 +66,7 @@ impl Reader {
                 break;
             }
         }
-        // What was there when the scan began may have been dropped before it came to it.
+        // Records may have been dropped after the scan began.
         match self.oldest() {
             Some(oldest) if from < oldest && Position::new(loaded.epoch, loaded.first_seq) > from => {
                 Err(ReadError::Gone { position: from, oldest })

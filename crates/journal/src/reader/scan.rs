@@ -1,4 +1,4 @@
-//! Goes through a log block by block, over its files.
+//! Scans a log block by block, across its files.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::layout::{BlockHeader, Kind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, Step};
 
-/// A place in a log from which its records are read; it may be asked again when it had no more.
+/// A scan through a log. After the last record it can be called again for newer ones.
 #[derive(Debug)]
 pub struct Scan {
     shared: Arc<Shared>,
-    /// Records before it are passed over.
+    /// Records before this position are skipped.
     from: Position,
     file: Option<OpenFile>,
-    /// A block that was found behind a hole and has not been given out.
+    /// A block after a hole that was just returned.
     pending: Option<BlockHeader>,
-    /// Bytes that are fetched at once.
+    /// Bytes fetched at a time.
     read_bytes: usize,
 }
 
@@ -30,18 +30,18 @@ struct OpenFile {
     log: Arc<LogFile>,
     file: Box<dyn DiskFile>,
     blocks: BlockScan,
-    /// The sequence that should come next in this file.
+    /// Expected sequence of the next block.
     expected: u64,
-    /// The last thing read was this mark.
+    /// The mark that was read last, if a mark was the last block.
     mark: Option<Mark>,
-    /// Nothing sound is left in it.
+    /// No valid block is left in the file.
     spent: bool,
 }
 
-/// What a scan comes upon.
+/// An item of a scan.
 #[derive(Debug, Clone, Copy)]
 pub enum Item<'a> {
-    /// Records, as one commit wrote them.
+    /// Records of one commit.
     Records(Records<'a>),
     /// Records that cannot be read.
     Hole(Hole),
@@ -52,22 +52,22 @@ pub enum Item<'a> {
 pub struct Records<'a> {
     /// Their epoch.
     pub epoch: u32,
-    /// The sequence of the first; the others follow at +1 each.
+    /// Sequence of the first record; each further record adds 1.
     pub first_seq: u64,
-    /// How many.
+    /// Number of records.
     pub count: u32,
-    /// When the first was appended.
+    /// When the first record was appended, ns since 1970.
     pub first_time_ns: u64,
-    /// When the last was appended.
+    /// When the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// Their frames, checked; see [`Frame::split`].
+    /// The validated frames; see [`Frame::split`].
     pub frames: &'a [u8],
-    /// What the writer noted of the whole block.
+    /// The writer's note on the whole block.
     pub note: &'a [u8],
 }
 
 impl Records<'_> {
-    /// The sequence of the last.
+    /// Sequence of the last record.
     pub fn last_seq(&self) -> u64 {
         self.first_seq + u64::from(self.count) - 1
     }
@@ -83,26 +83,26 @@ impl Scan {
         Scan { shared, from, file: None, pending: None, read_bytes: Limits::READ_BYTES }
     }
 
-    /// Reads no more than about so many bytes.
+    /// Creates a scan that fetches about `bytes` bytes at a time.
     pub(super) fn of_bytes(shared: Arc<Shared>, from: Position, bytes: usize) -> Scan {
-        // What is asked for may begin within a step of the index.
+        // The position may be up to one index step after a block.
         let read_bytes = bytes.saturating_add(Limits::INDEX_STEP_BYTES as usize);
         Scan { read_bytes, ..Scan::new(shared, from) }
     }
 
-    /// Reads from a block of this file on, at the latest the one in which this time lies.
+    /// Creates a scan of this file from a block at or before this time.
     pub(super) fn at_time(shared: Arc<Shared>, log: Arc<LogFile>, time_ns: u64) -> Scan {
         let start = log.start_for(|entry| entry.first_time_ns < time_ns);
         let from = Position::new(log.name.first.epoch, start.first_seq);
         Scan::new(shared, from)
     }
 
-    /// The position of the next record it would give, as far as is known.
+    /// Position of the next record, as far as known.
     pub fn position(&self) -> Position {
         self.from
     }
 
-    /// The next records or the next hole; `None` when all that may be read has been: ask again later.
+    /// The next records or hole; `None` at the end of the readable log. A later call may return newer records.
     #[allow(clippy::should_implement_trait, reason = "what it gives is lent until the next call")]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
         let found = match self.pending.take() {
@@ -116,7 +116,7 @@ impl Scan {
         }
     }
 
-    /// The block's records from `from` on.
+    /// The block's records from the position `from` on.
     fn give(&mut self, header: &BlockHeader) -> Records<'_> {
         let skip =
             if header.epoch == self.from.epoch { self.from.seq.saturating_sub(header.first_seq) } else { 0 };
@@ -184,7 +184,7 @@ impl Scan {
         }
     }
 
-    /// Stands behind what is bad at a place; where nothing sound follows, at the end of the file.
+    /// Moves to the next valid block after damage, or to the end of the file.
     fn pass_damage(&mut self, at: u64) -> Result<(), ReadError> {
         let Some(open) = &mut self.file else { return Ok(()) };
         let last = self.shared.file_after(&open.log).is_none();
@@ -196,10 +196,10 @@ impl Scan {
         Ok(())
     }
 
-    /// At the end of what may be read of a file: more of it, the next one, or nothing.
+    /// Continues at the end of the readable bytes: with more of the file, or with the next file.
     fn turn_page(&mut self) -> Result<Turned, ReadError> {
         let Some(open) = &mut self.file else { return Ok(Turned::No) };
-        // In this order: once there is a next file, this one grows no longer.
+        // The order matters: once a next file exists, this one does not grow.
         let next = self.shared.file_after(&open.log);
         let readable = open.log.readable();
         if readable > open.blocks.end() {
@@ -230,7 +230,7 @@ impl Scan {
         Ok(hole.map_or(Turned::Yes, Turned::Hole))
     }
 
-    /// Nothing sound is left before the place up to which this process has synced: the rest is lost.
+    /// Reports a hole if no valid block is left before the synced position.
     fn end_of_last(&mut self, epoch: u32, expected: u64) -> Turned {
         let durable = if self.shared.written_here { self.shared.files().durable } else { None };
         let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return Turned::No };
@@ -245,7 +245,7 @@ impl Scan {
         }
     }
 
-    /// The hole from one sequence to before another, as far as this scan was asked for it.
+    /// The hole between two sequences, limited to the requested records.
     fn hole(&mut self, epoch: u32, first: u64, next: u64, cause: HoleCause) -> Option<Hole> {
         let first = if epoch == self.from.epoch { first.max(self.from.seq) } else { first };
         if first >= next || epoch < self.from.epoch {
@@ -263,8 +263,8 @@ enum Turned {
 }
 
 impl OpenFile {
-    /// Opens a file, at the last known block that is not behind the position. `None` where it was dropped meanwhile:
-    /// then it is no longer among the log's files either.
+    /// Opens a file at the last indexed block that is not after the position. `None` if it was dropped meanwhile; it
+    /// is then removed from the log's files.
     fn new(
         shared: &Shared,
         log: Arc<LogFile>,
@@ -292,7 +292,7 @@ impl OpenFile {
     }
 }
 
-/// The frames behind the first `skip`, and when the first of them was appended.
+/// The frames after the first `skip`, and the append time of the first of them.
 fn behind(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
     for _ in 0..skip {
         let taken = Frame::split(frames).map_or(frames.len(), |(_, taken)| taken);

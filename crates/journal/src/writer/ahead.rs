@@ -1,28 +1,28 @@
-//! Keeping room ahead: zeros written behind the records, so that commits overwrite what the file system has allotted.
+//! Preallocation: zeros written after the records, so that commits overwrite allocated blocks.
 //!
-//! Overwriting needs no change of the file system's own books at a sync, and a disk that is full is found here,
-//! before a record has been numbered. Measured figures are in `docs/journal.md`.
+//! Overwriting needs no change of file system metadata at a sync. A full disk is noticed before a record is numbered.
+//! Figures are in `docs/journal.md`.
 
 use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
 use crate::layout::MARK_BYTES;
 
-/// Kept free in every file: the marks that may still have to be written.
+/// Room reserved in every file for marks.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
-/// The first step of zeros in a file; later ones are as large as the file already is, up to the configured.
+/// The first step of zeros in a file. Later steps are as large as the file, up to the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
-/// A commit of this share of the zeros ahead, or more, has few written for those behind it: the disk would take twice what is
-/// committed, and what a larger file costs is little beside the commit itself.
+/// A commit of at least this part of the preallocation gets only the least step: more zeros would double the written
+/// bytes and save little.
 const LARGE_SHARE: u64 = 8;
-/// Zeros that are written at once.
+/// Zeros written at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Journal {
-    /// Makes sure that `bytes` more can be written: the frames to come, and
-    /// [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append. A refusal changes nothing.
+    /// Ensures room for `bytes` more: frames, and [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append.
+    /// A failure changes nothing.
     ///
-    /// Before the first append of an epoch its file is not there yet: then the disk's free space is all that is looked
-    /// at, and [`Journal::room_left`] stays 0.
+    /// Before the first append of an epoch there is no file yet: only the disk's free space is checked, and
+    /// [`Journal::room_left`] stays 0.
     pub fn room(&mut self, bytes: u64) -> Result<(), AppendError> {
         self.check_alive()?;
         if self.may_go_on() {
@@ -38,12 +38,12 @@ impl Journal {
         }
     }
 
-    /// How much can be written for sure, headers of blocks included, even if the disk should be full.
+    /// Bytes that can be written even if the disk is full, including block headers.
     pub fn room_left(&self) -> u64 {
         self.current.as_ref().filter(|_| self.may_go_on()).map_or(0, Current::room_left)
     }
 
-    /// Whether the last file takes more records: its epoch has not ended.
+    /// Whether the last file accepts more records: its epoch has not ended.
     fn may_go_on(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
     }
@@ -59,7 +59,7 @@ impl Journal {
             _ => current.end.clamp(least_step, self.config.ahead_bytes),
         };
         let least = current.end + need + MARKS_BYTES;
-        // Not more than the file will take before the next one follows.
+        // At most what the file holds before the next one follows.
         let wanted = (least + step).min((self.config.file_bytes + MARKS_BYTES).max(least));
         let prepared = match current.prepare(wanted) {
             Err(error) if error.is_full() && wanted > least => current.prepare(least),
@@ -78,7 +78,7 @@ impl Current {
         self.prepared.saturating_sub(self.end + MARKS_BYTES)
     }
 
-    /// Writes zeros up to a place.
+    /// Writes zeros up to an offset.
     pub(super) fn prepare(&mut self, upto: u64) -> Result<(), DiskError> {
         while self.prepared < upto {
             let count = ZEROS.len().min((upto - self.prepared) as usize);

@@ -1,4 +1,4 @@
-//! Appending a batch and making it last.
+//! Appends and syncs batches.
 
 use super::{Current, Journal, Tail};
 use crate::Limits;
@@ -6,36 +6,34 @@ use crate::error::{AppendError, DiskError};
 use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, Kind};
 use crate::position::Position;
 
-/// Batches of more parts than one, up to this size, are joined before they are written: copying costs less than
-/// handing the system many parts.
+/// Multi-part batches up to this size are joined before the write: copying costs less than a vectored write.
 const JOIN_BYTES_MAX: usize = 256 << 10;
 
-/// Consecutive records, to be written as one block.
+/// Consecutive records to write as one block.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// Their epoch.
     pub epoch: u32,
-    /// The sequence of the first.
+    /// Sequence of the first record.
     pub first_seq: u64,
-    /// How many.
+    /// Number of records.
     pub count: u32,
-    /// When the first was appended.
+    /// When the first record was appended, ns since 1970.
     pub first_time_ns: u64,
-    /// When the last was appended.
+    /// When the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// Their frames, padded, whole and in order; a frame may go on in the next part.
+    /// The frames, padded, complete and in order; a frame may span parts.
     pub frames: &'a [&'a [u8]],
 }
 
 impl Journal {
-    /// Writes a batch behind the last one. It outlives this process from now on, and the machine after
-    /// [`Journal::sync`].
+    /// Writes a batch. It survives the process from now on, and a machine failure after [`Journal::sync`].
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<(), AppendError> {
         self.append_noted(batch, &[])
     }
 
-    /// [`append`](Journal::append) with a note of the writer's own, a multiple of 8 bytes, which stands with the records
-    /// or not at all.
+    /// [`append`](Journal::append) with a note of the writer, a multiple of 8 bytes, which is stored atomically with
+    /// the records.
     pub fn append_noted(&mut self, batch: &Batch<'_>, note: &[u8]) -> Result<(), AppendError> {
         self.check_alive()?;
         let bytes = self.tail.check(batch, note)?;
@@ -70,9 +68,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns once all that was appended is on the disk; gives the last record that is.
+    /// Syncs everything appended. Returns the last synced record.
     ///
-    /// A sync that fails is never tried again: the log has ended, and what was not synced before may be lost.
+    /// A failed sync is never retried: the log has ended, and unsynced records may be lost.
     pub fn sync(&mut self) -> Result<Option<Position>, AppendError> {
         self.check_alive()?;
         if let Some(current) = self.current.as_mut().filter(|current| current.synced < current.end) {
@@ -86,7 +84,7 @@ impl Journal {
 }
 
 impl Tail {
-    /// Whether a batch may follow; gives its bytes.
+    /// Checks whether a batch may follow; returns its size, bytes.
     fn check(&self, batch: &Batch<'_>, note: &[u8]) -> Result<u64, AppendError> {
         if batch.epoch < self.epoch_least {
             return Err(AppendError::Epoch { got: batch.epoch, least: self.epoch_least });

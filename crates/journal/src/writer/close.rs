@@ -1,4 +1,4 @@
-//! Saying that the log has begun again, and that it has ended.
+//! Marks the log as begun and as closed.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};
@@ -6,7 +6,7 @@ use crate::layout::Kind;
 use crate::position::Position;
 
 impl Journal {
-    /// Ends the log in good order: all of it is on the disk, and the next start goes on in the same epoch.
+    /// Closes the log: everything is synced, and the next start continues in the same epoch.
     pub fn close(mut self) -> Result<(), AppendError> {
         self.check_alive()?;
         match self.mark(Kind::End) {
@@ -17,7 +17,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes back that the log has ended, before anything is changed: a crash from here on is an unclean end.
+    /// Marks the log as begun before the first change: a crash from now on is an unclean end.
     pub(super) fn begin(&mut self) -> Result<(), AppendError> {
         self.mark(Kind::Begin).map_err(|error| self.end(error))
     }
@@ -34,7 +34,7 @@ impl Journal {
             current.at_rest = ends;
         }
         if ends {
-            // Also where the mark was there before: room may have been made since, for what was then refused.
+            // Also for an existing mark: preallocation for a refused append may have followed it.
             current.cut_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

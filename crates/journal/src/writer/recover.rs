@@ -1,12 +1,11 @@
-//! Opening a log: what a crash left is put right, what is damaged is said.
+//! Opens a log: repairs what a crash left and reports damage.
 //!
-//! A log ended in good order when the last sound block of its last file is an `End` mark. Else what follows the last
-//! sound block is a tail that was being written when the machine went down: it is cut, and a `Cut` mark takes its
-//! place. A bad block is not a tail when a block behind it says that its place had been synced: then it is damage, what
-//! it held is a hole, and what follows stays.
+//! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise the bytes after the
+//! last valid block are a torn tail, which is cut and replaced by a `Cut` mark. If a later block states that a bad
+//! block had been synced, the bad block is damage: its records are a hole, and later blocks stay.
 //!
-//! All files before the last ended in good order before the last one began, so only their marks are looked at here;
-//! damage in their middle is told by who reads them.
+//! All earlier files were complete before the last one began, so only their final marks are checked here. Readers
+//! report damage inside them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,45 +25,43 @@ use crate::survey::{Survey, survey};
 /// What was found when a log was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// Where the oldest file begins; `None` for a new log.
+    /// Start of the oldest file; `None` for a new log.
     pub oldest: Option<Position>,
-    /// The last record held.
+    /// The last retained record.
     pub last: Option<Position>,
-    /// When it was appended; no later record may have a smaller time.
+    /// When it was appended, ns since 1970. Later records must not have a smaller time.
     pub last_time_ns: u64,
-    /// The log was closed in good order: it goes on in the same epoch.
+    /// Whether the log was closed properly; it then continues in the same epoch.
     pub clean: bool,
-    /// The least epoch that [`Journal::append`] takes: one more than the last, unless the end was clean.
+    /// The least epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
     pub epoch_least: u32,
-    /// Where the log goes on: behind the last record after a clean end, else at 1 of the least epoch (a new epoch may
-    /// begin at any other sequence, too).
+    /// Next position: after the last record if the end was clean, otherwise sequence 1 of the least epoch (a new
+    /// epoch may also start at another sequence).
     pub next: Position,
-    /// What was cut off the end.
+    /// The torn tail that was cut.
     pub cut: Option<Cut>,
-    /// Records known to be lost: in the last file, or between files. Those in the middle of older files are found
-    /// by who reads them.
+    /// Lost records in the last file or between files. Readers find losses inside older files.
     pub holes: Vec<Hole>,
-    /// What is damaged, whether records were lost by it or not.
+    /// Damage, with or without lost records.
     pub damage: Vec<Damage>,
     /// The position of the newest snapshot.
     pub snapshot: Option<Position>,
 }
 
-/// A torn tail that was cut off. Nothing in it had been acknowledged as synced, unless the disk was damaged in just
-/// this place.
+/// A torn tail that was cut. It held no acknowledged synced record, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// In which file.
     pub file: PathBuf,
     /// From which byte on.
     pub at: u64,
-    /// How many bytes were written there; 0 when only the mark of a good end was missing.
+    /// Bytes that were written there; 0 if only the end mark was missing.
     pub bytes: u64,
-    /// The last record before it; `None` when the log holds none.
+    /// The last record before it; `None` if the log holds none.
     pub last_good: Option<Position>,
 }
 
-/// Something that is not as it was written.
+/// Damage at a place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// In which file.
@@ -123,13 +120,12 @@ struct Recovery<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
     report: Recovered,
-    /// The last record of all files but the last.
+    /// The last record before the last file.
     last_before: Option<Position>,
 }
 
 impl Recovery<'_> {
-    /// Removes what was being made when the machine went down, and has the names on the disk as they are seen: the
-    /// last process may have failed at just that.
+    /// Removes unfinished files and syncs the directory, because the last process may have failed before that.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -140,8 +136,8 @@ impl Recovery<'_> {
         self.disk.sync_dir(self.dir).map_err(DiskError::of("sync", self.dir))
     }
 
-    /// Removes a last file that holds nothing, where the one before it does not name it, or was torn just before it
-    /// does: the machine went down between making the one and having the end of the other on the disk.
+    /// Removes an empty last file that the previous file does not name: the machine failed between creating it and
+    /// writing that name.
     fn drop_unnamed(&self, listed: &mut Vec<Listed>) -> Result<(), DiskError> {
         while let [.., before, last] = &listed[..] {
             let is_empty = |found: &Survey| found.records == 0 && found.mark.is_none();
@@ -160,7 +156,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Whether a sound block follows the header; else a longer look is needed to say that a file holds nothing.
+    /// Whether a valid block follows the header. If not, only a full read can tell whether the file is empty.
     fn begins_soundly(&self, listed: &Listed) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);
@@ -173,7 +169,7 @@ impl Recovery<'_> {
         survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
     }
 
-    /// The mark with which a file goes on in the next one, if it is the last thing in it.
+    /// The mark with which a file names its successor, if it is the last block.
     fn final_mark(&self, listed: &Listed) -> Result<Option<Mark>, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let read = || {
@@ -186,7 +182,7 @@ impl Recovery<'_> {
         read().map_err(DiskError::of("read", &listed.path))
     }
 
-    /// Looks at the ends of all files but the last, and at what joins them.
+    /// Checks the ends of all files but the last, and their links.
     fn check_older(&mut self, listed: &mut [Listed]) -> Result<(), DiskError> {
         for file in &*listed {
             if let Err(error) = &file.header {
@@ -213,7 +209,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Cuts the room that a file kept ahead, where a crash undid that, and has the end of it on the disk.
+    /// Cuts preallocated zeros that a crash restored, and syncs the file's end.
     fn settle_older(&self, listed: &mut Listed, mark: &Mark, is_last_pair: bool) -> Result<(), DiskError> {
         let mut settle = || {
             let probe = self.disk.open(&listed.path, false)?;
@@ -249,7 +245,7 @@ impl Recovery<'_> {
         self.report.damage.push(Damage { file: file.to_owned(), at, what });
     }
 
-    /// Puts the last file right, and opens it for writing.
+    /// Repairs the last file and opens it for writing.
     fn mend_last(&mut self, listed: &Listed, log: Arc<LogFile>) -> Result<Current, DiskError> {
         let file = files::open(self.disk, &listed.path, true)?;
         let failed = || DiskError::of("read", &listed.path);
@@ -276,21 +272,21 @@ impl Recovery<'_> {
         Ok(current)
     }
 
-    /// The last record of the log: in its last file, or before.
+    /// The last record of the log, in its last file or before.
     fn last_record(&self, listed: &Listed, found: &Survey) -> Option<Position> {
         let first = listed.name.first;
         let here = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
         here.or(self.last_before)
     }
 
-    /// Leaves a file whose last block is a mark, and whose length ends with it.
+    /// Finishes the repair: the file then ends with a mark.
     fn settle(&mut self, current: &mut Current, found: &Survey, bytes: u64) -> Result<(), DiskError> {
-        // Also after a good end: the sync of its mark may be the one that failed.
+        // Also after a proper end: the sync of its mark may have failed.
         let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         again.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
         let at_rest = found.at_rest();
-        // A file that was begun for a new epoch, and got no record, does not go on where the last record is.
+        // A file of a new epoch without records does not continue after the last record.
         let goes_on = self.report.last.is_none_or(|last| last.epoch == epoch);
         self.report.clean = at_rest == Some(Kind::End) && goes_on;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };
@@ -324,8 +320,8 @@ impl Recovery<'_> {
     }
 }
 
-/// Writes what was not known to be on the disk once more, so that the next sync puts it there: after a sync that failed
-/// the system may hold pages that it takes for written, and are not.
+/// Rewrites bytes that may not be on the disk, so that the next sync stores them. After a failed sync, the system may
+/// consider lost pages as written.
 fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; Limits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;
@@ -341,7 +337,7 @@ fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mark that ends a file exactly and names the next; `None` also where another look is worth it.
+/// The mark that ends a file exactly and names the next one; `None` if the whole file must be read to tell.
 fn mark_at_end(file: &dyn DiskFile, listed: &Listed) -> std::io::Result<Option<Mark>> {
     let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
     let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);

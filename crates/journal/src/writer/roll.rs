@@ -1,8 +1,8 @@
-//! Going on in a new file: when the last one is full, or a new epoch begins.
+//! Begins a new file when the last one is full, or for a new epoch.
 //!
-//! The new file is made under another name, and renamed when its header is on the disk; only then does the old file
-//! get the mark that names it, and only after that does the new file get records. So after a crash: a file with a
-//! broken header is damaged, not unfinished; a file that the one before it does not name holds nothing.
+//! The new file gets a temporary name and is renamed once its header is synced. Then the old file gets the mark that
+//! names it, and only then does the new file get records. So after a crash, a file with a broken header is damaged,
+//! not unfinished; and a file that the previous one does not name is empty.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::files::LogFile;
 use crate::layout::{FILE_HEADER_BYTES, FileHeader, FileName, Kind, TEMPORARY_SUFFIX};
 use crate::position::Position;
 
-/// What a new file takes at least: its header, and room for marks.
+/// The least size of a new file: header and room for marks, bytes.
 pub(super) const FILE_BYTES_LEAST: u64 = 1024;
 
 impl Journal {
-    /// The next append begins a new file, so that those before it can be dropped. What was kept ahead in the last one is given up
-    /// for it; where the disk has no room for a new file all the same, it goes on in the last one.
+    /// Makes the next append begin a new file, so that the earlier ones can be dropped. Frees the preallocation of
+    /// the last file; if there is still no room for a new file, the last one continues.
     pub fn end_file(&mut self) -> Result<(), AppendError> {
         self.check_alive()?;
         let Some(current) = self.current.as_mut().filter(|current| current.records > 0) else {
@@ -31,7 +31,7 @@ impl Journal {
         }
     }
 
-    /// Has a file open in which this batch may stand.
+    /// Ensures that a file is open for this batch.
     pub(super) fn see_to_file(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), AppendError> {
         let (fits, same_epoch, may_stay) = match &self.current {
             None => (false, false, false),
@@ -47,7 +47,7 @@ impl Journal {
         }
         let asked = std::mem::take(&mut self.file_over);
         match self.roll(batch, need) {
-            // What was promised room can be written here all the same.
+            // The promised room exists in the old file.
             Err(error) if error.is_full() && (may_stay || asked && same_epoch) => Ok(()),
             Err(error) if error.is_full() => Err(self.full(need + FILE_BYTES_LEAST)),
             Err(error) => Err(self.end(error)),
@@ -63,7 +63,7 @@ impl Journal {
             first_time_ns: batch.first_time_ns,
             name: self.shared.name.clone(),
         };
-        // What was promised room must find it in the new file, too.
+        // The new file must have the promised room too.
         let promised = self.room_left();
         if let Some(old) = &mut self.current {
             old.prepare(old.end + MARKS_BYTES)?;
@@ -83,7 +83,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Ends a file with the mark that names the next.
+    /// Ends a file with a mark that names the next one.
     fn name_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(Kind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
@@ -91,7 +91,7 @@ impl Journal {
         old.cut_ahead()
     }
 
-    /// Where the oldest file begins.
+    /// Start of the oldest file.
     pub(super) fn oldest(&self) -> Position {
         self.shared.files().all.first().map_or(Position::default(), |file| file.name.first)
     }
@@ -119,7 +119,7 @@ impl Journal {
             disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
         });
         if made.is_err() {
-            // Only to give its room back: what is left of it is removed at the next start.
+            // Frees its room. Leftovers are removed at the next start.
             let _ = disk.remove(&temporary);
         }
         made.map(|()| current)

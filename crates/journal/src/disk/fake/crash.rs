@@ -1,4 +1,4 @@
-//! What a power cut leaves.
+//! The effects of a power failure.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ impl State {
             self.files[index].sync_length();
         }
         let dirty = std::mem::take(&mut self.files[index].dirty);
-        // A crash mostly loses all of the last writes or little of them: mixtures alone would miss both ends.
+        // Most crashes lose all or little of the last writes; random mixtures alone would miss both.
         let mood = self.below(4);
         for sector in dirty {
             let choice = match mood {
@@ -49,7 +49,7 @@ impl State {
         file.seen = file.synced.clone();
     }
 
-    /// The start of the sector is new, the rest is old; or the other way about.
+    /// Tears a sector: one part is new, the rest is old.
     fn tear(&mut self, index: usize, sector: usize) {
         let cut = self.below(SECTOR_BYTES as u64) as usize;
         let new_first = self.below(2) == 0;

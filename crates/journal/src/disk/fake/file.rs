@@ -1,24 +1,24 @@
-//! One file: what programs see, what is on the disk, and where the two may differ.
+//! A simulated file: what programs see, what is on the disk, and where they may differ.
 
 use std::collections::BTreeSet;
 
-/// Bytes that are written whole, or torn.
+/// Size of a sector, bytes.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct FakeFile {
-    /// As programs see it.
+    /// Content as programs see it.
     pub seen: Vec<u8>,
-    /// As it is on the disk.
+    /// Content on the disk.
     pub synced: Vec<u8>,
-    /// Numbers of sectors that were written since the last sync.
+    /// Sectors written since the last sync.
     pub dirty: BTreeSet<usize>,
-    /// The length changed since the last sync.
+    /// Whether the length has changed since the last sync.
     pub length_dirty: bool,
 }
 
 impl FakeFile {
-    /// A file that is on the disk as it is.
+    /// Creates a synced file.
     pub fn synced(content: Vec<u8>) -> FakeFile {
         FakeFile { synced: content.clone(), seen: content, ..FakeFile::default() }
     }
@@ -43,7 +43,7 @@ impl FakeFile {
         }
     }
 
-    /// Puts a sector on the disk, or what of it lies within the length there.
+    /// Stores a sector on the disk, up to the length there.
     pub fn sync_sector(&mut self, sector: usize) {
         let start = sector * SECTOR_BYTES;
         let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.seen.len());

@@ -1,4 +1,4 @@
-//! A file of the fake disk that is open.
+//! An open file of the simulated disk.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Runs `act` on the file, unless there was a crash since it was opened.
+    /// Runs `act`, unless the disk crashed since the file was opened.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
         if state.life == self.life { act(&mut state) } else { Err(io::Error::other("the machine went down")) }
@@ -85,7 +85,7 @@ fn sync_if(file: &mut FakeFile, sector: usize, reached: bool) {
     }
 }
 
-/// Fails once, when the count has run out.
+/// Fails once when the count reaches 0.
 pub(super) fn count_down(left: &mut Option<u32>) -> io::Result<()> {
     match left {
         Some(0) => {
