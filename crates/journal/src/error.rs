@@ -47,7 +47,7 @@ pub enum OpenError {
     /// The directory holds another log.
     #[error("{} holds the log '{found}', not '{expected}'", dir.display())]
     OtherLog {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
         /// The requested name.
         expected: String,
@@ -57,7 +57,7 @@ pub enum OpenError {
     /// A newer version wrote the file.
     #[error("{}: recording made by a newer version {version}; this build reads up to {reads}", file.display())]
     Newer {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Its format version.
         version: u32,
@@ -72,17 +72,17 @@ pub enum OpenError {
     Name {
         /// Its length, bytes.
         bytes: usize,
-        /// The most there may be.
+        /// The limit.
         bytes_max: usize,
     },
     /// The directory holds more files than a log may have.
     #[error("{} holds {files} files, more than the {files_max} of a log", dir.display())]
     TooManyFiles {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
         /// Number of files.
         files: usize,
-        /// The most there may be.
+        /// The limit.
         files_max: usize,
     },
     /// The disk failed.
@@ -105,7 +105,7 @@ pub enum AppendError {
     /// The batch does not continue the log.
     #[error("{got} does not follow: next is {expected}")]
     Order {
-        /// What was given.
+        /// The given value.
         got: Position,
         /// The position that would have continued it.
         expected: Position,
@@ -113,7 +113,7 @@ pub enum AppendError {
     /// The log was not closed properly, so it continues only in a higher epoch.
     #[error("epoch {got} cannot go on after an unclean end: take {least} or higher")]
     Epoch {
-        /// What was given.
+        /// The given value.
         got: u32,
         /// The least allowed epoch.
         least: u32,
@@ -123,7 +123,7 @@ pub enum AppendError {
     TooLarge {
         /// Its size, bytes.
         bytes: u64,
-        /// The most there may be.
+        /// The limit.
         bytes_max: u64,
     },
     /// Count, times and bytes of the batch contradict each other.
@@ -152,7 +152,7 @@ pub enum ReadError {
     /// A snapshot is damaged.
     #[error("{}: {why}", file.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// The damage.
         why: String,

@@ -20,7 +20,7 @@ pub(crate) struct BlockScan {
     identity: u64,
     /// Offset of the next block.
     at: u64,
-    /// Where reading stops.
+    /// Offset at which reading stops.
     end: u64,
     /// Part of the file, from `buffer_at` on.
     buffer: Vec<u8>,
@@ -84,7 +84,7 @@ impl BlockScan {
         self.at
     }
 
-    /// Where reading stops.
+    /// Offset at which reading stops.
     pub fn end(&self) -> u64 {
         self.end
     }

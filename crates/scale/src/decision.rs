@@ -12,9 +12,9 @@ pub struct ScaleOut {
     pub trigger: Trigger,
     /// When the threshold was exceeded, ms; for forecasts, when the excess was predicted.
     pub passed_ms: u64,
-    /// When that had lasted long enough.
+    /// When that had lasted long enough, ms.
     pub detected_ms: u64,
-    /// When it was decided.
+    /// When it was decided, ms.
     pub decided_ms: u64,
     /// Number of workers to add.
     pub workers: u32,
@@ -33,9 +33,9 @@ pub struct ScaleOut {
 pub struct ScaleIn {
     /// Since when fewer workers would suffice, ms.
     pub low_ms: u64,
-    /// When that had lasted long enough.
+    /// When that had lasted long enough, ms.
     pub cooled_ms: u64,
-    /// When it was decided.
+    /// When it was decided, ms.
     pub decided_ms: u64,
     /// The instance.
     pub instance: Instance,

@@ -51,9 +51,9 @@ pub struct Recovered {
 /// A torn tail that was cut. It held no acknowledged synced record, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// In which file.
+    /// The file.
     pub file: PathBuf,
-    /// From which byte on.
+    /// Offset in the file.
     pub at: u64,
     /// Bytes that were written there; 0 if only the end mark was missing.
     pub bytes: u64,
@@ -64,9 +64,9 @@ pub struct Cut {
 /// Damage at a place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// In which file.
+    /// The file.
     pub file: PathBuf,
-    /// From which byte on.
+    /// Offset in the file.
     pub at: u64,
     /// What is wrong.
     pub what: String,
