@@ -254,10 +254,12 @@ impl Publisher {
     }
 
     fn push_all(&self, state: &mut PublishingState, drafts: &[Draft<'_>]) -> Result<usize, PublishError> {
-        let first = drafts.first().ok_or(PublishError::Batch("a batch holds at least one record"))?;
+        let first = drafts.first().ok_or(PublishError::Batch("a batch needs at least one record"))?;
         let lane = lane_of(state.lanes.len(), first.meta.key);
         if drafts.iter().any(|draft| lane_of(state.lanes.len(), draft.meta.key) != lane) {
-            return Err(PublishError::Batch("its keys lie in several partitions"));
+            return Err(PublishError::Batch(
+                "the keys of its records are in several partitions; publish them one by one",
+            ));
         }
         for draft in drafts {
             let pushed = self.push(state, draft).and_then(|(_, bytes)| {

@@ -5,7 +5,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum FrameError {
     /// The input ends before the frame does.
-    #[error("frame needs {need} bytes, {have} are there")]
+    #[error("the frame needs {need} bytes, but only {have} are available")]
     Truncated {
         /// Bytes that the frame takes.
         need: usize,
@@ -13,7 +13,7 @@ pub enum FrameError {
         have: usize,
     },
     /// The frame is larger than the limit.
-    #[error("frame of {bytes} bytes is over the limit of {bytes_max}")]
+    #[error("frame of {bytes} bytes exceeds the limit of {bytes_max} bytes")]
     TooLarge {
         /// Size of the frame.
         bytes: usize,
@@ -21,7 +21,7 @@ pub enum FrameError {
         bytes_max: usize,
     },
     /// The length field is smaller than the header and meta lengths require.
-    #[error("frame length {len} is shorter than its header and meta of {head}")]
+    #[error("frame length {len} is less than the {head} bytes of its header and meta")]
     ShortLength {
         /// The length field.
         len: usize,
@@ -38,7 +38,7 @@ pub enum FrameError {
     #[error("frame meta is malformed at its {0} field")]
     Meta(&'static str),
     /// A field is too long for the layout.
-    #[error("{field} of {bytes} bytes is over the limit of {bytes_max}")]
+    #[error("{field} of {bytes} bytes exceeds the limit of {bytes_max} bytes")]
     FieldTooLong {
         /// Name of the field.
         field: &'static str,
@@ -51,6 +51,6 @@ pub enum FrameError {
     #[error("frame padding is not zero")]
     Padding,
     /// The fields of a batch header contradict each other.
-    #[error("run header: {0}")]
+    #[error("invalid batch header: {0}")]
     Run(&'static str),
 }

@@ -70,15 +70,15 @@ impl RunHeader {
             bytes: u32_at(28),
         };
         if run.count == 0 {
-            return Err(FrameError::Run("no records"));
+            return Err(FrameError::Run("the batch has no records"));
         }
         if (run.bytes as usize) < run.count as usize * (HEAD_BYTES + META_BYTES_MIN)
             || !(run.bytes as usize).is_multiple_of(FRAME_ALIGN)
         {
-            return Err(FrameError::Run("bytes do not fit the count"));
+            return Err(FrameError::Run("the bytes do not match the record count"));
         }
         if run.first_seq.checked_add(u64::from(run.count)).is_none() {
-            return Err(FrameError::Run("sequence overflows"));
+            return Err(FrameError::Run("the sequence overflows"));
         }
         if run.prev_seq >= run.first_seq && run.first_seq != 0 {
             return Err(FrameError::Run("prev_seq is not before first_seq"));

@@ -65,7 +65,7 @@ pub enum OpenError {
         reads: u32,
     },
     /// A file's content does not match its name: it was renamed or replaced.
-    #[error("{}: its name and its content do not fit: was it renamed?", .0.display())]
+    #[error("{}: its content does not match its name: was it renamed?", .0.display())]
     Misnamed(PathBuf),
     /// The log's name is too long or empty.
     #[error("a log's name is 1 to {bytes_max} bytes, not {bytes}")]
@@ -95,7 +95,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum AppendError {
     /// The disk is full. Nothing is lost; a later retry may succeed.
-    #[error("the disk is full: {need} bytes are needed, {free} are free")]
+    #[error("the disk is full: {need} bytes are needed, but {free} are free")]
     Full {
         /// Bytes needed.
         need: u64,
@@ -111,7 +111,7 @@ pub enum AppendError {
         expected: Position,
     },
     /// The log was not closed properly, so it continues only in a higher epoch.
-    #[error("epoch {got} cannot go on after an unclean end: take {least} or higher")]
+    #[error("epoch {got} cannot continue after an unclean end: use {least} or higher")]
     Epoch {
         /// The given value.
         got: u32,
@@ -119,7 +119,7 @@ pub enum AppendError {
         least: u32,
     },
     /// The batch is larger than a block may be.
-    #[error("{bytes} bytes are more than the {bytes_max} of a block")]
+    #[error("{bytes} bytes exceed the limit of {bytes_max} bytes")]
     TooLarge {
         /// Its size, bytes.
         bytes: u64,
@@ -142,7 +142,7 @@ pub enum AppendError {
 #[non_exhaustive]
 pub enum ReadError {
     /// The position was dropped, or never existed here.
-    #[error("{position} is no longer held: the oldest record is {oldest}")]
+    #[error("{position} is not retained: the oldest record is {oldest}")]
     Gone {
         /// The requested position.
         position: Position,

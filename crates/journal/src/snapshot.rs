@@ -86,13 +86,13 @@ fn check(bytes: &[u8], position: Position) -> Result<(), String> {
         ));
     }
     if bytes.len() < HEADER_BYTES || u64_at(bytes, 32) != (bytes.len() - HEADER_BYTES) as u64 {
-        return Err("the snapshot is cut short".to_owned());
+        return Err("the snapshot is incomplete".to_owned());
     }
     if u32_at(bytes, CRC_AT) != checksum(&bytes[CRC_AT + 4..HEADER_BYTES], &bytes[HEADER_BYTES..]) {
-        return Err("the snapshot's checksum does not fit".to_owned());
+        return Err("the snapshot's checksum is wrong".to_owned());
     }
     if Position::new(u32_at(bytes, 16), u64_at(bytes, 24)) != position {
-        return Err("its name and its content do not fit: was it renamed?".to_owned());
+        return Err("its content does not match its name: was it renamed?".to_owned());
     }
     Ok(())
 }

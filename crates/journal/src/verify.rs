@@ -131,7 +131,7 @@ impl Report {
         match (&file.header, before) {
             (Err(error), _) => self.wrong(file, 0, error),
             (Ok(header), Some(before)) if header.previous != before.name.identity => {
-                self.wrong(file, 0, "it follows another file than the one before it");
+                self.wrong(file, 0, "it names another previous file");
             }
             _ => {}
         }
@@ -142,7 +142,7 @@ impl Report {
             self.wrong(file, *at, why);
         }
         if let Some(at) = found.miscounted {
-            self.wrong(file, at, "a mark counts other blocks and records than stand before it");
+            self.wrong(file, at, "a mark counts other blocks or records than precede it");
         }
         self.holes.extend(&found.holes);
         let Position { epoch, seq } = file.name.first;
@@ -177,7 +177,7 @@ impl Report {
         if first.epoch == mark.next.epoch && first.seq > mark.next.seq {
             self.holes.push(lost(Some(first.seq - 1)));
         } else if first.epoch == mark.next.epoch && first.seq < mark.next.seq {
-            self.wrong(file, 0, "it begins with records that the file before it holds");
+            self.wrong(file, 0, "its first records are also in the previous file");
         }
     }
 
@@ -186,9 +186,9 @@ impl Report {
         if found.mark.is_none_or(|mark| mark.kind != Kind::Continued) {
             self.wrong(file, found.end, "the mark that names the next file is missing");
         } else if found.written > found.end {
-            self.wrong(file, found.end, "something is written behind its last mark");
+            self.wrong(file, found.end, "there are bytes after its last mark");
         } else if file.bytes != found.end {
-            self.unended(file, found.end, "what was kept ahead has not been cut");
+            self.unended(file, found.end, "the preallocated zeros have not been cut");
         }
     }
 
@@ -207,9 +207,9 @@ impl Report {
                     self.wrong(file, found.end, what);
                 }
                 if found.written > found.end {
-                    self.unended(file, found.end, "something is written behind its end mark");
+                    self.unended(file, found.end, "there are bytes after its end mark");
                 } else if file.bytes != found.end {
-                    self.unended(file, found.end, "what was kept ahead has not been cut");
+                    self.unended(file, found.end, "the preallocated zeros have not been cut");
                 }
             }
             _ => {

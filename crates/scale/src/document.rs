@@ -56,7 +56,7 @@ pub enum DocumentError {
     #[error("the document cannot be read: {0}")]
     Unreadable(String),
     /// The text is too long.
-    #[error("the document has {bytes} bytes, and at most {bytes_max} are read")]
+    #[error("the document has {bytes} bytes; the limit is {bytes_max}")]
     TooLong {
         /// Its length, bytes.
         bytes: usize,
@@ -64,7 +64,7 @@ pub enum DocumentError {
         bytes_max: usize,
     },
     /// A value is not valid.
-    #[error("{key} is {value:?}: it has to be {wanted}")]
+    #[error("{key} is {value:?}, but must be {wanted}")]
     Value {
         /// The key.
         key: &'static str,
@@ -176,12 +176,12 @@ impl RawDocument {
     fn validate(self) -> Result<Document, DocumentError> {
         let RawDocument { coordinators, workers, scaling } = self;
         if let Some(value) = coordinators.spot_percentage {
-            let wanted = "left out: a node that agrees with others is not to be taken away";
+            let wanted = "absent, because coordinators must not be interrupted";
             return Err(DocumentError::Value { key: "coordinators.spotPercentage", value, wanted });
         }
         let vertical = scaling.vertical.as_ref();
         if vertical.is_some_and(|vertical| vertical.coordinators == Some(Mode::Auto)) {
-            let wanted = "manual: nodes that agree are changed one by one, by people";
+            let wanted = "manual, because people change coordinators one by one";
             let value = "auto".to_owned();
             return Err(DocumentError::Value { key: "scaling.vertical.coordinators", value, wanted });
         }

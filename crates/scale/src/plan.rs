@@ -71,7 +71,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
     );
     warn(
         !(min..=max).contains(&usual),
-        format!("workers.count is {usual}, outside of {min} to {max}: it will not stay so"),
+        format!("workers.count is {usual}, outside of {min} to {max}: the scaler will change it"),
     );
     warn(
         coordinators.count.is_multiple_of(2),
@@ -109,7 +109,8 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
 fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
     let mut price = |group: &Group, is_alone: bool| {
         let Some(machine) = prices.machine(&group.machine) else {
-            warnings.push(format!("the table of prices has no {}: it is not in the cost", group.machine));
+            warnings
+                .push(format!("the price table has no {}: it is not included in the cost", group.machine));
             return None;
         };
         let onto =

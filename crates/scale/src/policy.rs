@@ -124,7 +124,9 @@ pub struct Spot {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// The bounds are in the wrong order, or too high.
-    #[error("from {workers_min} to {workers_max} workers: the lower first, and at most 1 to {most}")]
+    #[error(
+        "workers_min {workers_min} and workers_max {workers_max}: the first must not exceed the second, which must be 1 to {most}"
+    )]
     Bounds {
         /// The lower bound.
         workers_min: u32,
@@ -134,7 +136,7 @@ pub enum PolicyError {
         most: u32,
     },
     /// A number is out of its range, or in the wrong order with another.
-    #[error("{what} is {value}: it has to be more than {above} and at most {most}")]
+    #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
         /// Of what.
         what: &'static str,
@@ -146,7 +148,7 @@ pub enum PolicyError {
         most: f64,
     },
     /// A time is too short.
-    #[error("{what} is {value_ms} ms: it has to be at least {least_ms} ms")]
+    #[error("{what} is {value_ms} ms: it must be at least {least_ms} ms")]
     Time {
         /// Of what.
         what: &'static str,
@@ -156,7 +158,7 @@ pub enum PolicyError {
         least_ms: u64,
     },
     /// There are too many of something.
-    #[error("{count} {what}, and at most {most}")]
+    #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
         /// Of what.
         what: &'static str,

@@ -97,7 +97,7 @@ impl Prices {
 
 impl Default for Prices {
     fn default() -> Prices {
-        Prices::parse(PRICES_TOML).expect("the table that comes along is one")
+        Prices::parse(PRICES_TOML).expect("the built-in table is valid")
     }
 }
 

@@ -26,7 +26,7 @@ impl<'a> CheckedRun<'a> {
             rest = &rest[stride..];
         }
         if !rest.is_empty() {
-            return Err(FrameError::Run("more bytes than records"));
+            return Err(FrameError::Run("there are bytes after the last record"));
         }
         Ok(CheckedRun { bytes, count, largest, flags })
     }

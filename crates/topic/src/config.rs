@@ -143,7 +143,7 @@ pub enum ConfigError {
     #[error("{0}")]
     Unfit(&'static str),
     /// The reducer is unknown, or its options are invalid.
-    #[error("fold {kind:?}: {why}")]
+    #[error("reducer {kind:?}: {why}")]
     Fold {
         /// The reducer's kind.
         kind: String,
@@ -181,10 +181,10 @@ impl TopicConfig {
                 return Err(ConfigError::Unfit("a durable topic acknowledges memory, written or synced"));
             }
             if self.lose_every.is_some() {
-                return Err(ConfigError::Unfit("a topic that loses records for trying is not durable"));
+                return Err(ConfigError::Unfit("a topic with lose_every cannot be durable"));
             }
             if self.reliable.is_some() {
-                return Err(ConfigError::Unfit("a topic is durable or reliable, not both"));
+                return Err(ConfigError::Unfit("a topic cannot be both durable and reliable"));
             }
         }
         Ok(())

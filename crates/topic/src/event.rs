@@ -34,7 +34,7 @@ impl std::str::FromStr for Position {
 
 /// The text is not a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a position is written EPOCH-SEQ, like 7-1042")]
+#[error("a position has the form EPOCH-SEQ, such as 7-1042")]
 pub struct PositionError;
 
 /// Names the log of a record or notice: a topic and a partition.

@@ -65,6 +65,6 @@ pub enum GroupError {
         members_max: u32,
     },
     /// The member never joined, has left, or was declared dead.
-    #[error("member {0} is not of this group")]
+    #[error("member {0} does not belong to this group")]
     NoMember(MemberId),
 }

@@ -18,7 +18,7 @@ pub struct Budget {
 
 /// A budget refused a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("memory budget spent: {asked} more bytes on top of {used} of {limit}")]
+#[error("memory budget exhausted: {used} of {limit} bytes in use, {asked} more requested")]
 pub struct BudgetSpent {
     /// Bytes requested.
     pub asked: u64,

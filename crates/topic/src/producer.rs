@@ -209,7 +209,7 @@ impl Producer {
             };
         }
         if end > self.last + 1 {
-            return Err(PublishError::Batch("a retry cannot hold new records beside the old ones"));
+            return Err(PublishError::Batch("a retry must not contain new records"));
         }
         let remembered_from = self.outcomes.front().map_or(self.last + 1, |oldest| oldest.first);
         if first < remembered_from {
@@ -233,7 +233,7 @@ impl Producer {
         }
         self.last = new.first + new.count - 1;
         if let Some(before) = self.outcomes.back_mut() {
-            assert_eq!(before.first + before.count, new.first, "only fresh records are appended");
+            assert_eq!(before.first + before.count, new.first, "only new records are appended");
             if before.at.epoch == new.at.epoch && before.at.seq + before.count == new.at.seq {
                 before.count += new.count;
                 return;

@@ -101,7 +101,9 @@ impl std::str::FromStr for Acknowledged {
 
     fn from_str(text: &str) -> Result<Acknowledged, String> {
         let named = Acknowledged::NAMES.iter().find(|(name, _)| *name == text);
-        named.map(|(_, level)| *level).ok_or_else(|| format!("{text:?} is none of memory, written, synced"))
+        named
+            .map(|(_, level)| *level)
+            .ok_or_else(|| format!("{text:?} is not an acknowledgement level: use memory, written or synced"))
     }
 }
 
@@ -163,7 +165,7 @@ pub enum PublishError {
     #[error("record refused: {0}")]
     Frame(#[from] FrameError),
     /// The record is larger than the topic allows.
-    #[error("record of {bytes} bytes is over the topic's record_bytes_max of {bytes_max}")]
+    #[error("record of {bytes} bytes exceeds the topic's record_bytes_max of {bytes_max} bytes")]
     RecordTooLarge {
         /// Its size with meta and padding, bytes.
         bytes: usize,
@@ -182,7 +184,9 @@ pub enum PublishError {
         last_seq: u64,
     },
     /// The producer repeats a number whose outcome the log no longer remembers.
-    #[error("producer sequence {producer_seq} is older than the {remembered_from} still remembered")]
+    #[error(
+        "producer sequence {producer_seq} is a retry too old to check: the log remembers {remembered_from} and later"
+    )]
     DuplicateForgotten {
         /// What came.
         producer_seq: u64,
@@ -190,7 +194,7 @@ pub enum PublishError {
         remembered_from: u64,
     },
     /// The producer skipped a number: records that it sent before never arrived.
-    #[error("producer sequence {producer_seq} leaves a hole after {last}")]
+    #[error("producer sequence {producer_seq} does not follow {last}: records in between never arrived")]
     ProducerGap {
         /// What came.
         producer_seq: u64,
@@ -198,7 +202,7 @@ pub enum PublishError {
         last: u64,
     },
     /// A newer instance of this producer has taken over.
-    #[error("producer epoch {epoch} was replaced by {current}")]
+    #[error("producer epoch {epoch} is fenced: a newer instance uses epoch {current}")]
     ProducerFenced {
         /// The publisher's epoch.
         epoch: u32,
@@ -206,7 +210,9 @@ pub enum PublishError {
         current: u32,
     },
     /// The slowest registered subscriber of a reliable topic did not make room in time.
-    #[error("history is full: reader {reader:?} has yet to consume seq {needed}, waited {waited:?}")]
+    #[error(
+        "history is full: subscriber {reader:?} has not consumed record {needed} after {waited:?}; retry later"
+    )]
     Full {
         /// Name of the slowest subscriber.
         reader: String,
@@ -216,7 +222,7 @@ pub enum PublishError {
         waited: Duration,
     },
     /// The memory budget is exhausted.
-    #[error("memory budget spent: {asked} more bytes on top of {used} of {limit}")]
+    #[error("memory budget exhausted: {used} of {limit} bytes in use, {asked} more requested")]
     BudgetSpent {
         /// Bytes requested.
         asked: u64,
@@ -226,7 +232,9 @@ pub enum PublishError {
         limit: u64,
     },
     /// The disk stores records more slowly than they are published, and did not catch up in time.
-    #[error("the disk has yet to store {unstored_bytes} bytes of the topic, waited {waited:?}")]
+    #[error(
+        "the disk is slow: {unstored_bytes} bytes of the topic are not stored after {waited:?}; retry later"
+    )]
     DiskBehind {
         /// Bytes that are appended and not stored.
         unstored_bytes: u64,
@@ -238,7 +246,7 @@ pub enum PublishError {
     DiskFull(String),
     /// The disk of a durable topic failed. The topic accepts no more records; records without a response may be lost.
     /// Stored records stay readable.
-    #[error("the topic's disk failed, it takes no more records: {0}")]
+    #[error("the topic's disk failed and the topic accepts no more records: {0}")]
     DiskFailed(String),
     /// The topic's state refuses the record. Nothing of the append was applied.
     #[error("the topic's state refuses {}: {why}", refused_record(*record))]
@@ -249,15 +257,15 @@ pub enum PublishError {
         why: crate::fold::FoldError,
     },
     /// The state has been lost since this publisher's last record. Nothing was appended.
-    #[error(
-        "topic {0} began anew: its state and records that were acknowledged are lost; publish the whole state, then go on"
-    )]
+    #[error("topic {0} has lost its state and acknowledged records; publish the whole state, then continue")]
     StateLost(String),
     /// Another process owns the log. Internal: records are forwarded to it, and publishers never receive this error.
-    #[error("the topic is owned elsewhere")]
+    #[error("another node owns the topic")]
     Elsewhere,
     /// The owner responds more slowly than this node publishes, and did not catch up in time.
-    #[error("the topic's owner has yet to answer for {unanswered_bytes} bytes, waited {waited:?}")]
+    #[error(
+        "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
+    )]
     OwnerBehind {
         /// Forwarded bytes without a response.
         unanswered_bytes: u64,
@@ -278,7 +286,7 @@ pub enum PublishError {
     #[error("outcome unknown: {0}")]
     Unknown(String),
     /// An earlier record was refused. All other records that were sent are appended, including the one of this call.
-    #[error("record {record} sent by this publisher was refused: {why}{}; the others are sent", and_more(*more))]
+    #[error("record {record} of this publisher was refused: {why}{}; all others were sent", and_more(*more))]
     LeftOut {
         /// Number of the record among those that this publisher sent to its partition, from 1.
         record: u64,

@@ -155,7 +155,9 @@ impl Publish for Publisher {
         if self.topic.logs().len() > 1
             && drafts.iter().any(|d| self.topic.partition_of(d.meta.key) != partition)
         {
-            return Err(PublishError::Batch("its keys lie in several partitions"));
+            return Err(PublishError::Batch(
+                "the keys of its records are in several partitions; publish them one by one",
+            ));
         }
         let receipt = self.append_batch(partition, drafts)?;
         self.stored(receipt)

@@ -26,7 +26,7 @@ pub enum RequestError {
     #[error("{0}")]
     Inbox(#[from] SubscribeError),
     /// Nobody subscribes to the subject, so the request was not published.
-    #[error("nobody answers {0}: nothing was published")]
+    #[error("no subscriber on {0}: nothing was published")]
     NoResponder(String),
     /// No reply arrived in time.
     #[error("no reply within {0:?}")]

@@ -226,7 +226,7 @@ impl Writer {
     /// If there is not enough room.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: usize, count: u32, fill: impl FnOnce(&mut [u8])) {
-        assert!(bytes <= self.room(), "the log makes room first");
+        assert!(bytes <= self.room(), "the log must make room first");
         self.segment.track_write(self.written.bytes, self.written.bytes + bytes as u32);
         // SAFETY: the range lies inside the buffer and above every committed length, where only
         // this writer is.
@@ -302,7 +302,7 @@ impl Writer {
     /// # Panics
     /// If some of them were committed.
     pub(crate) fn take_back(&mut self, from: Commit) {
-        assert!(self.segment.commit().bytes <= from.bytes, "what was shown stays");
+        assert!(self.segment.commit().bytes <= from.bytes, "committed records must stay");
         // SAFETY: `owned` is the writer's while it lives.
         let owned = unsafe { &mut *self.segment.owned.get() };
         let mut by_ref_bytes = 0;

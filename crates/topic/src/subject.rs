@@ -25,7 +25,7 @@ pub enum SubjectError {
     #[error("subject {0:?} has an empty token")]
     EmptyToken(String),
     /// A character that is not allowed: white space, a control or invisible character, or a misplaced wildcard.
-    #[error("subject {subject:?} has the character {character:?}, which may not stand there")]
+    #[error("subject {subject:?} has the character {character:?}, which is not allowed there")]
     Character {
         /// The subject.
         subject: String,
@@ -33,7 +33,7 @@ pub enum SubjectError {
         character: char,
     },
     /// Longer than [`SUBJECT_BYTES_MAX`].
-    #[error("subject of {bytes} bytes is over the limit of {SUBJECT_BYTES_MAX}")]
+    #[error("subject of {bytes} bytes exceeds the limit of {SUBJECT_BYTES_MAX} bytes")]
     TooLong {
         /// Its length.
         bytes: usize,

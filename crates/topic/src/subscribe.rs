@@ -194,7 +194,7 @@ pub enum SubscribeError {
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),
     /// [`Start::After`] needs a single log, but the pattern spans several.
-    #[error("a position names one log, the pattern {pattern:?} spans {logs} or more")]
+    #[error("a start position needs a single log, but the pattern {pattern:?} spans at least {logs}")]
     ManyLogs {
         /// The pattern.
         pattern: String,
@@ -202,7 +202,7 @@ pub enum SubscribeError {
         logs: usize,
     },
     /// The start position is after the log's end.
-    #[error("position {asked} lies after the log's last, {last}")]
+    #[error("position {asked} is after the log's last position {last}")]
     Ahead {
         /// The requested position.
         asked: Position,

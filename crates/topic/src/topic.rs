@@ -113,7 +113,7 @@ impl Topic {
         fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_none() || disks.len() != usize::from(config.partitions) {
-            return Err(ConfigError::Unfit("a disk for each partition of a durable topic, and for no other"));
+            return Err(ConfigError::Unfit("a durable topic needs one disk for each partition"));
         }
         let mut disks = disks.into_iter();
         Topic::of_logs(name, config, budget, clock, 0, fold, |log| match disks.next() {
@@ -460,7 +460,7 @@ impl Drop for PublisherPlace {
 
 /// The reducer factory of topics without a state.
 fn no_fold(_: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
-    Err(FoldError("a topic that keeps a state is made with its fold".to_owned()))
+    Err(FoldError("a state topic needs a reducer".to_owned()))
 }
 
 /// FNV-1a, 64 bit. It never changes, because it decides in which partition a key's records are.

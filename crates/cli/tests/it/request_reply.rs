@@ -62,7 +62,7 @@ fn request_without_a_reply_is_refused_at_its_timeout() {
     let node = Node::start();
     let outcome = node.run(&["req", "nobody", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert!(outcome.err.contains("nobody answers nobody: nothing was published"), "{outcome:?}");
+    assert!(outcome.err.contains("no subscriber on nobody: nothing was published"), "{outcome:?}");
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic was created");
     let _deaf = node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
     until("the subscriber has subscribed", || {

@@ -73,8 +73,8 @@ impl std::fmt::Display for Refused {
             Refused::Zeros => "zeros where a block should be",
             Refused::Short => "the file ends within a block",
             Refused::Header => "not a block header",
-            Refused::Checksum => "the block's checksum does not fit",
-            Refused::Frames => "the block's frames are not sound",
+            Refused::Checksum => "the block's checksum is wrong",
+            Refused::Frames => "the block's frames are invalid",
             Refused::Order => "a block that does not follow the one before it",
         })
     }

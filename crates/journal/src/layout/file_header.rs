@@ -54,9 +54,9 @@ pub(crate) enum HeaderError {
     Magic,
     #[error("recording made by a newer version {0}; this build reads up to {FORMAT_VERSION}")]
     Newer(u32),
-    #[error("the file header's checksum does not fit")]
+    #[error("the file header's checksum is wrong")]
     Checksum,
-    #[error("the file header contradicts itself")]
+    #[error("the fields of the file header contradict each other")]
     Contradicts,
 }
 

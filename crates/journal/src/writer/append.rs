@@ -100,7 +100,7 @@ impl Tail {
             || batch.first_time_ns < self.last_time_ns
             || !bytes.is_multiple_of(BLOCK_ALIGN as u64)
         {
-            return Err(AppendError::Batch("count, times and bytes do not fit one another or those before"));
+            return Err(AppendError::Batch("its count, times and bytes contradict each other or the log"));
         }
         Ok(bytes)
     }

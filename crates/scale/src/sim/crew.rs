@@ -59,7 +59,7 @@ impl Scaled {
     ) -> Scaled {
         let policy = if is_oracle { oracle(policy) } else { policy.clone() };
         Scaled {
-            scaler: Scaler::new(policy, Limits::default()).expect("a scenario's policy has been checked"),
+            scaler: Scaler::new(policy, Limits::default()).expect("a scenario's policy is valid"),
             provider: Simulated::new(delays, seed ^ 0x5CA1E),
             sample_ms: sample_ms.max(1),
             unix_ms,

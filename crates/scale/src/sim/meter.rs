@@ -11,7 +11,7 @@ const LONGEST_US: u64 = 3_600_000_000;
 
 impl Times {
     pub(super) fn new() -> Times {
-        Times(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("these bounds make a histogram"))
+        Times(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are valid"))
     }
 
     pub(super) fn note(&mut self, us: u64) {

@@ -13,7 +13,7 @@ pub struct Series {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
     /// It contains no complete list.
-    #[error("no list of numbers, from `[` to `]`, is in it")]
+    #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
     /// An element is not a number above 0.
     #[error("{text:?}, the {place}th in the list, is not a number above 0")]

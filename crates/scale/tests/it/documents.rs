@@ -66,8 +66,8 @@ fn document_error_names_the_wrong_field() {
         ("minWorkers: 50", "minWorkers: 500", "from 500 to 200 workers"),
         ("minWorkers: 50", "minWorkers: many", "invalid"),
         ("70%\n\nscaling", "170%\n\nscaling", "workers.spotPercentage is \"170%\""),
-        ("cpu: 2", "cpu: -2", "cpu is \"-2\": it has to be a number above 0"),
-        ("8Gi", "8GB", "workers.memory is \"8GB\": it has to be a number with Mi, Gi or Ti"),
+        ("cpu: 2", "cpu: -2", "cpu is \"-2\", but must be a number above 0"),
+        ("8Gi", "8GB", "workers.memory is \"8GB\", but must be a number with Mi, Gi or Ti"),
         ("10m", "10 minutes", "scaling.predictive.leadTime"),
         ("coordinators: manual", "coordinators: auto", "one by one, by people"),
         ("memory: 32Gi\n", "memory: 32Gi\n  spotPercentage: 10%\n", "coordinators.spotPercentage"),
@@ -77,7 +77,7 @@ fn document_error_names_the_wrong_field() {
         assert!(error.contains(said), "{to}: {error}");
     }
     assert!(Document::parse("").is_err());
-    assert!(Document::parse(&" ".repeat(2 << 20)).unwrap_err().to_string().contains("at most"));
+    assert!(Document::parse(&" ".repeat(2 << 20)).unwrap_err().to_string().contains("the limit is"));
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn of_lines(
         encode_line(target, line.strip_suffix(b"\r").unwrap_or(line), &mut parts)?;
     }
     if parts.is_empty() {
-        return Err(Problem::from(dunlin::topic::PublishError::Batch("a batch holds at least one record")));
+        return Err(Problem::from(dunlin::topic::PublishError::Batch("a batch needs at least one record")));
     }
     Ok(parts)
 }

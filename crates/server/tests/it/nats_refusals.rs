@@ -52,10 +52,10 @@ fn refused_records_leave_the_client_connected() {
     for (subject, payload, why) in [
         ("book", "no book", "the topic's state refuses it"),
         ("small", &large, "record_bytes_max"),
-        (&long, "x", "subject of 305 bytes is over the limit of 255"),
+        (&long, "x", "subject of 305 bytes exceeds the limit of 255 bytes"),
         ("a..b", "x", "has an empty token"),
         ("a.*", "x", "'*'"),
-        ("a\u{200b}b", "x", "may not stand there"),
+        ("a\u{200b}b", "x", "is not allowed there"),
     ] {
         peer.publish(subject, payload);
         let text = reported(&peer.line(), "Publish", subject);
@@ -122,8 +122,8 @@ fn refused_subscriptions_leave_the_client_connected() {
     let mut peer = NatsPeer::open(&server);
     let long = format!("{}.>", "a".repeat(305));
     for (subject, why) in [
-        (long.as_str(), "subject of 307 bytes is over the limit of 255"),
-        ("a*b", "may not stand there"),
+        (long.as_str(), "subject of 307 bytes exceeds the limit of 255 bytes"),
+        ("a*b", "is not allowed there"),
         ("a q..q", "the queue's name: "),
     ] {
         peer.say(&format!("SUB {subject} 1"));

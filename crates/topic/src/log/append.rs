@@ -285,7 +285,7 @@ impl State {
 
 fn check_batch(count: usize, bytes: usize) -> Result<(), PublishError> {
     if count == 0 {
-        return Err(PublishError::Batch("a batch holds at least one record"));
+        return Err(PublishError::Batch("a batch needs at least one record"));
     }
     // A single record may be as large as its topic allows.
     if count > 1 && bytes > BATCH_BYTES_MAX {

@@ -42,7 +42,7 @@ impl Log {
             self.budget.release_some(by_ref_bytes);
             return Err(refused);
         }
-        Ok(state.writer.as_mut().expect("rotate puts a writer there"))
+        Ok(state.writer.as_mut().expect("rotate sets a writer"))
     }
 
     /// Charges payloads by reference.
@@ -173,7 +173,7 @@ impl Log {
     /// If the log is durable, or if `to` is before the present position.
     pub fn move_on(&self, to: Position) {
         let mut state = self.lock();
-        assert!(!self.is_durable, "a durable log is where its disk is");
+        assert!(!self.is_durable, "a durable log cannot move");
         assert!(to >= Position { epoch: state.epoch, seq: state.next_seq }, "{to} was before");
         state.seal();
         while let Some(held) = state.held.pop_front() {

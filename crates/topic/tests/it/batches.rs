@@ -54,7 +54,7 @@ fn refused_batch_leaves_nothing_behind() {
     let (good, bad) = ([1; 100], [2; 2_000]);
     let drafts = [Draft::from(&good), Draft::from(&good), Draft::from(&bad)];
     assert!(matches!(publisher.publish_batch(&drafts), Err(PublishError::RecordTooLarge { .. })));
-    assert_eq!(publisher.publish_batch(&[]), Err(PublishError::Batch("a batch holds at least one record")));
+    assert_eq!(publisher.publish_batch(&[]), Err(PublishError::Batch("a batch needs at least one record")));
     assert_eq!(topic.logs()[0].last().seq, 0);
     assert_eq!(publisher.publish(&good).unwrap().position.seq, 1);
 }

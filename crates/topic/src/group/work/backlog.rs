@@ -191,7 +191,7 @@ impl Backlog {
     }
 
     fn held(&mut self, seq: u64) -> &mut Held {
-        self.records.get_mut(&seq).expect("only records that are not settled are asked for")
+        self.records.get_mut(&seq).expect("the record must be unsettled")
     }
 
     /// Checks the module's invariants from scratch.

@@ -14,16 +14,16 @@ use crate::publish::PublishError;
 #[non_exhaustive]
 pub enum FeedError {
     /// This process owns the log, or the log is closed.
-    #[error("the log is not fed from elsewhere")]
+    #[error("the log is not a mirror")]
     Own,
     /// The subscriber of a private mirror has to make room first.
-    #[error("the reader of the mirror has not read its history yet")]
+    #[error("the subscriber of the mirror has not read its history yet")]
     Full,
     /// Memory is exhausted, or the reducer refuses the batch.
     #[error("{0}")]
     Refused(PublishError),
     /// Records between the state here and the batch are missing; the mirror needs a snapshot.
-    #[error("the state of the mirror is not its owner's")]
+    #[error("the state of the mirror differs from its owner's")]
     StateLost,
 }
 

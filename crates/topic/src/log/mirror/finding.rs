@@ -84,7 +84,7 @@ impl Log {
             return Ok(());
         }
         let topic = &self.name.topic;
-        Err(SubscribeError::OwnerAway(format!("topic {topic:?}: the node that was asked is not its owner")))
+        Err(SubscribeError::OwnerAway(format!("topic {topic:?}: this node is not its owner")))
     }
 
     /// [`Log::find`] of a log that changed owners.

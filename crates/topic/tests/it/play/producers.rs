@@ -45,7 +45,7 @@ impl Producers {
             return Err(PublishError::ProducerGap { producer_seq: first, last: known.last });
         }
         if last > known.last {
-            return Err(PublishError::Batch("a retry cannot hold new records beside the old ones"));
+            return Err(PublishError::Batch("a retry must not contain new records"));
         }
         let remembered_from = known.records.first().map_or(known.last + 1, |(number, _)| *number);
         if first < remembered_from {

@@ -137,5 +137,8 @@ fn topic_can_simulate_losses_for_all_its_subscribers() {
 fn topic_that_simulates_losses_cannot_be_durable() {
     let lose_every = NonZeroU32::new(10);
     let refused = TopicConfig { lose_every, durable: Some(Durable::default()), ..config(1 << 20) }.check();
-    assert!(matches!(refused, Err(ConfigError::Unfit(why)) if why.contains("not durable")), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ConfigError::Unfit(why)) if why.contains("cannot be durable")),
+        "{refused:?}"
+    );
 }
