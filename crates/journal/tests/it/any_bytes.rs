@@ -1,4 +1,4 @@
-//! What must hold for any bytes in the files of a log. Used by the random tests here and by the fuzz target `journal`.
+//! Properties that hold for any bytes in a log's files. The random tests here and the fuzz target `journal` use them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ const IDENTITY: u64 = 0x1122_3344_5566_7788;
 const HEADER_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 48;
 
-/// Takes the bytes for two files of a log, made so that checksums fit wherever something like a block begins: what is
-/// behind the checksums is what should be tried. The first byte says where the first file ends.
+/// Uses the bytes as two files of a log with corrected checksums, to reach the code behind the checks. The first byte
+/// sets where the first file ends.
 pub fn try_log(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     let (first, second) = bytes.split_at(bytes.len() * usize::from(cut) / 255);
@@ -53,7 +53,7 @@ fn read_in_order(reader: &Reader) -> u64 {
     records
 }
 
-/// A file with a sound header and these bytes behind it.
+/// A file with a valid header and these bytes.
 fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
     let mut out = vec![0; HEADER_BYTES];
     out[..8].copy_from_slice(b"DUNLINJ\n");
@@ -71,11 +71,11 @@ fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts the right checksum wherever a block may begin.
+/// Corrects the checksum wherever a block may start.
 fn seal_blocks(out: &mut [u8], identity: u64) {
     let mut at = HEADER_BYTES;
     while at + BLOCK_BYTES <= out.len() {
-        // Kinds and lengths that random bytes would hardly ever hit.
+        // Kinds and lengths that random bytes would rarely hit.
         let (kind, epoch) = (out[at + 8] % 7, out[at + 12] % 3);
         let note = if kind == 1 { out[at + 9] % 3 } else { 0 };
         out[at + 8..at + 12].copy_from_slice(&[kind, note, 0, 0]);

@@ -1,8 +1,7 @@
-//! A log is written, the machine goes down, and comes back; over and over, a life for each seed.
+//! Writes a log through repeated crashes and restarts, one sequence for each seed.
 //!
-//! Faults: power cuts that lose and tear what was not synced, syncs and writes that fail, a disk that fills up,
-//! processes that end without closing, bits that flip. `DUNLIN_JOURNAL_SEEDS` sets how many seeds, `DUNLIN_JOURNAL_SEED`
-//! runs one.
+//! Faults: power failures that lose or tear unsynced data, failed syncs and writes, a full disk, processes that end
+//! without closing, flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds; `DUNLIN_JOURNAL_SEED` runs one.
 
 use dunlin_journal::{
     AppendError, Config, Disk, FakeDisk, Faults, Hole, Journal, Position, Recovered, verify,
@@ -25,7 +24,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// Runs each seed, and says which one failed.
+/// Runs each seed and reports the failing one.
 fn each_seed(flips: bool, default: u64) {
     for seed in seeds(default) {
         let life = std::panic::catch_unwind(|| Play::new(seed, flips).run());
@@ -54,7 +53,7 @@ struct Play {
     epoch: u32,
     next_seq: u64,
     snapshot: Option<Position>,
-    /// What recoveries said is lost: holes, and the ends from which something was cut.
+    /// Losses reported by recoveries: holes and cut tails.
     lost: Vec<Hole>,
     cut_after: Vec<(Option<Position>, Position)>,
 }
@@ -136,7 +135,7 @@ impl Play {
         self.journal = Some(journal);
     }
 
-    /// After a start: all that was synced is there, nothing was invented, what is lost was said.
+    /// Checks after a start: synced records exist, nothing is invented, and losses are reported.
     fn judge(&mut self, journal: &Journal, found: &Recovered) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
@@ -156,7 +155,7 @@ impl Play {
         let last = seen.iter().rev().find_map(|s| if let Seen::Record(at, _) = s { Some(*at) } else { None });
         if !self.flipped {
             assert_eq!(found.last, last);
-            // What a crash left alive counts as synced from here on: readers may have seen it.
+            // Records that survived count as synced from here on: readers may have seen them.
             self.ledger.synced(last.max(self.ledger.synced_through()));
         }
         let snapshot = journal.latest_snapshot();
@@ -184,12 +183,12 @@ impl Play {
                     self.ledger.refused(Position::new(self.epoch, seq));
                 }
             }
-            // What failed may be there after the next start.
+            // Records of a failed append may exist after the next start.
             Err(_) => self.restart(),
         }
     }
 
-    /// What room was made is there, even when the disk has filled up since.
+    /// Promised room exists even if the disk has filled up since.
     fn make_room(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         match journal.room(3_000) {
@@ -221,7 +220,7 @@ impl Play {
         }
     }
 
-    /// After a failure nothing more is taken; then the process or the machine goes down.
+    /// Checks that nothing is accepted after a failure; then the process or machine ends.
     fn restart(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         let refused = append(journal, self.epoch + 5, 1, 1, 10);
@@ -321,7 +320,7 @@ impl Play {
         self.disk.flip_bits(file, count, 0, u64::MAX);
     }
 
-    /// While all is running: a reader sees what is synced, and not a record more.
+    /// Checks that a live reader sees exactly the synced records.
     fn compare_synced(&mut self) {
         let Some(journal) = &self.journal else { return };
         if self.flipped {
@@ -334,7 +333,7 @@ impl Play {
     }
 }
 
-/// Whether something said that this record is lost.
+/// Whether this record was reported lost.
 fn is_told(at: Position, lost: &[Hole], cut: &[(Option<Position>, Position)]) -> bool {
     let in_hole = |hole: &Hole| {
         hole.first.epoch == at.epoch
@@ -344,7 +343,7 @@ fn is_told(at: Position, lost: &[Hole], cut: &[(Option<Position>, Position)]) ->
     lost.iter().any(in_hole) || cut.iter().any(|(last, synced)| Some(at) > *last && at <= *synced)
 }
 
-/// The fake disk itself loses what was not synced; else these tests would prove nothing.
+/// Checks that the simulated disk loses unsynced data; otherwise these tests would prove nothing.
 #[test]
 fn fake_disk_loses_only_unsynced_bytes() {
     let mut lost = 0;

@@ -1,5 +1,5 @@
-//! Every way in which a recording can be spoiled: the strict verification refuses it, a reader loses no more than it
-//! must and says what, and nothing panics.
+//! Damaged recordings: strict verification refuses them, and a reader loses as little as possible, reports it, and
+//! does not panic.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use dunlin_journal::{Disk, FakeDisk, Journal, OpenError, Position, Reader, Repor
 
 use crate::stage::{Seen, append, dir, log_files, open, read};
 
-/// Records of the recording that is spoiled.
+/// Number of records in the recording.
 const RECORDS: u64 = 240;
 
-/// A recording of several files, closed in good order; its content by file.
+/// A closed recording of several files; its content by file.
 fn recording() -> (FakeDisk, Vec<(PathBuf, Vec<u8>)>) {
     let disk = FakeDisk::new(42);
     let (journal, _) = open(&disk).unwrap();
@@ -28,7 +28,7 @@ fn fill(mut journal: Journal, epoch: u32) {
     journal.close().unwrap();
 }
 
-/// A disk that holds these files, whole.
+/// A disk with these files.
 fn disk_of(files: &[(PathBuf, Vec<u8>)]) -> FakeDisk {
     let disk = FakeDisk::new(1);
     for (path, content) in files {
@@ -37,7 +37,7 @@ fn disk_of(files: &[(PathBuf, Vec<u8>)]) -> FakeDisk {
     disk
 }
 
-/// Where the blocks of a file begin, and its end.
+/// Offsets of a file's blocks, and its end.
 fn boundaries(content: &[u8]) -> Vec<usize> {
     let mut at = 512;
     let mut all = Vec::new();
@@ -53,7 +53,7 @@ fn strict(disk: &FakeDisk) -> Result<Report, OpenError> {
     verify(disk, &dir())
 }
 
-/// Refused by the strict verification; whatever is still read is sound and in order.
+/// Checks that strict verification refuses the log, and that readable records are valid and in order.
 fn check_refused(files: &[(PathBuf, Vec<u8>)], what: &str) {
     let disk = disk_of(files);
     match strict(&disk) {
@@ -188,7 +188,7 @@ fn missing_swapped_and_foreign_files_are_refused() {
             }
         }
     }
-    // The same records in another recording: every name fits, no checksum does.
+    // The same records in another recording: names match, checksums do not.
     let other = FakeDisk::new(43);
     fill(open(&other).unwrap().0, 7);
     for (file, path) in log_files(&other).iter().enumerate() {

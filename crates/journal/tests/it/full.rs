@@ -195,7 +195,7 @@ fn ended_file_on_a_full_disk_takes_further_records() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();
     journal.end_file().unwrap();
-    // What was kept ahead is given up, and is not enough for another file.
+    // The preallocation is freed, but is not enough for another file.
     disk.set_room(disk.used() + 500);
     append(&mut journal, 1, 11, 1, 100).unwrap();
     journal.sync().unwrap();

@@ -1,10 +1,10 @@
-//! Files that nobody wrote.
+//! Files with arbitrary content.
 
 use proptest::prelude::*;
 
 use crate::any_bytes::try_log;
 
-/// Something like a block: small numbers where a log has them, frames that are sound or nearly.
+/// Bytes that resemble a block, with plausible numbers and nearly valid frames.
 fn block() -> impl Strategy<Value = Vec<u8>> {
     let frame = prop::collection::vec(any::<u8>(), 0..40)
         .prop_map(|payload| crate::stage::frames(1, 1, 1, payload.len()));

@@ -1,4 +1,4 @@
-//! What is kept and what is dropped: retention by bytes and age, truncation behind a snapshot.
+//! Retention by bytes and age, and truncation after a snapshot.
 
 use dunlin_journal::{
     AppendError, Config, FakeDisk, Faults, HoleCause, Item, Journal, Loaded, Position, ReadError, verify,

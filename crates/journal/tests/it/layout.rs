@@ -1,4 +1,4 @@
-//! The bytes on the disk are those that `docs/journal.md` draws, and stay so: recordings outlive builds.
+//! The layout on disk equals the one in `docs/journal.md` and never changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The truth: what a test appended, what it was told was synced, and whether a log keeps to it.
+//! The expected log: what a test appended and what was acknowledged as synced.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use dunlin_journal::Position;
 
 use crate::stage::Seen;
 
-/// What was appended to a log in all its lives.
+/// Everything appended to a log over all restarts.
 #[derive(Debug, Default)]
 pub struct Ledger {
     records: BTreeMap<Position, Vec<u8>>,
     /// The last position that was acknowledged as synced.
     synced: Option<Position>,
-    /// Records below were allowed to be dropped.
+    /// Records before this position may be dropped.
     dropped_below: Position,
 }
 
@@ -21,7 +21,7 @@ impl Ledger {
         assert!(self.records.insert(at, payload).is_none(), "a position was given twice: {at}");
     }
 
-    /// What was appended for nothing, because the append was refused.
+    /// Removes records of a refused append.
     pub fn refused(&mut self, at: Position) {
         self.records.remove(&at);
     }
@@ -39,9 +39,9 @@ impl Ledger {
         self.dropped_below = self.dropped_below.max(position);
     }
 
-    /// Compares what is read with what was appended, and forgets what a crash was allowed to lose.
+    /// Compares read records with appended ones, and removes those that a crash may lose.
     ///
-    /// `excused` says which synced records may be missing, because something said that they are lost.
+    /// `excused` tells which synced records were reported lost.
     pub fn compare(&mut self, seen: &[Seen], excused: impl Fn(Position) -> bool) {
         let mut kept = BTreeMap::new();
         let mut before = Position::default();

@@ -1,6 +1,6 @@
-//! What a log promises, on a disk that tests can break.
+//! Tests of logs on a disk with injected faults.
 //!
-//! The truth of every test is what the test itself appended and what it was told was synced.
+//! The expected records are those that the test appended and that were acknowledged as synced.
 
 mod any_bytes;
 mod ledger;

@@ -1,4 +1,4 @@
-//! The machine's own disk does what the fake one does.
+//! The real disk behaves like the simulated one.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use dunlin_journal::{
 
 use crate::stage::{append, expected, read, small};
 
-/// A directory of this test's own, removed at the end.
+/// A temporary directory, removed at the end.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -62,7 +62,7 @@ fn log_on_the_real_disk_is_written_read_and_verified() {
 fn batch_of_1500_parts_is_written_whole() {
     let dir = Dir::new("parts");
     let (mut journal, _) = dir.open().unwrap();
-    // More parts than one call of the system takes, and more bytes than are joined.
+    // More parts than one system call accepts, and more bytes than are joined.
     let frames: Vec<Vec<u8>> = (1..=1500).map(|seq| crate::stage::frames(1, seq, 1, 300)).collect();
     let mut parts: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
     parts.insert(700, &[]);

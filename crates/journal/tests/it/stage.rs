@@ -1,4 +1,4 @@
-//! What the tests share: a log on a fake disk, and records that say themselves what they are.
+//! Fixtures of the tests: a log on a simulated disk, with self-describing records.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub fn open_with(disk: &FakeDisk, config: Config) -> Result<(Journal, Recovered)
     Journal::open(Arc::new(disk.clone()), &dir(), "orders", config)
 }
 
-/// When a record is appended: its position tells.
+/// The append time of a record, derived from its position.
 pub fn time_of(epoch: u32, seq: u64) -> u64 {
     u64::from(epoch) * 1_000_000 + seq * 10
 }
 
-/// What a record holds: epoch, sequence, and bytes that follow from them.
+/// The payload of a record: epoch, sequence, and derived bytes.
 pub fn payload(epoch: u32, seq: u64, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes + 12);
     out.extend_from_slice(&epoch.to_le_bytes());
@@ -74,7 +74,7 @@ pub fn append(
     journal.append_noted(&batch, &note(epoch, first_seq))
 }
 
-/// What is noted of a block: of every third sequence, where it begins.
+/// The note of a block, for every third first sequence.
 fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
     if first_seq.is_multiple_of(3) {
         [u64::from(epoch), first_seq].map(u64::to_le_bytes).concat()
@@ -83,26 +83,26 @@ fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
     }
 }
 
-/// A note stands with the block it was written with.
+/// Checks the note of a block.
 fn check_note(records: &Records<'_>) {
     if let Some((epoch, first_seq)) = records.note.split_first_chunk::<8>() {
         assert_eq!(u64::from_le_bytes(*epoch), u64::from(records.epoch));
         let first_seq = u64::from_le_bytes(first_seq.try_into().unwrap());
-        // A reader may begin within a block.
+        // A reader may start within a block.
         assert!((1..=records.first_seq).contains(&first_seq) && first_seq.is_multiple_of(3));
     } else {
         assert!(records.note.is_empty());
     }
 }
 
-/// What a reader comes upon, in order.
+/// The items of a scan, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     Record(Position, Vec<u8>),
     Hole(Hole),
 }
 
-/// Everything a reader is given from a position on.
+/// All items from a position on.
 pub fn read(reader: &Reader, from: Position) -> Vec<Seen> {
     let mut scan = reader.scan(from);
     let mut seen = Vec::new();
@@ -130,7 +130,7 @@ pub fn expected(epoch: u32, first: u64, last: u64, bytes: usize) -> Vec<Seen> {
     (first..=last).map(|seq| Seen::Record(Position::new(epoch, seq), payload(epoch, seq, bytes))).collect()
 }
 
-/// The log's files of records, oldest first.
+/// The log's record files, oldest first.
 pub fn log_files(disk: &FakeDisk) -> Vec<PathBuf> {
     use dunlin_journal::Disk;
     let mut names: Vec<_> = disk.list(Path::new("/data/orders")).unwrap();

@@ -1,4 +1,4 @@
-//! Whatever is measured: within the bounds, and the same for the same.
+//! For any measurements: within the bounds, and deterministic.
 
 use dunlin_scale::{Delays, Phase, Policy, PolicyError, Sample, Spot, Warm, Window};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn samples() -> impl Strategy<Value = Vec<Sample>> {
         idle: (1..=idle as u64).map(|instance| (instance, 0)).collect(),
         ..Sample::default()
     });
-    // Each lasts for some minutes.
+    // Each phase lasts some minutes.
     prop::collection::vec(sample, 1..40)
 }
 
@@ -46,7 +46,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&plays[0].told, &plays[1].told, "the same, and not the same");
-        // Calm, and nobody is taken away any more: what was owed is there.
+        // A calm phase without interruptions: all replacements have been launched.
         let least = 4;
         plays[0].run(600, |_| super::play::calm());
         let fleet = plays[0].scaler.fleet();

@@ -1,4 +1,4 @@
-//! A scheduler's signals in, instances told: as a node does it, in virtual time.
+//! From a scheduler's signals to a provider's instances, as in a node, in virtual time.
 
 use dunlin_scale::{Conductor, Delays, Limits, Looked, Meter, Phase, Policy, Simulated, Totals};
 use dunlin_tasks::Signals;
@@ -14,10 +14,10 @@ fn conductor(workers_min: u32, workers_max: u32) -> Conductor<Simulated> {
     Conductor::new(policy, Limits::default(), Simulated::new(delays(), 1), 500).unwrap()
 }
 
-/// Workers of one place each that are all busy, with so much waiting; or all idle.
+/// Workers with one slot each, all busy with this many waiting tasks, or all idle.
 fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> Looked {
     let ready = u64::from(ready);
-    // Who is not there is not chosen.
+    // Missing workers are not chosen.
     let idle = idle_since_ms.map(|since_ms| (1..=64).map(|worker| (worker, since_ms)).collect());
     let signals = Signals {
         startable: waiting,

@@ -1,4 +1,4 @@
-//! What it costs, and on what machines it would cost least.
+//! Costs, and the cheapest machines.
 
 use dunlin_scale::sim::{Workload, savings};
 use dunlin_scale::{Need, PRICES_TOML, Policy, Prices};

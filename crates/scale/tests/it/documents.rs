@@ -1,4 +1,4 @@
-//! Clusters as documents describe them: read, planned, recommended.
+//! Cluster documents: parsed, planned, recommended.
 
 use dunlin_scale::sim::Node;
 use dunlin_scale::{Demand, Document, Need, Prices, Window, plan, recommend};

@@ -1,4 +1,4 @@
-//! Forecasts: how good, when they count, and what they never do.
+//! Forecasts: their accuracy, when they are used, and what they never do.
 
 use std::f64::consts::TAU;
 
@@ -74,7 +74,7 @@ fn wrong_forecasts_are_distrusted_until_they_are_right() {
         forecaster.ahead(now_ms, now_ms + 75_000)
     };
     assert!(run(&mut forecaster, 20, &|ms| wave(ms as f64 / 75_000.0)).is_some());
-    // Arrivals jump about as they never did.
+    // Arrivals vary in a new way.
     let wild = |ms: u64| if (ms / 75_000).is_multiple_of(2) { 20.0 } else { 900.0 };
     assert!(run(&mut forecaster, 30, &wild).is_none());
     assert!(!forecaster.is_trusted());
@@ -106,7 +106,7 @@ fn forecast_starts_workers_before_the_load_rises() {
 
 #[test]
 fn forecast_never_removes_a_worker() {
-    // It says that there will be next to nothing; what is measured says that all are needed.
+    // The forecast predicts almost nothing; measurements require all workers.
     let policy = Policy { workers_min: 3, ..Policy::document(20, 100).with_forecast(75_000, vec![DAY]) };
     let mut play = Play::settled(Policy { workers_min: 20, ..policy.clone() });
     play.scaler.set_policy(policy).unwrap();
@@ -143,7 +143,7 @@ fn forecaster_stays_finite_for_any_measurement() {
 #[test]
 fn forecast_appears_once_the_history_is_long_enough() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
-    // Every minute ten seconds of much: noted twice a second, as a node does.
+    // Ten busy seconds in each minute, observed twice a second as by a node.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
     for now_ms in (0..240_000).step_by(500) {
         forecaster.note(now_ms, per_s(now_ms));

@@ -1,10 +1,10 @@
-//! Fewer workers: when, who, and how long they have.
+//! Scaling in: when, which workers, and with how much time.
 
 use dunlin_scale::{Instance, Phase, Policy, Sample, Warm};
 
 use super::play::{Play, calm, work};
 
-/// With 20 workers, of whom 12 would do.
+/// A run with 20 workers of which 12 would suffice.
 fn too_many(policy: Policy) -> Play {
     let first = Policy { workers_min: 20, ..policy.clone() };
     let mut play = Play::settled(first);
@@ -14,7 +14,7 @@ fn too_many(policy: Policy) -> Play {
 
 fn quiet(play: &Play) -> Sample {
     let ready = play.instances(Phase::Ready);
-    // The later half holds nothing, the youngest of it longest.
+    // The later half is idle, the youngest longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     Sample { idle, ..work(80.0, ready.len() as u32) }
 }
@@ -67,7 +67,7 @@ fn scale_in_drains_only_idle_workers() {
     run_quiet(&mut play, 361);
     assert!(!play.drained().is_empty());
     assert!(play.drained().iter().all(|(instance, _)| !busy.contains(instance)));
-    // The one that holds nothing longest is first in the sample.
+    // The longest idle worker comes first in the sample.
     let first = play.drained()[0].0;
     assert_eq!(first, 20);
 
@@ -103,7 +103,7 @@ fn cpu_use_between_the_marks_changes_nothing() {
 fn drained_workers_fill_the_warm_pool() {
     let warm = Warm { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut play = too_many(Policy::document(10, 50));
-    // There is room in the pool only once there are some to fill it with.
+    // The pool has room only after it has shrunk.
     run_quiet(&mut play, 358);
     let policy = Policy { warm, ..play.scaler.policy().clone() };
     run_quiet(&mut play, 3);

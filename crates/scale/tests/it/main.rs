@@ -1,4 +1,4 @@
-//! The promises of scaling, each a test's name.
+//! Tests of scaling.
 
 mod bounds;
 mod conducted;

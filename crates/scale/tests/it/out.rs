@@ -1,4 +1,4 @@
-//! More workers: when, why, how many.
+//! Scaling out: when, why and by how many.
 
 use dunlin_scale::{Action, Phase, Policy, Sample, Trigger, Warm, Window};
 
@@ -85,7 +85,7 @@ fn scale_out_step_is_limited_by_the_policy() {
 
 #[test]
 fn tasks_pending_for_a_quota_start_no_worker() {
-    // A tenant's tasks wait for a minute because it may not have more; none of them could start.
+    // A tenant's tasks wait for a minute because of its quota; none could start.
     let mut play = Play::settled(Policy::document(10, 50));
     play.run(600, |_| Sample { startable: 0, latency_ms: Some(60_000), ..calm() });
     assert_eq!(play.ready(), 10);
@@ -151,7 +151,7 @@ fn failing_launches_are_retried_at_a_limited_rate() {
     );
     play.run(3_600, |_| calm());
     let launches = play.told.iter().filter(|(_, told)| matches!(told, Action::Launch { .. })).count();
-    // Five, then half a minute of nothing.
+    // Five, then a pause of half a minute.
     assert!((100..=600).contains(&launches), "{launches}");
 }
 

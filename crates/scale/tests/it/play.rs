@@ -8,12 +8,12 @@ pub struct Play {
     pub scaler: Scaler,
     pub provider: Simulated,
     pub now_ms: u64,
-    /// All that was told and said, with when.
+    /// All actions and events with their times.
     pub told: Vec<(u64, Action)>,
     pub said: Vec<(u64, Event)>,
 }
 
-/// Nothing ever goes wrong.
+/// A provider without failures.
 pub fn sound() -> Delays {
     Delays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..Delays::document() }
 }
@@ -24,7 +24,7 @@ impl Play {
         Play { scaler, provider: Simulated::new(delays, seed), now_ms: 0, told: Vec::new(), said: Vec::new() }
     }
 
-    /// With the workers of its lower bound ready.
+    /// Starts with the minimum of workers ready.
     pub fn settled(policy: Policy) -> Play {
         let mut play = Play::new(policy, sound(), 1);
         play.run(60, |_| calm());
@@ -40,7 +40,7 @@ impl Play {
         self.act(actions);
     }
 
-    /// So many seconds, each with the sample that `of` makes of the workers that are ready.
+    /// Runs this many seconds, each with the sample that `of` makes from the ready workers.
     pub fn run(&mut self, seconds: u64, of: impl Fn(u32) -> Sample) {
         for _ in 0..seconds {
             let sample = of(self.ready());
@@ -84,12 +84,12 @@ impl Play {
     }
 }
 
-/// Neither too much nor too little.
+/// A sample without reason to scale.
 pub fn calm() -> Sample {
     Sample { cpu: 0.65, workers: 10.0, done_per_s: 100.0, arrived_per_s: 100.0, ..Sample::default() }
 }
 
-/// So much work for workers that do 10 tasks a second each.
+/// A sample of this load for workers with 10 tasks per second each.
 pub fn work(per_s: f64, ready: u32) -> Sample {
     let can = f64::from(ready) * 10.0;
     let cpu = (per_s / can.max(1e-9)).min(1.0);

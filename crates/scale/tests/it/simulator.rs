@@ -1,4 +1,4 @@
-//! The simulator of clusters: the same for the same seed, nothing lost, and the document's tables.
+//! The cluster simulator: deterministic, without lost tasks, and with the requirements' tables.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn arriving_leaving_and_interrupted_workers_lose_no_task() {
     assert!(outcome.interruptions > 0, "it was to be put to the test");
     assert!(outcome.workers_most > 10);
     assert!(outcome.decisions.inward().count() > 0);
-    // Of what was submitted all is done but what was under way at the end.
+    // All submitted tasks are completed, except those in progress at the end.
     assert!(outcome.completed + 40 >= outcome.submitted, "{} of {}", outcome.completed, outcome.submitted);
     assert!(outcome.started >= outcome.completed);
 }

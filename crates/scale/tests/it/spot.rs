@@ -1,4 +1,4 @@
-//! The spot market: how many, what becomes of the interrupted, and when there are none for a while.
+//! Spot instances: their number, interruptions, and the fallback.
 
 use dunlin_scale::{Action, Delays, Event, Market, Phase, Policy, Provider, Spot};
 

@@ -1,4 +1,4 @@
-//! A batch is appended whole or not at all; an append may ask that nobody came before.
+//! A batch is appended as a whole or not at all; an append can require an expected last sequence.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,4 +1,4 @@
-//! The smallest state worth keeping: numbered slots, each with a value.
+//! A minimal state: numbered slots with values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub struct Board {
     checksum: u64,
 }
 
-/// What a board refuses.
+/// Why a board refuses a record.
 pub const REFUSED: u64 = u64::MAX;
 
 pub fn sets(pairs: &[(u64, u64)]) -> Vec<u8> {
@@ -40,7 +40,7 @@ impl Board {
         self.slots.iter().map(|(&slot, &(value, _))| (slot, value)).collect()
     }
 
-    /// Takes in what a record with this payload holds.
+    /// Applies a record's payload.
     pub fn take(&mut self, payload: &[u8], seq: u64) {
         let meta = Meta::default();
         let encoded = meta.measure(payload.len()).unwrap();

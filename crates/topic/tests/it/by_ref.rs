@@ -10,7 +10,7 @@ use crate::stage::*;
 
 const BYTES: usize = 16 << 10;
 
-/// A payload that tells when it is freed.
+/// A payload that counts when it is freed.
 struct Told {
     bytes: Vec<u8>,
     freed: Arc<AtomicUsize>,
@@ -144,7 +144,7 @@ fn refused_payloads_release_their_budget() {
 #[test]
 fn by_reference_history_is_shortened_before_a_refusal() {
     let freed = Arc::new(AtomicUsize::new(0));
-    // The topic may keep more than the node has.
+    // The topic's retention exceeds the node's budget.
     let budget = Budget::node(300 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     publish(&topic, 100, &freed);
@@ -152,7 +152,8 @@ fn by_reference_history_is_shortened_before_a_refusal() {
     assert!(freed.load(Ordering::SeqCst) > 70);
 }
 
-/// A payload's owner that publishes to the same topic when it is dropped. It does not keep the topic, which keeps it.
+/// A payload owner that publishes to the same topic when it is dropped. It holds a weak reference, since the topic
+/// holds the payload.
 struct Echo(Weak<Topic>);
 
 impl AsRef<[u8]> for Echo {

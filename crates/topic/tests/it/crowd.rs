@@ -1,4 +1,4 @@
-//! Ten thousand sleepers, one publish: it wakes one, and they wake each other.
+//! Ten thousand sleepers: one publish wakes one, and sleepers wake each other.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,7 +9,7 @@ use crate::stage::*;
 
 const SLEEPERS: usize = 10_000;
 
-/// Tasks in the order in which they were woken, as an executor would run them.
+/// Woken tasks in order, as an executor would run them.
 #[derive(Default)]
 struct Executor(Mutex<Vec<usize>>);
 
@@ -53,7 +53,7 @@ impl Crowd {
         reader.poll_ready(&mut Context::from_waker(&waker))
     }
 
-    /// Runs woken tasks with `each` until nobody wakes any more; how many ran.
+    /// Runs woken tasks with `each` until none is left; returns how many.
     fn run(&mut self, mut each: impl FnMut(&mut Option<Subscriber>, usize)) -> usize {
         let mut ran = 0;
         loop {
@@ -91,7 +91,7 @@ fn dropped_woken_subscribers_still_wake_the_others() {
     Ledger::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // Of the first ones, on which all the others hang, every second goes; of the others every third.
+        // Every second of the first tasks, on which all others depend, leaves; of the others every third.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

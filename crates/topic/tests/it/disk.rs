@@ -1,4 +1,4 @@
-//! A disk in memory, which stores when it is told to: the other side of durable topics.
+//! A store in memory for durable topics, which writes and syncs on request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use dunlin_topic::*;
 
 use crate::stage::*;
 
-/// Bytes that a disk grants when nothing else is said.
+/// Bytes that the store grants by default.
 pub const PLENTY: u64 = 1 << 30;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Block {
     last_append_ns: u64,
 }
 
-/// See the module.
+/// A store in memory.
 #[derive(Debug)]
 pub struct Disk {
     blocks: Mutex<Vec<Block>>,
@@ -42,7 +42,7 @@ impl Disk {
         })
     }
 
-    /// A topic on it that goes on in this epoch.
+    /// A topic with the stored records, in this epoch.
     pub fn topic(self: &Arc<Disk>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
         self.topic_of(config, &budget(), MANUAL, self.recovered(epoch))
     }
@@ -62,7 +62,7 @@ impl Disk {
         Arc::new(topic)
     }
 
-    /// What it holds, with another epoch in force if that is higher.
+    /// The stored state, with this epoch if it is higher.
     pub fn recovered(&self, epoch: u32) -> Recovered {
         let blocks = self.blocks.lock().unwrap();
         let mut recovered = Recovered::nothing(epoch, PLENTY);
@@ -112,18 +112,18 @@ impl Disk {
         staged.map(|staged| log.synced(staged, PLENTY)).is_some()
     }
 
-    /// Forgets blocks before this record.
+    /// Drops blocks before this record.
     pub fn give_up_before(&self, log: &Log, seq: u64) {
         log.forget_before(seq);
         self.blocks.lock().unwrap().retain(|block| block.first_seq >= seq);
     }
 
-    /// Takes away what was loaded last; `false` while it is read.
+    /// Retires the last loaded segment; `false` while it is read.
     pub fn retire_loaded(&self) -> bool {
         self.loaded.lock().unwrap().as_ref().is_some_and(LoadedSegment::retire)
     }
 
-    /// The block that holds this record can no longer be read.
+    /// Makes the block of this record unreadable.
     pub fn damage(&self, seq: u64) {
         let holds =
             |block: &Block| (block.first_seq..block.first_seq + u64::from(block.count)).contains(&seq);

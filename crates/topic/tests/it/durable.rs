@@ -1,5 +1,5 @@
-//! Durable topics: readers see what is stored, publishers are answered when it is so, and the history reaches from
-//! the disk to the live tail without a seam.
+//! Durable topics: subscribers see stored records, publishers receive a response once records are stored, and reads
+//! continue from disk to memory without a gap.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -247,7 +247,7 @@ fn publish_is_acknowledged_at_its_topics_level() {
             log.synced(staged, PLENTY);
             assert!(level == Acknowledged::Written || is_answered());
         }
-        // One that waits in a thread is told the same.
+        // A waiting thread gets the same result.
         thread::scope(|scope| {
             let publishing = scope.spawn(|| topic.publisher("t").publish("y").unwrap());
             until("it is there", || {
@@ -298,12 +298,12 @@ fn subscriber_of_an_ended_epoch_gets_its_rest_and_its_end() {
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
-    // One that was given more than is there now: the disk has lost what it had said to hold.
+    // A subscriber with later records than the disk has: the disk lost synced records.
     let mut witness = Witness::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, Some(80), (5, 81))]);
 
-    // Given up in one epoch and the next: a gap in each.
+    // Dropped in two epochs: one gap in each.
     disk.give_up_before(&topic.logs()[0], 51);
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut subscriber(&topic, &at(1, 0)));

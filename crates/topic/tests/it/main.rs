@@ -1,7 +1,7 @@
-//! What a topic promises, kept over its public interface.
+//! Tests of topics through their public interface.
 //!
-//! The truth of every test is the publisher's own ledger, never what the log says of itself. Faults are small
-//! histories (64 KiB), slow readers, small budgets and threads that go to sleep at the worst moment.
+//! The expected records come from the publisher, never from the log. Faults: small histories (64 KiB), slow
+//! subscribers, small budgets, and threads that sleep at the worst moment.
 
 mod board;
 mod disk;

@@ -1,4 +1,4 @@
-//! One subscriber of many logs: each in its own order, all in turn, newcomers too.
+//! One subscriber of many logs: each log in order, all in turn, including logs that join later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<Newcomers>>, clock: Cloc
     Subscriber::many(cursors, newcomers, earliest(), clock)
 }
 
-/// What came, by log.
+/// Received records by log.
 #[derive(Default)]
 struct Logs(HashMap<String, Witness>);
 
@@ -117,7 +117,7 @@ fn deletion_is_delivered_after_the_topics_last_record() {
     reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
     assert_eq!(logs.0["going"].records, 10);
     assert_eq!(logs.0["going"].deleted, Some(Position { epoch: 1, seq: 10 }));
-    // The newcomer takes the place of the one that went.
+    // The new log takes the index of the removed one.
     let third = named("third", 1 << 20, MANUAL);
     newcomers.add(third.logs()[0].clone(), None);
     publish(&third, 5);

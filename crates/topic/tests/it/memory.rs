@@ -1,4 +1,4 @@
-//! Memory is counted, bounded, and refused to the one who asks for too much.
+//! Memory is counted and bounded; charges beyond the budget are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn stalled_reader_pins_no_memory() {
     let mut stalled: Vec<Subscriber> = Vec::new();
     for _ in 0..200 {
         ledger.publish(50, 100);
-        // Each has read something, of another segment than the others, and then goes away.
+        // Each subscriber has read from a different segment and then leaves.
         let mut reader = subscriber(&topic, &from(Start::Latest));
         ledger.publish(3, 100);
         assert_eq!(reader.drain(2, |_| ()).unwrap(), 2);

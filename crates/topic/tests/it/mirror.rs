@@ -1,5 +1,5 @@
-//! A log that another process owns, and one that changes hands. The owner is a plain topic, what lies between is carried by
-//! hand: [`Owner`] takes what is handed on, [`feed`] brings what it holds.
+//! Mirrors and changes of ownership. The owner is a plain topic: [`Owner`] accepts forwarded records, and [`feed`]
+//! delivers the owner's records.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use dunlin_topic::*;
 
 use crate::stage::*;
 
-/// Where the mirror's records go, and how it is fed.
+/// The owner of the mirror's log.
 #[derive(Debug)]
 struct Owner {
     topic: Arc<Topic>,
     until_ns: AtomicU64,
     tickets: AtomicU64,
     outcomes: Mutex<HashMap<u64, StoredState>>,
-    /// It feeds no reader by itself.
+    /// It starts no feed by itself.
     is_full: AtomicBool,
 }
 
@@ -85,7 +85,7 @@ fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
     Arc::new(mirror.unwrap())
 }
 
-/// Brings a mirror all that its feed has by now.
+/// Feeds a mirror everything available.
 fn feed(from: &mut Subscriber, log: &Log) {
     while let Some(event) = from.try_next().unwrap() {
         match event {
@@ -102,7 +102,7 @@ fn feed(from: &mut Subscriber, log: &Log) {
     }
 }
 
-/// Everything a subscriber has by now, in words.
+/// All events of a subscriber as text.
 fn told(subscriber: &mut Subscriber) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
@@ -219,7 +219,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
     assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
-    // One that had more of the old epoch elsewhere.
+    // A subscriber that had read more of the old epoch elsewhere.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
     assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }
@@ -410,7 +410,7 @@ fn restarted_mirror_gives_all_records_or_a_gap() {
     }
 }
 
-/// A mirror that knew of epoch 1 and was fed from the middle of epoch 8, whose numbers had started over.
+/// A mirror that knew epoch 1 and was fed from the middle of epoch 8, whose sequences had restarted.
 fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
     let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     let owner = Owner::of(&owned);

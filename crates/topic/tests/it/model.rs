@@ -1,6 +1,5 @@
-//! Random operations against a plain list. A failing run prints its shortest case, and its seed is kept in
-//! `model.seeds`, to be tried first the next time; what it found becomes a test with a name. `PROPTEST_CASES` says how
-//! many are tried beyond the usual.
+//! Random operations, compared with a plain list. A failing run prints its shortest case; `model.seeds` keeps its
+//! seed to try first. Each failure becomes a named test. `PROPTEST_CASES` sets the number of cases.
 
 use dunlin_topic::OnGap::Oldest;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Cursors that want few of a log's subjects: what wakes them, and where they go on.
+//! Cursors that want few subjects: what wakes them and where they continue.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn wide_topic(retention_bytes: u64) -> Arc<Topic> {
     Arc::new(Topic::new("users", Arc::new(config), &budget(), MANUAL, 1).unwrap())
 }
 
-/// A cursor as a door has it, and what it is woken by.
+/// A cursor of a listener's session, with its waiter.
 struct Reader {
     cursor: Cursor,
     waiter: Arc<Waiter>,
@@ -30,7 +30,7 @@ impl Reader {
         Reader { cursor, waiter: Waiter::new(), seen: Vec::new(), gaps: 0 }
     }
 
-    /// Reads all there is, and goes to sleep.
+    /// Reads everything, then goes to sleep.
     fn read(&mut self) {
         loop {
             match self.cursor.fill() {
@@ -47,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// Whether something woke it; then it reads.
+    /// Reads if the cursor was woken; returns whether it was.
     fn was_woken(&mut self) -> bool {
         let was_woken = self.waiter.take_ready(|_| ());
         if was_woken {
@@ -137,7 +137,7 @@ fn cursors_that_sleep_and_read_at_any_time_miss_nothing() {
         random ^= random << 17;
         let at = (random >> 8) as usize % readers.len();
         match random % 4 {
-            // Without having been woken, as a session does that was woken for something else.
+            // Without a wake-up, like a session that was woken for another cursor.
             0 => readers[at].read(),
             1 => drop(readers[at].was_woken()),
             _ => {
@@ -147,7 +147,7 @@ fn cursors_that_sleep_and_read_at_any_time_miss_nothing() {
         }
     }
     for (reader, pattern) in readers.iter_mut().zip(patterns) {
-        // Whoever has something to read is awake, or was woken.
+        // Every cursor with something to read is awake or was woken.
         reader.was_woken();
         if !reader.cursor.is_armed() {
             reader.read();

@@ -1,4 +1,4 @@
-//! One total order for all readers, and in it each publisher's own.
+//! All subscribers see one total order, which keeps each publisher's order.
 
 use std::thread;
 
@@ -74,7 +74,7 @@ fn append_time_does_not_go_back_with_the_clock() {
     assert!(times.is_sorted(), "{times:?}");
 }
 
-/// Every look at it finds an earlier time.
+/// A clock on which each reading is earlier than the last.
 const BACKWARDS: Clock = Clock(|| {
     pass(std::time::Duration::from_nanos(3));
     u64::MAX / 2 - MANUAL.now_ns()

@@ -1,9 +1,8 @@
-//! Operations in any order, played on a topic and on a plain list beside it.
+//! Plays operations in any order on a topic and on a plain list.
 //!
-//! The list keeps every record for ever. What the topic may forget is checked from outside: a reader is given the
-//! list's records in order, except those it was told it lost, which must be out of the history and must not have gone
-//! early. A producer's retry is answered as a plain memory of its numbers would, and of a group every record ends in
-//! exactly one way. Used by the random tests here and by the fuzz target `topic`.
+//! The list keeps every record. A subscriber must receive the list's records in order, except those reported lost,
+//! which must have left the history and not too early. A producer's retry must get the response of a complete memory.
+//! Every record of a group must end in exactly one way. The random tests here and the fuzz target `topic` use it.
 
 mod group;
 mod producers;
@@ -27,7 +26,7 @@ use work::{Settling, Workers};
 const RETENTION_BYTES: u64 = 16 << 10;
 const BY_REF_BYTES_MIN: usize = 2_000;
 const READERS_MAX: usize = 6;
-/// Small, so that all of them are reached.
+/// Small limits, so that all of them are reached.
 const LIMITS: Limits = Limits {
     producers_max: 2,
     producer_outcomes_max: 3,
@@ -41,7 +40,7 @@ const LIMITS: Limits = Limits {
     work_keys_blocked_max: 2,
 };
 
-/// One thing that somebody does.
+/// One operation.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
     Publish {
@@ -79,7 +78,7 @@ pub enum Operation {
     },
     Expire,
     Close,
-    /// Records that a producer has numbered, so far from the number that comes next.
+    /// Records of a producer, at this distance from its next number.
     Produce {
         producer: u64,
         epoch_step: i32,
@@ -107,7 +106,7 @@ pub enum Operation {
         member: usize,
         max: usize,
     },
-    /// A claim that was given out some time, the newest first.
+    /// A claim given out at some time, counted from the newest.
     Settle {
         claim: usize,
         how: Settling,
@@ -115,7 +114,7 @@ pub enum Operation {
     TakeDeadLetters,
 }
 
-/// Any four bytes are an operation, so that whatever makes bytes makes operations.
+/// Decodes any four bytes as an operation.
 impl From<[u8; 4]> for Operation {
     fn from([kind, a, b, c]: [u8; 4]) -> Operation {
         let reader = usize::from(a) % READERS_MAX;
@@ -149,7 +148,7 @@ impl From<[u8; 4]> for Operation {
 }
 
 impl Operation {
-    /// What producers and members of groups do.
+    /// Decodes the operations of producers and group members.
     fn of_members(kind: u8, [a, b, c]: [u8; 3]) -> Operation {
         let member = usize::from(a) % LIMITS.group_members_max as usize;
         let max = 1 + usize::from(b) % 8;
@@ -177,7 +176,7 @@ impl Operation {
     }
 }
 
-/// Plays all of `operations` and looks that every promise is kept.
+/// Plays `operations` and checks every promise.
 pub fn play(operations: impl IntoIterator<Item = Operation>) {
     let mut play = Play::new();
     for operation in operations {
@@ -186,7 +185,7 @@ pub fn play(operations: impl IntoIterator<Item = Operation>) {
     play.end();
 }
 
-/// A record as the list keeps it.
+/// A record of the list.
 #[derive(Debug)]
 struct Written {
     bytes: usize,
@@ -220,7 +219,7 @@ impl Wake for Task {
     }
 }
 
-/// What record `seq` holds.
+/// The payload of record `seq`.
 fn content(seq: u64, bytes: usize) -> Vec<u8> {
     let mut content = vec![seq as u8; bytes];
     content[..8].copy_from_slice(&seq.to_le_bytes());
@@ -292,7 +291,7 @@ impl Play {
         self.workers.check(self.oldest);
     }
 
-    /// What can be seen of the log from outside.
+    /// The log's state as seen from outside.
     fn check_log(&mut self) {
         let info = self.topic.logs()[0].info();
         assert_eq!(info.next_seq, self.list.len() as u64 + 1);
@@ -346,7 +345,7 @@ impl Play {
         }
     }
 
-    /// Takes what was acknowledged, and nothing else, into the list.
+    /// Adds acknowledged records to the list.
     fn written(
         &mut self,
         outcome: Result<Receipt, PublishError>,
@@ -406,7 +405,7 @@ impl Play {
     fn with(&mut self, reader: usize, act: impl FnOnce(&mut Reader, &Truth<'_>)) {
         let Some(reader) = &mut self.readers[reader] else { return };
         if reader.asleep {
-            // A task that sleeps does nothing else.
+            // A sleeping task does nothing else.
             return;
         }
         act(reader, &Truth::of(&self.topic, &self.list, self.closed));
@@ -424,7 +423,7 @@ impl Play {
         }
     }
 
-    /// Runs every task that was woken, and those that it wakes in turn.
+    /// Runs all woken tasks, and those that they wake.
     fn run_woken(&mut self) {
         loop {
             let woken = std::mem::take(&mut *self.woken.lock().unwrap());
@@ -439,7 +438,7 @@ impl Play {
         }
     }
 
-    /// Everybody reads to the end and leaves; then nothing is left.
+    /// All subscribers read to the end and leave; then nothing remains.
     fn end(mut self) {
         for index in 0..READERS_MAX {
             if let Some(reader) = &mut self.readers[index] {

@@ -1,4 +1,4 @@
-//! What operators see: who reads and publishes, and how far each reader has come.
+//! What operators see: subscribers, publishers, and each subscriber's position.
 
 use dunlin_topic::*;
 

@@ -1,4 +1,4 @@
-//! Reliable topics: publishers wait for their readers, as long as the topic says.
+//! Reliable topics: publishers wait for registered subscribers up to `wait_max`.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,12 +17,12 @@ fn registered(name: &str) -> SubscribeOptions {
     SubscribeOptions { name: name.to_owned(), registered: true, ..earliest() }
 }
 
-/// Publishes until it is refused; how many records the history took.
+/// Publishes until a refusal; returns the number of retained records.
 fn fill(topic: &Arc<Topic>) -> (u64, PublishError) {
     fill_with(topic, 1_000)
 }
 
-/// As [`fill`], with payloads of so many bytes.
+/// [`fill`] with payloads of this size.
 fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     let mut publisher = topic.publisher("t");
     let mut payload = vec![0; payload_bytes];
@@ -35,7 +35,7 @@ fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     }
 }
 
-/// Waits until the history holds as many such records as it can: the next publisher waits for its readers.
+/// Waits until the history is full, so that the next publisher waits.
 fn until_full(topic: &Topic, payload_bytes: usize) {
     let twin = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
     let _reader = subscriber(&twin, &registered("never reads"));
@@ -75,7 +75,7 @@ fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut reader);
     assert_eq!((witness.records, witness.missing), (held, 0));
-    // Coming back for more is what says that it is done with those.
+    // The next read confirms the previous records.
     assert!(!reader.ready().unwrap());
     topic.publisher("t").publish(&(held + 1).to_le_bytes()).unwrap();
     assert_eq!(witness.drain(&mut reader), 1);

@@ -1,4 +1,4 @@
-//! How much history is kept, and for how long.
+//! How much history is retained, and for how long.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn retained(topic: &Topic) -> u64 {
     info.next_seq - info.oldest_seq
 }
 
-/// What a reader from the earliest record on is given.
+/// The records that a subscriber from the earliest record receives.
 fn readable(topic: &Topic) -> u64 {
     let oldest = topic.logs()[0].info().oldest_seq;
     let mut witness = Witness::from_seq(oldest);
@@ -52,7 +52,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
         publisher.publish_batch(&drafts).unwrap();
         publisher.publish(&payload).unwrap();
         let held = topic.logs()[0].info().bytes;
-        // A batch lies in one segment: the one that holds it is there even where it is the whole history.
+        // A batch is in one segment, which stays even if it is the whole history.
         assert!(held <= bytes, "{held}");
     }
 }

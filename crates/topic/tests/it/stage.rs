@@ -1,4 +1,4 @@
-//! What the tests are played on: clocks, topics, subscribers, and a witness who believes nobody.
+//! Fixtures of the tests: clocks, topics, subscribers, and a witness that checks every event.
 
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
@@ -12,19 +12,19 @@ thread_local! {
     static PASSED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Stands still until [`pass`] moves it; every test thread has its own.
+/// A clock that stands still until [`pass`] moves it; one for each test thread.
 pub const MANUAL: Clock = Clock(|| NOW_NS.get());
 
-/// The same, but nobody can set it.
+/// The same clock, but it cannot be set back.
 pub const STEADY: Clock = Clock(|| PASSED_NS.get());
 
-/// Runs by itself, for tests with threads.
+/// A running clock, for tests with threads.
 pub const RUNNING: Clock = Clock(|| {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     1_000_000_000 + START.elapsed().as_nanos() as u64
 });
 
-/// Moves this thread's clocks.
+/// Advances this thread's clocks.
 pub fn pass(time: Duration) {
     NOW_NS.set(NOW_NS.get() + time.as_nanos() as u64);
     PASSED_NS.set(PASSED_NS.get() + time.as_nanos() as u64);
@@ -35,7 +35,7 @@ pub fn set_back(time: Duration) {
     NOW_NS.set(NOW_NS.get() - time.as_nanos() as u64);
 }
 
-/// More than a test could use.
+/// A budget that no test exhausts.
 pub fn budget() -> Arc<Budget> {
     Budget::node(1 << 30, 1 << 20)
 }
@@ -56,7 +56,7 @@ pub fn small_topic() -> Arc<Topic> {
     topic_of(config(64 << 10), &budget(), MANUAL)
 }
 
-/// A topic whose history holds a whole test.
+/// A topic that retains all records of a test.
 pub fn large_topic(clock: Clock) -> Arc<Topic> {
     topic_of(config(64 << 20), &budget(), clock)
 }
@@ -105,10 +105,10 @@ pub fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(payload[..8].try_into().unwrap())
 }
 
-/// Sees to it that every sequence is either given or told missing, in order and once.
+/// Checks that every sequence is delivered or reported missing, in order and once.
 #[derive(Debug)]
 pub struct Witness {
-    /// What must come next.
+    /// The next expected position.
     pub next: u64,
     pub records: u64,
     pub missing: u64,
@@ -131,7 +131,7 @@ impl Witness {
         }
     }
 
-    /// Takes in an event of a topic whose payloads begin with their sequence.
+    /// Checks an event of a topic whose payloads begin with their sequence.
     pub fn saw(&mut self, event: Event<'_>) {
         assert!(self.deleted.is_none(), "after the end: {event:?}");
         match event {
@@ -158,12 +158,12 @@ impl Witness {
         }
     }
 
-    /// Everything that is there now.
+    /// Reads all available events.
     pub fn drain(&mut self, subscriber: &mut Subscriber) -> usize {
         subscriber.drain(usize::MAX, |event| self.saw(event)).unwrap()
     }
 
-    /// Waits until everything through `seq` was seen or told missing.
+    /// Waits until everything through `seq` was delivered or reported missing.
     pub fn follow(&mut self, subscriber: &mut Subscriber, seq: u64) {
         while self.next <= seq {
             assert!(subscriber.wait(Some(PATIENCE)).unwrap(), "no news of {seq} in {PATIENCE:?}: {self:?}");

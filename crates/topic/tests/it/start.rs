@@ -1,4 +1,4 @@
-//! Where a subscription begins.
+//! Starts of subscriptions.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 13));
     nothing(&mut ahead);
     nothing(&mut later);
-    // A snapshot took it there; who waited in the epoch before is told that it is over.
+    // A snapshot moved the log there; subscribers of the previous epoch learn of its end.
     topic.logs()[0].move_on(Position { epoch: 2, seq: 14 });
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
     nothing(&mut later);
@@ -154,7 +154,7 @@ fn filter_skips_only_records_of_other_subjects() {
     assert!(seen.iter().copied().eq((0..1_000).step_by(3)));
 }
 
-/// Numbers without the odd ones of their digits; those of odd digits alone are not shown at all.
+/// A view that removes odd digits; numbers with odd digits only are hidden.
 fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
     let kept: Vec<u8> = payload.iter().copied().filter(|digit| digit % 2 == 0).collect();
     (!kept.is_empty()).then_some(kept.into())

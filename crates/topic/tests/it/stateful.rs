@@ -1,4 +1,4 @@
-//! What readers of a stateful topic are promised.
+//! Guarantees to subscribers of state topics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn conflated() -> SubscribeOptions {
     SubscribeOptions { conflate: true, ..following() }
 }
 
-/// Sets slots, and keeps the truth.
+/// Sets slots and keeps the expected state.
 struct Setter {
     publisher: Publisher,
     truth: Board,
@@ -62,7 +62,7 @@ impl Setter {
     }
 }
 
-/// A reader that keeps the state, and notices by itself what it was not told.
+/// A subscriber that keeps the state and detects missing records.
 #[derive(Default)]
 struct Keeper {
     board: Board,
@@ -114,7 +114,7 @@ impl Keeper {
         }
     }
 
-    /// Reads everything; asks again for what it lost.
+    /// Reads everything and resyncs after a loss.
     fn drain(&mut self, subscriber: &mut Subscriber) {
         loop {
             let read = subscriber
@@ -416,7 +416,7 @@ fn durable_state_is_delivered_only_once_it_is_stored() {
             keeper.drain(&mut reader);
             keeper.agrees_with(&setter);
         }
-        // What is never stored is never told; the reader hears of the end.
+        // Unstored records are never delivered; the subscriber learns of the end.
         assert_eq!((keeper.gaps, keeper.snapshots), (0, 1));
     }
     let mut reader = subscriber(&topic, &following());

@@ -1,7 +1,7 @@
-//! The same work on a topic and on its twin, a list under one mutex: the same records in the same order.
+//! The same work on a topic and on a list under a mutex must give the same records in the same order.
 //!
-//! Every thread works on both. What the threads do between them is not repeatable, what comes of it is: the twin
-//! takes its place in the order from the topic's receipts.
+//! Every thread works on both. The interleaving is not repeatable, but the result is comparable: the list takes its
+//! order from the topic's receipts.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use dunlin_topic::*;
 
 use crate::stage::*;
 
-/// The trivial topic: everything is kept, one lock.
+/// A trivial topic: it keeps everything under one lock.
 #[derive(Default)]
 struct Twin(Mutex<BTreeMap<u64, Vec<u8>>>);
 
 impl Twin {
-    /// `payloads` were acknowledged, the last of them as `last`.
+    /// Adds acknowledged `payloads`; `last` is the position of the last one.
     fn append(&self, last: u64, payloads: Vec<Vec<u8>>) {
         let mut records = self.0.lock().unwrap();
         let first = last + 1 - payloads.len() as u64;
@@ -56,14 +56,14 @@ fn publish(topic: &std::sync::Arc<Topic>, twin: &Twin, by: u64) {
     }
 }
 
-/// What a reader saw.
+/// What a subscriber received.
 #[derive(Default)]
 struct View {
     records: Vec<(u64, Vec<u8>)>,
     gaps: Vec<Gap>,
 }
 
-/// Reads beside the publishers, to the end.
+/// Reads to the end while publishers run.
 fn read(mut reader: Subscriber, publishing: &AtomicBool, max: usize) -> View {
     let mut view = View::default();
     loop {

@@ -1,4 +1,4 @@
-//! Whoever waits is woken, however it waits and whenever the record comes.
+//! Every waiting subscriber is woken, however it waits and whenever the record arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use dunlin_topic::*;
 
 use crate::stage::*;
 
-/// Two threads hand a record back and forth, so that every single wake-up is needed.
+/// Two threads pass a record back and forth, so every wake-up is needed.
 fn ping_pong(wait: Wait, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };
@@ -49,7 +49,7 @@ fn spinning_reader_sees_every_record() {
     ping_pong(Wait::Spin, 2_000);
 }
 
-/// A task's waker: says that it is to be polled, and wakes the thread that plays the executor.
+/// A task's waker: marks the task and wakes the executor thread.
 struct Scheduled {
     is: AtomicBool,
     thread: thread::Thread,
@@ -236,7 +236,7 @@ fn reader_dropped_while_asleep_or_just_woken_passes_the_wake_on() {
             })
             .collect();
         if round % 2 == 0 {
-            // Asleep: simply leaves.
+            // A sleeping subscriber leaves.
             cursors[0].leave(&waiters[0], 7);
         }
         Ledger::of(&topic).publish(1, 8);
@@ -260,7 +260,7 @@ fn deletion_wakes_every_kind_of_waiter() {
             witness.drain(&mut reader);
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| reader.wait(None));
-                // One that spins is never seen to wait.
+                // A spinning subscriber never counts as waiting.
                 until("it waits", || wait == Wait::Spin || topic.logs()[0].info().waiting == 1);
                 topic.close();
                 assert_eq!(waiting.join().unwrap(), Ok(true), "{wait:?} after {published}");

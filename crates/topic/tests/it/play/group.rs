@@ -1,4 +1,4 @@
-//! What both kinds of groups have here: a cursor that feeds them, and losses that all members are told.
+//! Shared by both kinds of groups: the source cursor, and losses reported to all members.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use super::LIMITS;
 use super::readers::Truth;
 use crate::stage::{cursor, earliest};
 
-/// The log as a group sees it: nothing is left out in silence.
+/// The log as a group's source.
 pub(super) struct Feed {
     cursor: Cursor,
-    /// The first record it has not come to.
+    /// The next sequence to read.
     pub(super) next: u64,
     ended: bool,
 }
@@ -61,7 +61,7 @@ impl Feed {
         self.cursor.release();
     }
 
-    /// Whatever it has not come to has expired.
+    /// All unread records have expired.
     pub(super) fn has_seen_all(&self, truth: &Truth<'_>) -> bool {
         (self.next..truth.info.next_seq).all(|seq| truth.has_expired(seq))
     }
@@ -74,7 +74,7 @@ impl Feed {
     }
 }
 
-/// Who is in a group, and what its members were told.
+/// The members of a group and the losses reported to them.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) members: Vec<MemberId>,
@@ -82,7 +82,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// All members are told the same, and of each record once.
+    /// Checks that all members receive the same losses, each record once.
     pub(super) fn hear(
         &mut self,
         mut take: impl FnMut(MemberId) -> Option<Lost>,
@@ -101,7 +101,7 @@ impl Told {
         }
     }
 
-    /// One more member, unless there were as many as there may be.
+    /// Adds a member, unless the group is full.
     pub(super) fn joined(&mut self, joined: Result<MemberId, GroupError>) {
         let members_max = LIMITS.group_members_max;
         if self.members.len() == members_max as usize {

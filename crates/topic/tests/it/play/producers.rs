@@ -1,10 +1,10 @@
-//! What a log is to remember of producers, in the plainest way: each record's number and sequence.
+//! What a log must remember of producers: each record's number and sequence.
 
 use dunlin_topic::*;
 
 use super::LIMITS;
 
-/// The producers that are remembered, the least recently used first.
+/// The remembered producers, the least recently used first.
 #[derive(Default)]
 pub(super) struct Producers(Vec<Known>);
 
@@ -12,12 +12,12 @@ struct Known {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Number and sequence of each record that a retry of is answered.
+    /// Number and sequence of each record whose retry gets a response.
     records: Vec<(u64, u64)>,
 }
 
 impl Producers {
-    /// How a producer marks records, so far from what comes next.
+    /// A producer's mark at this distance from its next number.
     pub(super) fn mark(&self, producer: u64, epoch_step: i32, from_next: i64) -> ProducerMark {
         let known = self.0.iter().find(|known| known.id == producer);
         let (epoch, last) = known.map_or((5, 0), |known| (known.epoch, known.last));
@@ -28,7 +28,7 @@ impl Producers {
         }
     }
 
-    /// `None` when such records are to be appended, the sequence of the last if they were before.
+    /// `None` if such records are new; the last sequence if they were appended before.
     pub(super) fn judge(&mut self, mark: ProducerMark, count: u64) -> Result<Option<u64>, PublishError> {
         let Some(at) = self.0.iter().position(|known| known.id == mark.producer) else { return Ok(None) };
         let known = self.0.remove(at);
@@ -54,7 +54,7 @@ impl Producers {
         Ok(known.records.iter().find(|(number, _)| *number == last).map(|(_, seq)| *seq))
     }
 
-    /// Such records were appended.
+    /// Adds appended records.
     pub(super) fn appended(&mut self, mark: ProducerMark, count: u64, first_seq: u64) {
         if self.0.iter().all(|known| known.id != mark.producer) {
             if self.0.len() == LIMITS.producers_max as usize {
@@ -79,7 +79,7 @@ impl Producers {
 }
 
 impl Known {
-    /// As many ranges as there may be stay, of records that follow one another in number and in sequence.
+    /// Keeps the allowed number of ranges of consecutive numbers and sequences.
     fn forget(&mut self) {
         let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];
         let begins: Vec<usize> =

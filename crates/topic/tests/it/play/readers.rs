@@ -1,4 +1,4 @@
-//! Readers, and what each event of theirs is judged by.
+//! Subscribers, and the checks of their events.
 
 use dunlin_topic::*;
 
@@ -7,7 +7,7 @@ use crate::stage::MANUAL;
 
 pub(super) struct Reader {
     pub(super) subscriber: Subscriber,
-    /// The first record it was neither given nor told of.
+    /// The next sequence to deliver or report.
     pub(super) next: u64,
     pub(super) from_ns: u64,
     pub(super) on_gap: OnGap,
@@ -16,7 +16,7 @@ pub(super) struct Reader {
     pub(super) ended: bool,
 }
 
-/// What an event is judged by.
+/// The expected state for a check.
 pub(super) struct Truth<'a> {
     pub(super) list: &'a [Written],
     pub(super) info: LogInfo,
@@ -41,7 +41,7 @@ impl Reader {
     pub(super) fn take(&mut self, truth: &Truth<'_>) {
         let Ok(ready) = self.subscriber.ready() else { return self.check_end(truth) };
         if ready {
-            // Borrowed from the subscriber, as the event is: judged on a copy of the rest.
+            // The event borrows from the subscriber, so the check uses a copy of the rest.
             let mut judge = self.judge();
             judge.saw(self.subscriber.take(), truth);
             self.apply(judge);
@@ -70,7 +70,7 @@ impl Reader {
         (self.next, self.warned, self.ended) = (judge.next, judge.warned, judge.ended);
     }
 
-    /// There was nothing more: so it has been given everything.
+    /// After the last event, checks that everything was delivered.
     fn check_caught_up(&mut self, truth: &Truth<'_>) {
         if !self.ended {
             assert!(!truth.closed, "the end is told");
@@ -84,7 +84,7 @@ impl Reader {
     }
 }
 
-/// What a reader was given so far.
+/// What a subscriber has received.
 struct Judge {
     next: u64,
     from_ns: u64,
@@ -134,7 +134,7 @@ impl Judge {
         self.ended = self.on_gap == OnGap::Fail;
     }
 
-    /// Nothing between where it stood and `seq` was for it.
+    /// Checks that nothing up to `seq` was for this subscriber.
     fn check_skipped(&self, seq: u64, truth: &Truth<'_>) {
         assert!(seq >= self.next, "{seq} came again, {} was next", self.next);
         for skipped in self.next..seq {

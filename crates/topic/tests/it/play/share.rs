@@ -1,4 +1,4 @@
-//! A `share` group beside a plain account of who was given what.
+//! A share group, compared with a plain account of deliveries.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ pub(super) struct Sharers {
     share: Share,
     feed: Feed,
     told: Told,
-    /// Given, and not confirmed.
+    /// Delivered and unconfirmed records.
     open: BTreeMap<u64, MemberId>,
     over: BTreeMap<u64, End>,
-    /// The last it has come to.
+    /// The last sequence that the group has read.
     last: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Confirmed,
-    /// Given to one that left.
+    /// Records delivered to members that left.
     Unconfirmed,
     GivenUp,
 }
@@ -82,7 +82,7 @@ impl Sharers {
         self.feed.rest();
     }
 
-    /// What the member was given is consumed, but for the last so many of all records.
+    /// Confirms the member's records, except the last few of all records.
     pub(super) fn confirm(&mut self, member: usize, back: u64) {
         let Some(member) = self.told.pick(member) else { return };
         let through = self.feed.next.saturating_sub(1 + back);
@@ -109,7 +109,7 @@ impl Sharers {
         assert_eq!(self.share.position(), open.unwrap_or(self.last));
     }
 
-    /// One willing member takes all that is left; then each record has ended in one way.
+    /// One member takes the rest; then every record has ended in one way.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0);

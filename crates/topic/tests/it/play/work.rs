@@ -1,4 +1,4 @@
-//! A `work` group beside a plain account of every record, claim and deadline.
+//! A work group, compared with a plain account of records, claims and deadlines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::stage::{MANUAL, pass};
 
 const CLAIM_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u32 = 3;
-/// Claims that members remember, ended ones too.
+/// Claims that members remember, including ended ones.
 const GIVEN_MAX: usize = 16;
 
-/// How a member ends a claim, or does not.
+/// How a member ends or renews a claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Settling {
     Ack,
@@ -27,16 +27,16 @@ pub(super) struct Workers {
     work: Work,
     feed: Feed,
     told: Told,
-    /// Claims as they were given, the newest first.
+    /// Claims in order of delivery, the newest first.
     given: VecDeque<(MemberId, Claim)>,
     open: BTreeMap<u64, Open>,
     over: BTreeMap<u64, End>,
-    /// The last it has come to.
+    /// The last sequence that the group has read.
     last: u64,
     oldest_held: u64,
 }
 
-/// A record that the group has come to, and that is not over.
+/// A record that the group has read and not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Open {
     key: Option<u64>,
@@ -55,7 +55,7 @@ enum State {
         deadline_ns: u64,
         attempts: u32,
     },
-    /// A dead letter that nobody has taken.
+    /// A dead letter that was not taken yet.
     Buried {
         attempts: u32,
         cause: DeadCause,
@@ -154,7 +154,7 @@ impl Workers {
         true
     }
 
-    /// It could be claimed.
+    /// The record could be claimed.
     fn check_claim(&self, claim: &Claim) {
         let Some(State::Waits { from_ns, attempts }) = self.state(claim.seq) else {
             panic!("{claim:?} of {:?}, {:?}", self.state(claim.seq), self.over.get(&claim.seq));
@@ -166,7 +166,7 @@ impl Workers {
         assert!(self.given.iter().all(|(_, before)| before.token != claim.token));
     }
 
-    /// The member was given nothing: it has enough, or there is nothing for it.
+    /// The member received nothing: it is at its limit, or nothing is available.
     fn check_nothing_to_claim(&self, member: MemberId, truth: &Truth<'_>) {
         let has_room = self.claims_of(member) < LIMITS.work_member_claims_max as usize
             && self.claims() < LIMITS.work_claims_max as usize;
@@ -191,7 +191,7 @@ impl Workers {
         self.tick();
         let Some(&(member, Claim { seq, token, .. })) = self.given.get(claim) else { return };
         let now_ns = MANUAL.now_ns();
-        // So often it was tried, if this claim is the one that counts.
+        // The number of attempts, if this claim is valid.
         let counts = match self.state(seq) {
             Some(State::Claimed { token: current, attempts, .. }) if current == token => Some(attempts),
             _ => None,
@@ -251,7 +251,7 @@ impl Workers {
         assert_eq!(self.work.next_tick_ns().is_some(), self.open.values().any(is_due));
     }
 
-    /// One willing member does all that is left; then each record has ended in one way.
+    /// One member processes the rest; then every record has ended in one way.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0, Departure::Died);
@@ -297,14 +297,14 @@ impl Workers {
         self.open.values().filter(of).count()
     }
 
-    /// Whether no earlier record of its key waits or is claimed.
+    /// Whether no earlier record of its key is pending.
     fn is_key_free(&self, seq: u64) -> bool {
         let Some(key) = self.open[&seq].key else { return true };
         let is_free = |open: &Open| open.key != Some(key) || matches!(open.state, State::Buried { .. });
         self.open.range(..seq).all(|(_, open)| is_free(open))
     }
 
-    /// Ends what is over by now.
+    /// Ends expired claims and delays.
     fn tick(&mut self) {
         let now_ns = MANUAL.now_ns();
         for (seq, Open { state, .. }) in self.open.clone() {

@@ -1,4 +1,4 @@
-//! Readers of a state over the epochs of its log.
+//! Followers of a state across epochs.
 
 use super::mirrored::Mirror;
 use super::*;
@@ -15,7 +15,7 @@ fn at(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-/// All that a conflated reader is given that goes on after a position: the epoch's change, then the state at `end`.
+/// Checks what a resuming conflated follower receives: the new epoch, then the state at `end`.
 fn is_brought_to_now(topic: &Arc<Topic>, after: Position, known_through: u64, end: Position) {
     let mut reader = subscriber(topic, &SubscribeOptions { start: Start::After(after), ..conflated() });
     match reader.try_next().unwrap() {
@@ -74,7 +74,7 @@ fn conflated_reader_of_a_failed_disk_reads_what_is_stored() {
     setter.set(10);
     disk.sync(log);
     let mut reader = subscriber(&topic, &SubscribeOptions { start: Start::After(at(1, 4)), ..conflated() });
-    // These are never stored, so that no state or merged record holding them is ever shown.
+    // These records are never stored, so no state or merged record with them is delivered.
     setter.set(5);
     topic.close();
     log.fail("gone");

@@ -1,4 +1,4 @@
-//! Readers that lack something, of their own accord or because it was withheld from them.
+//! Subscribers that lack records, by resync or because they were withheld.
 
 use std::num::NonZeroU32;
 
@@ -89,7 +89,7 @@ fn subscriber_that_goes_back_gets_the_checksum_again() {
     let mut keeper = Keeper::default();
     keeper.drain(&mut reader);
     setter.set(50);
-    // As over a connection: all is sent, and the checksum too, before the reader says what it lacks.
+    // As over a connection: everything including the checksum is sent before the subscriber reports its loss.
     for _ in 0..2 {
         while reader
             .drain(usize::MAX, |event| {

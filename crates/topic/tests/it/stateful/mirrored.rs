@@ -1,11 +1,11 @@
-//! The state of a log that another process owns: its readers are never shown any other than the owner's.
+//! States of mirrors: subscribers never see another state than the owner's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::publishers::{connected, told};
 use super::*;
 
-/// Feeds nobody by itself: the tests do.
+/// An upstream that feeds nothing; the tests do.
 #[derive(Debug, Default)]
 struct Elsewhere(AtomicU64);
 
@@ -83,7 +83,7 @@ impl Mirror {
         true
     }
 
-    /// Takes all that there is; between any two events a new reader of the state is held against the owner's history.
+    /// Feeds everything; after each event a new follower is compared with the owner's history.
     pub(super) fn drain(&self, feed: &mut Subscriber, mut between: impl FnMut()) {
         while let Some(event) = feed.try_next().unwrap() {
             assert!(self.take(&event), "{event:?}");
@@ -96,7 +96,7 @@ impl Mirror {
         assert_eq!(ours, theirs);
     }
 
-    /// What a new reader of the state is given at once, if anything: where, and its checksum.
+    /// The position and checksum that a new follower receives at once, if any.
     fn state(&self) -> Option<(Position, u64)> {
         let mut reader = subscriber(&self.topic, &following());
         match reader.try_next().unwrap() {
@@ -119,7 +119,7 @@ fn mirror_read_again_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(500);
-    // The owner keeps this one in stock …
+    // The owner caches this snapshot …
     drop(subscriber(&owned, &following()).try_next().unwrap());
     setter.set(30);
     let mirror = Mirror::new();
@@ -129,7 +129,7 @@ fn mirror_read_again_ignores_an_older_cached_snapshot() {
     let read_through = mirror.log().last().seq;
     mirror.log().starve();
     setter.set(2);
-    // … and gives it again to whom comes back.
+    // … and delivers it again to resuming followers.
     let mut feed = mirror.feed_of(&owned);
     let Some(Event::Notice(Notice::Snapshot(stock))) = feed.try_next().unwrap() else { panic!("no state") };
     assert!(stock.position.seq < read_through, "this test needs one that is older");
@@ -242,7 +242,7 @@ fn new_owner_continues_from_the_state_subscribers_have() {
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
     let read = mirror.log().fold_info().unwrap().1;
-    // Nobody has read these.
+    // Unread records.
     setter.set(5);
     mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
     mirror.log().take_over(9, false);
@@ -301,7 +301,7 @@ fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);
-    // From a state in the middle: the mirror has never had a record of before.
+    // From a snapshot in the middle: the mirror never had earlier records.
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());

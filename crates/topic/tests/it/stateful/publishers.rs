@@ -1,11 +1,11 @@
-//! What readers of a state are told of the publishers that keep it.
+//! What followers of a state learn about its publishers.
 
 use std::sync::mpsc;
 use std::thread;
 
 use super::*;
 
-/// What is there to read of publishers; the state and its sums are not looked at.
+/// The publisher notices available; states and checksums are ignored.
 pub(super) fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
     let mut told = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
