@@ -32,10 +32,10 @@ mod worlds;
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 
-/// A client takes a node for dead after two heartbeats without a sign of life: long, for slow machines.
+/// A client gives a node up after two missing heartbeats; this is long, for slow machines.
 const HEARTBEAT_MS: u32 = 10_000;
 
-/// A client gives a node up after two missing heartbeats; this is long, for slow machines.
+/// A node with one listener on a free port.
 fn serve() -> (Node, Server) {
     serve_with(|_| ())
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 pub(in crate::http) enum Form {
     /// The payload alone.
     Payload,
-    /// All of it, as `dunlin sub --json` shows it.
+    /// The whole record, as `dunlin sub --json` shows it.
     Json,
 }
 

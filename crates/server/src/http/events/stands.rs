@@ -12,10 +12,10 @@ use dunlin::wire::http::{LogKey, Resume, write_one};
 pub(in crate::http) struct Stands {
     /// The stream has exactly one log, so an id is a position.
     is_one: bool,
-    /// Where it began is where it stands until it is given something.
+    /// The start position counts before the first record.
     begins: bool,
     positions: BTreeMap<LogKey, wire::Position>,
-    /// The log of the last position, which is that of the next one most often.
+    /// The log of the last position, which is mostly the log of the next one.
     last: Option<(Arc<LogName>, LogKey)>,
     changed: bool,
 }

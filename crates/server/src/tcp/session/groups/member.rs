@@ -33,7 +33,7 @@ pub(in super::super) struct Member {
 pub(super) enum Ending {
     /// It receives no more than this many records, which the group had when it began to leave.
     After(u64),
-    /// It was given them, and told so.
+    /// It has received them, and the client knows.
     Over,
 }
 
