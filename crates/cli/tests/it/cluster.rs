@@ -107,7 +107,7 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = ask(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine a lease may end for a moment.
+            // On a busy machine its lease may have run out for a moment.
             (!moved.err.contains("takes no part at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
