@@ -90,85 +90,85 @@ class RefusedError(Error):
 
 
 class AsAskedError(RefusedError):
-    """Nothing: this end was asked for."""
+    """Nothing to do: the client ended this itself."""
 
     code = "AS_ASKED"
 
 
 class VersionError(RefusedError):
-    """Use a client that speaks one of the node's versions."""
+    """Use a client that supports one of the node's protocol versions."""
 
     code = "VERSION"
 
 
 class ProtocolError(RefusedError):
-    """The other side broke the protocol; report it."""
+    """Correct the request: it violates the protocol. If a Dunlin client sent it, report a bug."""
 
     code = "PROTOCOL"
 
 
 class UnauthenticatedError(RefusedError):
-    """Give credentials that the node knows."""
+    """Send a token, password, certificate or nkey of a user of this node."""
 
     code = "UNAUTHENTICATED"
 
 
 class ForbiddenError(RefusedError):
-    """Ask for the permission, or use another subject."""
+    """Ask an administrator for the permission, or use a subject that the user may access."""
 
     code = "FORBIDDEN"
 
 
 class TenantUnknownError(RefusedError):
-    """Name a tenant that exists."""
+    """Use the tenant to which the user belongs, or leave it empty."""
 
     code = "TENANT_UNKNOWN"
 
 
 class LimitError(RefusedError):
-    """Use fewer, or have the named limit raised."""
+    """Use fewer, or raise the named limit."""
 
     code = "LIMIT"
 
 
 class BudgetSpentError(RefusedError):
-    """Wait until readers catch up, or raise the memory budget."""
+    """Wait until subscribers have caught up, or raise the memory budget."""
 
     code = "BUDGET_SPENT"
 
 
 class RateLimitError(RefusedError):
-    """Wait as long as it says, then go on more slowly."""
+    """Wait for the given time, then send more slowly."""
 
     code = "RATE_LIMIT"
 
 
 class OpeningError(RefusedError):
-    """Connect again with back-off: the node has started, and is not open yet."""
+    """Reconnect with increasing delays: the node is starting and does not serve clients yet."""
 
     code = "OPENING"
 
 
 class OtherClusterError(RefusedError):
-    """The address belongs to another cluster now: find out why, then begin with a new client."""
+    """The address belongs to another cluster. Find out why, then create a new client."""
 
     code = "OTHER_CLUSTER"
 
 
 class ShuttingDownError(RefusedError):
-    """Connect again with back-off and resume."""
+    """Reconnect with increasing delays, then resume."""
 
     code = "SHUTTING_DOWN"
 
 
 class HandshakeTimeoutError(RefusedError):
-    """Send the preamble and HELLO at once after connecting."""
+    """Send the preamble and HELLO immediately after connecting."""
 
     code = "HANDSHAKE_TIMEOUT"
 
 
 class TlsRequiredError(RefusedError):
-    """Connect by TLS: tls:// instead of dunlin://, https:// instead of http://."""
+    """Connect with TLS: tls:// instead of dunlin://, https:// instead of http://."""
 
     code = "TLS_REQUIRED"
 
@@ -186,13 +186,13 @@ class NoTopicError(RefusedError):
 
 
 class TopicExistsError(RefusedError):
-    """Use the topic, or another name."""
+    """Use the existing topic, or choose another name."""
 
     code = "TOPIC_EXISTS"
 
 
 class PatternOverlapsError(RefusedError):
-    """Choose a pattern that no other topic's meets."""
+    """Choose a pattern that overlaps no other topic's, or delete that topic."""
 
     code = "PATTERN_OVERLAPS"
 
@@ -204,7 +204,7 @@ class TopicConfigError(RefusedError):
 
 
 class ClosedError(RefusedError):
-    """The topic was deleted; create it again or stop."""
+    """The topic was deleted. Create it again, or stop."""
 
     code = "CLOSED"
 
@@ -222,25 +222,25 @@ class BadFrameError(RefusedError):
 
 
 class BatchError(RefusedError):
-    """Send a smaller batch, and one partition's records only."""
+    """Send a smaller batch, with records of one partition only."""
 
     code = "BATCH"
 
 
 class SeqMovedError(RefusedError):
-    """Read what was appended since, decide anew."""
+    """Read the records that were appended since, then decide again."""
 
     code = "SEQ_MOVED"
 
 
 class DuplicateForgottenError(RefusedError):
-    """Treat it as published: newer ones of this producer were."""
+    """Treat the record as published: the topic has newer records of this producer."""
 
     code = "DUPLICATE_FORGOTTEN"
 
 
 class ProducerGapError(RefusedError):
-    """Send again from after the last accepted."""
+    """Send the records after the last accepted one again."""
 
     code = "PRODUCER_GAP"
 
@@ -252,139 +252,139 @@ class ProducerFencedError(RefusedError):
 
 
 class FullError(RefusedError):
-    """Let the reader catch up, or evict it."""
+    """Let the subscriber catch up, or evict it."""
 
     code = "FULL"
 
 
 class NotOpenError(RefusedError):
-    """Open the publisher, or subscribe, before using its number."""
+    """Open the publisher or the subscription before using its number."""
 
     code = "NOT_OPEN"
 
 
 class PartitionError(RefusedError):
-    """Choose a partition below the topic's count."""
+    """Use a partition number below the topic's number of partitions."""
 
     code = "PARTITION"
 
 
 class DiskBehindError(RefusedError):
-    """Publish less, or give the node a faster disk."""
+    """Publish more slowly, or give the node a faster disk."""
 
     code = "DISK_BEHIND"
 
 
 class DiskFullError(RefusedError):
-    """Make room on the node's disk; publishing goes on by itself then."""
+    """Free space on the node's disk. Publishing then continues automatically."""
 
     code = "DISK_FULL"
 
 
 class DiskFailedError(RefusedError):
-    """Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored."""
+    """Replace the disk. Records that were acknowledged as synced can be read; others may be lost."""
 
     code = "DISK_FAILED"
 
 
 class OwnerBehindError(RefusedError):
-    """Publish less, or to the node that owns the topic."""
+    """Publish more slowly, or connect to the node that owns the topic."""
 
     code = "OWNER_BEHIND"
 
 
 class OwnerAwayError(RefusedError):
-    """Try again: a volatile topic gets another owner soon, a durable one waits for its own to return."""
+    """Try again. A volatile topic gets another owner soon; a durable topic waits until its owner returns."""
 
     code = "OWNER_AWAY"
 
 
 class FoldError(RefusedError):
-    """Correct the record: the topic's state does not take it in."""
+    """Correct the record: the topic's reducer rejects it."""
 
     code = "FOLD"
 
 
 class NoResponderError(RefusedError):
-    """Start somebody who answers; nothing was published."""
+    """Start a responder for the subject. The request was not published."""
 
     code = "NO_RESPONDER"
 
 
 class NoReplyError(RefusedError):
-    """Ask again if asking twice does no harm, or wait longer."""
+    """Send the request again if a repetition does no harm, or wait longer."""
 
     code = "NO_REPLY"
 
 
 class OutcomeUnknownError(RefusedError):
-    """Whether it was appended is not known: try again under the same producer and number, which never appends twice, or read."""
+    """The record may have been appended. Retry with the same producer and sequence, or read the topic."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 class ElsewhereError(RefusedError):
-    """Connect to the node that owns the topic: only there can this be had."""
+    """Connect to the topic's owner: no other node can serve this request."""
 
     code = "ELSEWHERE"
 
 
 class ManyLogsError(RefusedError):
-    """Start by time, or name one log."""
+    """Start by time, or name a single log."""
 
     code = "MANY_LOGS"
 
 
 class AheadError(RefusedError):
-    """Start at a position that was handed out."""
+    """Start at a position that the node has delivered."""
 
     code = "AHEAD"
 
 
 class LostError(RefusedError):
-    """Subscribe again where going on makes sense: records were lost, as the gap before said."""
+    """Subscribe again if reading can continue without the records that the last gap reported."""
 
     code = "LOST"
 
 
 class EvictedError(RefusedError):
-    """Read faster: a reliable topic stopped waiting for this reader."""
+    """Read faster: the reliable topic stopped waiting for this subscriber."""
 
     code = "EVICTED"
 
 
 class NoStateError(RefusedError):
-    """Follow a topic that keeps a state, and all of it."""
+    """Follow a state topic, and all of its subjects."""
 
     code = "NO_STATE"
 
 
 class StateLostError(RefusedError):
-    """Publish the whole state, then go on: the topic began anew and has lost records that were acknowledged."""
+    """The topic began a new epoch and lost acknowledged records. Publish the whole state, then continue."""
 
     code = "STATE_LOST"
 
 
 class GroupKindError(RefusedError):
-    """Join with the group's own kind."""
+    """Join with the group's existing kind."""
 
     code = "GROUP_KIND"
 
 
 class StaleClaimError(RefusedError):
-    """Its deadline passed: the record went to somebody else."""
+    """Stop working on the record: the claim's deadline passed, and another member may have it."""
 
     code = "STALE_CLAIM"
 
 
 class InternalError(RefusedError):
-    """The node has a bug or a broken disk; report it."""
+    """The node has a bug or a failing disk. Read its log, and report the error."""
 
     code = "INTERNAL"
 
 
 class KeyMovedError(RefusedError):
-    """Read the key, decide anew."""
+    """Read the key, then decide again."""
 
     code = "KEY_MOVED"
 
@@ -395,7 +395,7 @@ class KeyMovedError(RefusedError):
 
 
 class NoLeaseError(RefusedError):
-    """It has ended, with all that was tied to it: begin with a new one."""
+    """The lease has ended, with all keys and locks that depend on it. Grant a new lease."""
 
     code = "NO_LEASE"
 
@@ -422,7 +422,7 @@ class LockHeldError(RefusedError):
 
 
 class LockNotHeldError(RefusedError):
-    """Stop: the lock is not this lease's, or not any more."""
+    """Stop: this lease does not hold the lock."""
 
     code = "LOCK_NOT_HELD"
 
@@ -440,25 +440,25 @@ class KeyTooLargeError(RefusedError):
 
 
 class NoRoomError(RefusedError):
-    """Delete keys, or raise the limit; deleting works."""
+    """Delete keys, or raise the limit. Deletions still work."""
 
     code = "NO_ROOM"
 
 
 class NoLeaderError(RefusedError):
-    """Nothing was done. Try again: a majority of the nodes has to be up and connected."""
+    """Nothing was changed. Try again once a majority of the nodes is up and connected."""
 
     code = "NO_LEADER"
 
 
 class CommandUnknownError(RefusedError, UnknownOutcomeError):
-    """It may have been done or not: read what there is before asking again."""
+    """The command may have been executed. Read the current state before sending it again."""
 
     code = "COMMAND_UNKNOWN"
 
 
 class CompactedError(RefusedError):
-    """Read the keys, and watch on from the revision that the answer names."""
+    """Read the keys, then watch from the revision that the response names."""
 
     code = "COMPACTED"
 
@@ -469,7 +469,7 @@ class CompactedError(RefusedError):
 
 
 class NoControlError(RefusedError):
-    """This node takes no part in its cluster any more: see its log, and use another."""
+    """This node does not take part in its cluster. Read its log, and use another node."""
 
     code = "NO_CONTROL"
 
@@ -481,13 +481,13 @@ class BadTaskError(RefusedError):
 
 
 class TaskTooLargeError(RefusedError):
-    """Pass on less: where the content lies, not the content."""
+    """Pass a reference to the content instead of the content."""
 
     code = "TASK_TOO_LARGE"
 
 
 class NoTaskError(RefusedError):
-    """It was never there, or was over too long ago."""
+    """Check the task's id: the task never existed, or ended too long ago."""
 
     code = "NO_TASK"
 
@@ -498,7 +498,7 @@ class NoTaskError(RefusedError):
 
 
 class TaskOverError(RefusedError):
-    """Look at the task: it is not at the stage that this is for."""
+    """Look at the task: its state does not allow this operation."""
 
     code = "TASK_OVER"
 
@@ -509,7 +509,7 @@ class TaskOverError(RefusedError):
 
 
 class StaleTokenError(RefusedError):
-    """Stop working on it: it timed out, was cancelled, or another worker has it."""
+    """Stop working on the task: it timed out, was cancelled, or another worker has it."""
 
     code = "STALE_TOKEN"
 
@@ -520,13 +520,13 @@ class StaleTokenError(RefusedError):
 
 
 class NoWorkerError(RefusedError):
-    """It was silent for too long or left, and what it held went to others: attach anew."""
+    """Attach again: the worker was silent for too long or left, and its tasks went to others."""
 
     code = "NO_WORKER"
 
 
 class QueueFullError(RefusedError):
-    """Wait as long as it says, then submit more slowly, or raise the tenant's queued_max."""
+    """Wait for the given time, then submit more slowly, or raise the tenant's queued_max."""
 
     code = "QUEUE_FULL"
 
