@@ -24,7 +24,7 @@ use super::link::Used;
 use super::records::NodeRecord;
 use super::secure::Secrets;
 use super::serving::say;
-use crate::door::Door;
+use crate::Door;
 use crate::figures::{ANSWER_WITHIN, Answer, Wanted};
 use crate::stream::Stream;
 

@@ -26,6 +26,7 @@ pub(super) struct ReaderForm {
     lost: u64,
     lagging_ns: u64,
     lost_ns: u64,
+    #[serde(rename = "door")]
     door: String,
     registered: bool,
 }
