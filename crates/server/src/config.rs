@@ -1,4 +1,4 @@
-//! What the doors of a node are opened with.
+//! Configuration of a node's listeners.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,42 +7,41 @@ use crate::access::AccessLimits;
 use crate::door::Door;
 use crate::tls::TlsConfig;
 
-/// Where and how to listen.
+/// Addresses, TLS, users and limits of the listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// TCP addresses of door `tcp`; port 0 picks a free one.
+    /// TCP addresses of Dunlin's own protocol; port 0 selects a free port.
     pub tcp: Vec<SocketAddr>,
-    /// Unix sockets of door `tcp`; a socket left behind by a dead process is replaced.
+    /// Unix sockets of Dunlin's own protocol. A socket file of a dead process is replaced.
     pub unix: Vec<PathBuf>,
-    /// TCP addresses of door `nats`.
+    /// TCP addresses of the NATS protocol.
     pub nats: Vec<SocketAddr>,
-    /// TCP addresses of door `http`.
+    /// TCP addresses of HTTP.
     pub http: Vec<SocketAddr>,
-    /// Pages of these origins, like `https://example.com`, may use door `http` from a browser, beside its own.
+    /// Origins, such as `https://example.com`, whose pages may use HTTP from a browser besides the node's own.
     pub http_origins: Vec<String>,
-    /// The file that door `http` gives at `/report`.
+    /// The file served at `/report`.
     pub http_report: Option<PathBuf>,
-    /// TCP addresses of door `grpc`.
+    /// TCP addresses of gRPC.
     pub grpc: Vec<SocketAddr>,
-    /// TLS for all TCP addresses, of every door.
+    /// TLS for all TCP addresses of every protocol.
     pub tls: Option<TlsConfig>,
-    /// Who may come in, and what they may do (`docs/security.md`); without it everybody who reaches a door may do
+    /// The users and their permissions (`docs/security.md`). Without this file, every client that connects may do
     /// everything.
     pub users_file: Option<PathBuf>,
-    /// Listen on addresses that other machines reach, though there is no encryption, or no check of who connects.
-    /// Without it such addresses are refused, unless there is TLS, and clients have to show a certificate (`client_ca`)
-    /// or to be users of a file.
+    /// Allows addresses that other machines can reach without encryption or authentication. Otherwise such an address
+    /// requires TLS, and clients must show a certificate (`client_ca`) or be users of the users file.
     pub anyone_on_the_network_may_connect: bool,
-    /// Threads that serve sessions; 0 for one per core, or for every second one if they spin.
+    /// Number of threads that serve sessions; 0 for one per core, or one per two cores with `spin`.
     pub threads: usize,
-    /// Never park: the threads use whole cores, and answers come sooner.
+    /// The threads never park: they use whole cores and respond sooner.
     pub spin: bool,
-    /// What the doors hold at most.
+    /// Limits of the listeners.
     pub limits: Limits,
 }
 
 impl ServerConfig {
-    /// Each TCP address, and the door it is of.
+    /// Each TCP address with its protocol.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (Door, SocketAddr)> {
         let of = |door, addresses: &[SocketAddr]| {
             addresses.iter().map(move |&address| (door, address)).collect::<Vec<_>>()
@@ -58,63 +57,62 @@ impl ServerConfig {
     }
 }
 
-/// Every bound of the doors, in one place.
+/// All limits of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Sessions; one more is refused.
+    /// Number of sessions; further connections are refused.
     pub sessions_max: usize,
-    /// Subscriptions and memberships of one session.
+    /// Subscriptions and group memberships of one session.
     pub subscriptions_max: u32,
     /// Publishers of one session.
     pub publishers_max: u32,
-    /// Logs that all subscriptions of one session read.
+    /// Logs that the subscriptions of one session read together.
     pub channels_max: usize,
-    /// How long a client may take to say HELLO, and before it for the handshake of TLS, ms; then it is refused.
+    /// Time for the TLS handshake and then for HELLO, ms; a slower client is refused.
     pub handshake_ms_max: u32,
-    /// Handshakes of TLS at a time, each of which holds some 30 KiB; who comes then waits for its turn.
+    /// TLS handshakes at a time, about 30 KiB each; further ones wait.
     pub handshakes_max: usize,
-    /// A session sends something at least this often, ms.
+    /// Longest pause between two messages of a session to its client, ms.
     pub heartbeat_ms: u32,
-    /// The largest message with records, bytes.
+    /// Largest message with records, bytes.
     pub run_bytes_max: u32,
-    /// The largest other message, bytes.
+    /// Largest other message, bytes.
     pub control_bytes_max: u32,
-    /// Bytes of PUBLISH that a client may have unanswered.
+    /// Bytes of PUBLISH that a client may have without a response.
     pub in_flight_bytes_max: u32,
-    /// Sessions of the first thread before others get any: sessions of one thread wake each other
-    /// without a system call.
+    /// Number of sessions on the first thread before others are used: sessions of one thread wake each other without
+    /// a system call.
     pub sessions_before_spreading: usize,
-    /// How long sessions have to take what they were sent when the server stops, ms.
+    /// Time for sessions to send their pending output when the server stops, ms.
     pub stop_ms_max: u32,
-    /// Clients that were refused or cut off, of which is remembered why.
+    /// Number of refused or disconnected clients whose reasons are remembered.
     pub departures_max: usize,
-    /// Those of finding out who somebody is.
+    /// Limits of authentication.
     pub access: AccessLimits,
-    /// What only door `nats` has.
+    /// Limits of the NATS protocol.
     pub nats: NatsLimits,
-    /// Those of door `http`.
+    /// Limits of HTTP.
     pub http: HttpLimits,
-    /// What only door `ws` has.
+    /// Limits of WebSocket.
     pub ws: WsLimits,
-    /// What only door `grpc` has.
+    /// Limits of gRPC.
     pub grpc: GrpcLimits,
 }
 
-/// The bounds of door `nats`.
+/// Limits of the NATS protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatsLimits {
-    /// A client is asked this often whether it is there, ms.
+    /// Interval of PING to a client, ms.
     pub ping_ms: u32,
-    /// So many times it may leave that unanswered.
+    /// Number of unanswered PINGs before the connection is closed.
     pub pings_max: u32,
-    /// How long a client may take over one operation, from its first byte to its last, ms.
+    /// Time for one operation, from its first byte to its last, ms.
     pub publish_ms_max: u32,
-    /// How long a client that publishes more than its user may is made to wait, ms; what may not pass even then is
-    /// refused.
+    /// Longest delay of a client that exceeds its publish rate, ms; what exceeds the rate even then is refused.
     pub rate_wait_ms_max: u32,
-    /// Subjects whose topics a session remembers for publishing.
+    /// Subjects whose topics a session caches for publishing.
     pub targets_max: usize,
-    /// For clients that do not want their own records back: stretches of them, in each log, that they have yet to pass.
+    /// For clients without echo: ranges of their own records, per log, that they have yet to skip.
     pub own_ranges_max: usize,
 }
 
@@ -131,31 +129,30 @@ impl Default for NatsLimits {
     }
 }
 
-/// The bounds of door `http`.
+/// Limits of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// The head of a request over HTTP, bytes; as much of an answer waits to be written.
+    /// Bytes of a request's head; also the size of the buffer for responses.
     pub header_bytes_max: u32,
-    /// Headers of a request over HTTP.
+    /// Number of headers of a request.
     pub headers_max: u32,
-    /// How long a client may take over the head of a request, and may be without one on a connection that is kept, ms.
+    /// Time for a request's head, and longest idle time of a kept connection, ms.
     pub header_ms_max: u32,
-    /// How long a client may take over the body of a request, ms.
+    /// Time for a request's body, ms.
     pub body_ms_max: u32,
-    /// How long a client may take nothing of what was sent, or not show that it is there, ms; then the connection is
-    /// cut.
+    /// Time without progress of the client, ms, before its connection is closed.
     pub stalled_ms_max: u32,
-    /// A stream of events sends something at least this often, ms.
+    /// Longest pause between two messages of an event stream, ms.
     pub heartbeat_ms: u32,
-    /// How much of a stream of events is written at once, bytes; one record may go beyond it.
+    /// Bytes of an event stream that are written at once; a larger record exceeds it.
     pub event_bytes: u32,
-    /// Topics in `/metrics`, the busiest.
+    /// Number of topics in `/metrics`: the busiest.
     pub topics_shown: u32,
-    /// Bytes of the file at `/report`.
+    /// Largest file at `/report`, bytes.
     pub report_bytes_max: u64,
-    /// Subscriptions that are listed, the slowest.
+    /// Number of listed subscriptions: the slowest.
     pub subscriptions_shown: u32,
-    /// Subscriptions in `/metrics`, the slowest.
+    /// Number of subscriptions in `/metrics`: the slowest.
     pub metrics_subscriptions_max: u32,
 }
 
@@ -177,14 +174,14 @@ impl Default for HttpLimits {
     }
 }
 
-/// The bounds of door `ws`, where it speaks JSON.
+/// Limits of WebSocket connections that use JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WsLimits {
-    /// The first message of a client, which says who it is, bytes.
+    /// Bytes of a client's first message, with its credentials.
     pub hello_bytes_max: usize,
-    /// The largest message from a client, bytes.
+    /// Largest message from a client, bytes.
     pub message_bytes_max: usize,
-    /// How long a message may take from its first byte to its last, ms.
+    /// Time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,
     /// Subscriptions of one connection.
     pub subscriptions_max: u32,
@@ -201,30 +198,30 @@ impl Default for WsLimits {
     }
 }
 
-/// The bounds of door `grpc`.
+/// Limits of gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcLimits {
-    /// Calls of one connection at a time; more wait with the client.
+    /// Calls of one connection at a time; further ones wait in the client.
     pub streams_max: u32,
-    /// The largest message of a call, bytes.
+    /// Largest message of a call, bytes.
     pub message_bytes_max: usize,
-    /// How long a message may take from its first byte to its last, ms.
+    /// Time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,
     /// Metadata of one call, bytes.
     pub header_bytes_max: u32,
     /// Subjects of one subscription.
     pub subjects_max: usize,
-    /// About how large an answer to a subscriber may be, bytes.
+    /// Approximate size of a response to a subscriber, bytes.
     pub batch_bytes_max: usize,
     /// Subscribers of one topic through `MessageBroker`.
     pub message_subscribers_max: usize,
-    /// How often a client is asked for a sign of life, and how long it has for it, ms.
+    /// Interval of HTTP/2 pings to a client, and time for its response, ms.
     pub keep_alive_ms: u32,
-    /// How long a connection stands without a call, ms.
+    /// Longest time of a connection without a call, ms.
     pub idle_ms_max: u32,
-    /// What a client may send of a call before somebody reads it, bytes.
+    /// Flow-control window of a call, bytes.
     pub stream_window_bytes: u32,
-    /// What it may send of all calls, bytes.
+    /// Flow-control window of a connection, bytes.
     pub connection_window_bytes: u32,
 }
 

@@ -1,9 +1,9 @@
-//! Who was lately cut off or refused, and why: after a disconnect the session that knew is gone.
+//! Clients that were refused or disconnected recently, with the reasons, for operators.
 //!
-//! Kept for as long as the node runs, the newest last. The same again, by the same client for the same reason, is counted
-//! and not listed twice, so that one client that tries on and on does not push out all others.
+//! The list lasts as long as the node runs, newest last. A repeated departure of one client for one reason increments
+//! a counter, so that a client that retries does not displace the others.
 //!
-//! Limits: `departures_max`; beyond it the oldest is forgotten. Of a text that a client gave, [`TEXT_BYTES_MAX`].
+//! Limits: `departures_max` entries, the oldest is dropped; [`TEXT_BYTES_MAX`] bytes of a client's text.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -13,20 +13,20 @@ use dunlin::{Refused, now_ns};
 
 use crate::door::Door;
 
-/// What is kept of a client's name and of a reason.
+/// Bytes that are kept of a client's name and of a reason.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// What became of a client.
+/// How a client's connection or request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It was not let in, or did not get what it asked for.
+    /// The client or its request was refused.
     Refused,
-    /// It was there, and its connection or subscription was ended.
+    /// The client's connection or subscription was ended.
     CutOff,
 }
 
 impl Fate {
-    /// For people.
+    /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fate::Refused => "refused",
@@ -35,16 +35,16 @@ impl Fate {
     }
 }
 
-/// A client that was refused or cut off, once or more often.
+/// A client that was refused or disconnected, once or repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) door: Door,
     pub(crate) fate: Fate,
-    /// As the client called itself; empty where it did not.
+    /// The client's name; empty if it gave none.
     pub(crate) name: String,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) why: String,
-    /// Records that lay ahead of what it read, the last time.
+    /// Records that the client had still to read, the last time.
     pub(crate) behind: u64,
     pub(crate) times: u64,
     pub(crate) first_ns: u64,
@@ -67,7 +67,7 @@ impl Departure {
         Departure { behind, ..self }
     }
 
-    /// A client comes back from another port.
+    /// The address without the port, which changes at each connection.
     fn ip(&self) -> Option<IpAddr> {
         self.peer.map(|peer| peer.ip())
     }
@@ -78,7 +78,7 @@ impl Departure {
     }
 }
 
-/// See the module.
+/// The recent departures.
 #[derive(Debug)]
 pub(crate) struct Departures {
     departures_max: usize,
@@ -93,7 +93,7 @@ impl Departures {
     pub(crate) fn note(&self, mut departure: Departure) {
         let mut kept = self.kept();
         if let Some(at) = kept.iter().position(|before| before.is_like(&departure)) {
-            // It is there: its place was just found.
+            // The entry exists: its index was just found.
             let before = kept.remove(at).unwrap_or_else(|| departure.clone());
             departure.times += before.times;
             departure.first_ns = before.first_ns;
@@ -103,7 +103,7 @@ impl Departures {
         kept.drain(..over);
     }
 
-    /// The newest, first.
+    /// The `count` newest departures, newest first.
     pub(crate) fn newest(&self, count: usize) -> Vec<Departure> {
         self.kept().iter().rev().take(count).cloned().collect()
     }
@@ -113,7 +113,7 @@ impl Departures {
     }
 }
 
-/// A refusal in words: its name, and what it says beside.
+/// A refusal as text: its code, and its details.
 pub(crate) fn in_words(refused: &Refused) -> String {
     match refused.text.as_str() {
         "" => refused.code.to_string(),

@@ -1,6 +1,6 @@
-//! The protocols through which a node is reached.
+//! The protocols that a node serves.
 
-/// A protocol through which a node is reached.
+/// A protocol that a node serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Door {
@@ -12,15 +12,15 @@ pub enum Door {
     Http,
     /// gRPC.
     Grpc,
-    /// WebSocket, at the addresses of door `http`.
+    /// WebSocket, at the addresses of HTTP.
     Ws,
 }
 
 impl Door {
-    /// Every door.
+    /// Every protocol.
     pub const ALL: [Door; 5] = [Door::Tcp, Door::Nats, Door::Http, Door::Grpc, Door::Ws];
 
-    /// As it stands in the `READY` line.
+    /// The name in the `READY` line and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Door::Tcp => "tcp",
@@ -31,7 +31,7 @@ impl Door {
         }
     }
 
-    /// What a URL of it begins with.
+    /// The scheme of its URLs without TLS.
     pub fn scheme(self) -> &'static str {
         match self {
             Door::Tcp => "dunlin",
@@ -41,7 +41,7 @@ impl Door {
         }
     }
 
-    /// The same where it is reached by TLS.
+    /// The scheme of its URLs with TLS.
     pub fn tls_scheme(self) -> &'static str {
         match self {
             Door::Tcp | Door::Nats => "tls",

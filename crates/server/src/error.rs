@@ -7,36 +7,36 @@ use thiserror::Error;
 use crate::access::UsersError;
 use crate::tls::TlsError;
 
-/// Why the doors did not open.
+/// Why a server does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Other machines reach the address, and nobody said that they may.
+    /// Other machines can reach the address, and the configuration does not allow this.
     #[error(
         "{0} is reached from other machines, and the door has no encryption, or no check of who connects: \
          listen on 127.0.0.1, give tls with a client_ca, or say anyone_on_the_network_may_connect"
     )]
     OffLoopback(SocketAddr),
-    /// TLS cannot be had as it is configured.
+    /// The TLS files are invalid.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The Unix socket cannot be listened on.
+    /// Listening on the Unix socket failed.
     #[error("listen on {path}: {error}", path = path.display())]
     ListenUnix {
         /// The socket's path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The users file is not sound.
+    /// The users file is invalid.
     #[error("users: {0}")]
     Users(#[from] UsersError),
     /// A thread or its runtime cannot be started.
@@ -44,7 +44,7 @@ pub enum StartError {
     Thread {
         /// The thread.
         name: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! The node's time: its housekeeping once a second, and what is over in its groups when it is over.
+//! Periodic work of the node: housekeeping once a second, and deadlines of groups when they are due.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::door::Door;
 use crate::shared::Shared;
 
-/// How often the housekeeping runs.
+/// Interval of the housekeeping.
 const TICK: Duration = Duration::from_secs(1);
-/// So many looks in a row find room before it is reported that there is room again.
+/// Number of consecutive checks that must find room before the disk counts as free again.
 const AMPLE_LOOKS: u32 = 5;
-/// What is over in this span is seen to at once: looking costs some ns for each group.
+/// Deadlines within this span are handled together: each check costs some ns per group.
 const TOGETHER: Duration = Duration::from_millis(2);
 
-/// When the housekeeping last ran.
+/// Records when the housekeeping last ran.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     began: Instant,
-    /// After `began`, ms.
+    /// Time since `began`, ms.
     last_ms: AtomicU64,
 }
 
@@ -45,7 +45,7 @@ impl Housekeeping {
     }
 }
 
-/// Is told when something is over earlier than was known.
+/// Wakes the task when a deadline moves forward.
 struct Keeper(Notify);
 
 impl Wake for Keeper {
@@ -54,7 +54,7 @@ impl Wake for Keeper {
     }
 }
 
-/// Keeps the node's time until the task is aborted.
+/// Runs housekeeping and deadlines until the task is aborted.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let node = &shared.node;
     let keeper = Arc::new(Keeper(Notify::new()));
@@ -63,7 +63,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         loop {
             let due_ns = node.see_to_due(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
             let due = Instant::now() + due_ns.map_or(TICK, |ns| Duration::from_nanos(ns).min(TICK));
-            // Which of the two it was is seen by looking.
+            // The next call finds out whether the time passed or a deadline moved.
             let _ = timeout_at(due, keeper.0.notified()).await;
             sleep(TOGETHER).await;
         }
@@ -71,10 +71,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     tokio::join!(due, tick(&shared));
 }
 
-/// Reports that the disk is full, and that it has room again. A log that is shortened on a full disk has room for a moment: that is not reported.
+/// Logs once that the disk is full, and once that it has room again. Truncating a log on a full disk frees room for a
+/// moment, which is not reported.
 #[derive(Debug, Default)]
 struct RoomReport {
-    /// Looks in a row at which there was room, since it was reported that there is none.
+    /// Consecutive checks with room since the disk was reported full; `None` if it was not.
     ample: Option<u32>,
 }
 
@@ -97,7 +98,7 @@ impl RoomReport {
     }
 }
 
-/// Runs the housekeeping, which may wait for a disk or a cluster, away from the threads of listeners.
+/// Runs the housekeeping off the listener threads: it may wait for a disk or the cluster.
 async fn tick(shared: &Arc<Shared>) {
     let reached = || [Door::Nats, Door::Http].map(|door| shared.nats_addresses(door));
     let mut known = reached();

@@ -1,16 +1,16 @@
-//! The doors of a node: sockets on one side, a [`Node`](dunlin::Node) on the other.
+//! The listeners of a node: they serve a [`Node`](dunlin::Node) to clients over sockets.
 //!
-//! A door only translates. Door `tcp` speaks Dunlin's own protocol (`docs/protocol.md`) over TCP and
-//! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1, door `ws` WebSocket at the addresses of
-//! `http`, door `grpc` gRPC (`docs/listeners.md`).
+//! A listener only translates a protocol into calls of the node: `tcp` Dunlin's own protocol (`docs/protocol.md`)
+//! over TCP and Unix sockets, `nats` the NATS client protocol, `http` HTTP/1.1, `ws` WebSocket at the addresses of
+//! `http`, `grpc` gRPC (`docs/listeners.md`).
 //!
-//! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
-//! common, `tls` how they begin where clients come by TLS, `session` what the sessions of all doors have in common.
+//! `listener` accepts connections and starts their sessions, `stream` unifies TCP, Unix and TLS sockets, `tls` does
+//! the handshake, and `session` holds what the sessions of all protocols share.
 //!
-//! Each core has a thread with a current-thread runtime; a session is one task on one of them and
-//! never moves. All sessions of a thread share its read and write buffers, so that a session that
-//! waits owns next to nothing.
+//! Each core has one thread with a current-thread runtime. A session is one task on one of these threads and never
+//! moves. All sessions of a thread share its read and write buffers, so that an idle session needs little memory.
 //!
+//! Topics and permissions are in `dunlin`, the bytes of messages in `wire`.
 //! Not here: topics and who may use them (`dunlin`), the bytes of messages (`wire`).
 
 pub mod access;

@@ -1,7 +1,7 @@
-//! Letting connections in.
+//! Accepts connections and starts their sessions.
 //!
-//! Limits: `sessions_max`. Where the process is out of file descriptors, accepting rests a moment:
-//! connections wait in the kernel's queue meanwhile.
+//! Limits: `sessions_max`. If the process is out of file descriptors, accepting pauses, and connections wait in the
+//! kernel's queue.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,12 +23,12 @@ use crate::stream::{Accepted, Stream};
 use crate::tcp;
 use crate::tls::{LetIn, let_in};
 
-/// How long accepting rests after it failed.
+/// Pause of accepting after a failure.
 const REST: Duration = Duration::from_millis(50);
-/// Connections that the kernel keeps until they are accepted: thousands may come back at once.
+/// Length of the kernel's accept queue: thousands of clients may reconnect at once.
 const BACKLOG: i32 = 4_096;
 
-/// A door's socket that listens.
+/// A listening socket with its protocol.
 #[derive(Debug)]
 pub(crate) struct Listener {
     door: Door,
@@ -69,7 +69,7 @@ impl Listener {
         Ok(Listener { door, socket: Listening::Unix(listener) })
     }
 
-    /// The same socket once more.
+    /// Another handle to the same socket.
     pub(crate) fn try_clone(&self) -> io::Result<Listener> {
         let socket = match &self.socket {
             Listening::Tcp(listener) => Listening::Tcp(listener.try_clone()?),
@@ -78,7 +78,7 @@ impl Listener {
         Ok(Listener { door: self.door, socket })
     }
 
-    /// The door, and the address with its real port.
+    /// The protocol and the address with its real port; `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<(Door, SocketAddr)> {
         match &self.socket {
             Listening::Tcp(listener) => listener.local_addr().ok().map(|address| (self.door, address)),
@@ -87,13 +87,14 @@ impl Listener {
     }
 }
 
-/// Whether it is a socket at which nobody answers. Any other file refuses in the same way, and is somebody's.
+/// Whether the file is a socket that no process listens on. Any other file refuses connections in the same way, and
+/// must stay.
 fn is_left_behind(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Lets connections in until it is aborted or its thread ends.
+/// Accepts connections until the task is aborted or its thread ends.
 pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<Core>) {
     let door = listener.door;
     let accepting = match listener.socket {
@@ -112,7 +113,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<C
                 let core = choose(&cores, shared.limits.sessions_before_spreading);
                 begin(door, core, &shared, accepted);
             }
-            // The client went away again before it was its turn.
+            // The client disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 if !resting {
@@ -134,7 +135,7 @@ impl Accepting {
     }
 }
 
-/// The first while it has few sessions, else the one with the fewest.
+/// Chooses the first core while it has few sessions, else the one with the fewest.
 fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     let first = &cores[0];
     if first.load() < before_spreading {
@@ -143,16 +144,16 @@ fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
-/// Begins a session of the door on the thread of `core`.
+/// Starts a session of the protocol on the thread of `core`.
 fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
     let seat = core.seat();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
         let passage = shared.traffic.accepted(door);
-        // The connection broke before it began: nobody is there to be told.
+        // The connection broke: no client is left to notify.
         let Ok(stream) = Stream::new(accepted) else { return };
-        // In a box: sessions are not to be larger for it.
+        // Boxed, so that the future of a session does not grow.
         let (stream, told) = match (&shared.tls, stream) {
             (Some(identity), Stream::Tcp(socket)) => {
                 match Box::pin(let_in(&shared, identity, door, socket)).await {

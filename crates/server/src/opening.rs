@@ -1,8 +1,7 @@
-//! Listeners that run before the node does: they refuse each client, and say in their protocol what the node is
-//! doing.
+//! Listeners of a node that is still starting: they refuse every client with `OPENING` and the current step.
 //!
-//! They belong to a node without topics that admits no client. The real node takes over their sockets, so no address
-//! is free in between.
+//! Internally this is a [`Server`] over an empty node that admits no session. The real server takes over its sockets,
+//! so that no address is free in between.
 
 use std::fmt;
 use std::io;
@@ -19,7 +18,7 @@ use crate::error::StartError;
 use crate::listener::Listener;
 use crate::server::{Server, listen};
 
-/// What the node is doing, and since when.
+/// The current step of the start, and when the start began.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: Mutex<String>,
@@ -33,7 +32,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Listeners of a node that is starting. Dropping the value closes them.
+/// Listeners that refuse clients while the node starts. Dropping it closes them.
 #[derive(Debug)]
 pub struct Opening {
     doors: Option<Server>,
@@ -43,7 +42,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Listens on all configured addresses. `what` says what the node is doing.
+    /// Starts all listeners; clients are refused with `what`, the current step.
     pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(Progress { what: Mutex::new(what.to_owned()), began: Instant::now() });
@@ -57,17 +56,18 @@ impl Opening {
         Ok(Opening { doors: Some(doors), listeners, unix, progress })
     }
 
-    /// The address of every listener, with its real port.
+    /// The TCP addresses of every protocol, with their real ports.
     pub fn addresses(&self) -> &[(Door, SocketAddr)] {
         self.doors.as_ref().map_or(&[], Server::addresses)
     }
 
-    /// Changes what the listeners say the node is doing.
+    /// Sets the current step that refusals name.
     pub fn says(&self, what: &str) {
         what.clone_into(&mut self.progress.what.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Its sockets. New clients wait until the node accepts on them.
+    /// Returns the listening sockets. New connections wait in the kernel's queue until the sockets are accepted from
+    /// again.
     pub(crate) fn into_listeners(mut self) -> Vec<Listener> {
         self.doors = None;
         self.unix.clear();
@@ -78,7 +78,7 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         for path in &self.unix {
-            // The file may be gone already.
+            // The socket file may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }

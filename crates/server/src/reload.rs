@@ -1,8 +1,6 @@
-//! What was read from files and is read again while the node runs: when somebody asks ([`Server::reload`]), and when the
-//! files have changed.
+//! Reads files again while the node runs: on request ([`Server::reload`]) and when they change.
 //!
-//! Whoever reads something anew keeps what was there if the files are not sound; that goes to the log, once for each
-//! change.
+//! An invalid file changes nothing, and the log reports the error once for each change.
 //!
 //! [`Server::reload`]: crate::Server::reload
 
@@ -14,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often the files are looked at.
+/// Interval of the checks for changed files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What such a file may have.
+/// Largest file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The content of a file. What is none (a pipe, a device) is refused: to read it could take for ever.
+/// Reads a file. Pipes and devices are refused: reading them could block for ever.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let found = metadata(path)?;
     if !found.is_file() {
@@ -32,19 +30,19 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// Something that was read from files.
+/// A setting that is read from files.
 pub(crate) trait Reload: Debug + Send + Sync {
-    /// What it is, for the log.
+    /// Its name in the log.
     fn what(&self) -> &'static str;
 
-    /// Where it stands.
+    /// The files that it is read from.
     fn files(&self) -> Vec<PathBuf>;
 
-    /// Reads it again; an error says why what was there stays.
+    /// Reads the files again; after an error the previous content stays in force.
     fn reload(&self) -> Result<(), String>;
 }
 
-/// Everything that is read again.
+/// All settings that are read again.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads(Mutex<Vec<Entry>>);
 
@@ -54,7 +52,7 @@ struct Entry {
     seen: Vec<Option<Stamp>>,
 }
 
-/// A file as it was; `None` for one that was not there.
+/// Inode, size and modification time of a file.
 type Stamp = (u64, u64, i64, i64);
 
 impl Reloads {
@@ -67,12 +65,12 @@ impl Reloads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Reads everything again; whether all of it was sound.
+    /// Reads all settings again; returns whether all were valid.
     pub(crate) fn all(&self) -> bool {
         self.reload(|_| true)
     }
 
-    /// Reads again what has changed.
+    /// Reads the settings whose files have changed.
     fn changed(&self) {
         self.reload(|entry| stamps(&*entry.what) != entry.seen);
     }
@@ -81,7 +79,7 @@ impl Reloads {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sound = true;
         for entry in entries.iter_mut().filter(|entry| wanted(entry)) {
-            // First: what changes while it is read is read again.
+            // Taken before reading: a change during the read leads to another read.
             entry.seen = stamps(&*entry.what);
             let what = entry.what.what();
             match entry.what.reload() {
@@ -105,12 +103,12 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Looks at the files now and then, until the task is aborted.
+/// Checks the files periodically until the task is aborted.
 pub(crate) async fn watch(reloads: Arc<Reloads>) {
     while !reloads.is_empty() {
         tokio::time::sleep(LOOK).await;
         let reloads = Arc::clone(&reloads);
-        // A disk may take its time; the sessions of this thread do not.
+        // Not on this thread: a slow disk must not delay its sessions.
         let _ = tokio::task::spawn_blocking(move || reloads.changed()).await;
     }
 }

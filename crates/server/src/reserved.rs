@@ -1,4 +1,4 @@
-//! A TCP address that is kept for a server which does not run yet, or does not run at the moment.
+//! Reserves a TCP address for a server that does not run at the moment.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,24 +7,24 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use socket2::{Domain, Socket, Type};
 
-/// A TCP address that no other program is given while this value lives.
+/// A TCP address that the system gives to no other program while this value lives.
 ///
-/// A socket is bound to the address and never listens. The system then gives the port to no other socket: neither to one
-/// that listens at a port of the system's choice, nor to one that connects. A server that sets `SO_REUSEADDR`, as all
-/// of Dunlin's do, still listens there, ends, and listens there again.
+/// The value holds a socket that is bound to the address and never listens. The system then gives the port neither to
+/// a listener that asks for any port nor to an outgoing connection. A server that sets `SO_REUSEADDR`, as Dunlin's
+/// do, can still listen at the address, repeatedly.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,
     _socket: Socket,
-    /// Two bound sockets do not exclude each other when both reuse addresses; two abstract Unix sockets of one name do.
+    /// Two bound sockets with `SO_REUSEADDR` do not exclude each other; two abstract Unix sockets of one name do.
     _lock: UnixDatagram,
 }
 
 impl ReservedAddress {
-    /// Reserves this address; a port of the system's choice where the port is 0.
+    /// Reserves `address`; with port 0, the system chooses a port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] where a program listens there, or has reserved the address.
+    /// [`io::ErrorKind::AddrInUse`] if a program listens there, or has reserved the address.
     pub fn new(address: SocketAddr) -> io::Result<ReservedAddress> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;

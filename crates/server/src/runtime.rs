@@ -1,4 +1,4 @@
-//! One thread with one runtime: the sessions on it never meet another thread.
+//! A thread with a current-thread runtime, on which sessions run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,24 +12,24 @@ use crate::error::StartError;
 use crate::session::pace::beat;
 use crate::watchdog::Pulse;
 
-/// Tasks that run between two looks at all sockets, on a thread that spins: the looks cost a system
-/// call, and the sessions that are in use look for themselves.
+/// Number of tasks between two polls of all sockets on a spinning thread: a poll costs a system call, and busy
+/// sessions poll their own sockets.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// The same on other threads. By the runtime's own choice it is 61 tasks: beside a client that floods the node, for whose
-/// session every one of them is a long turn, the others' sockets went unseen for 20 ms.
+/// The same for other threads. With the runtime's default of 61 tasks, one client that flooded the node delayed the
+/// other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
-/// Of so many tasks that run, one is the first of those that another thread woke. By the runtime's own
-/// choice it is one of 31: as long as sessions of this thread wake each other, the others would starve.
+/// Every n-th task is one that another thread woke. With the runtime's default of 31, sessions that wake each other
+/// on this thread would starve the others.
 const OTHERS_INTERVAL: u32 = 2;
 
-/// How long a thread is waited for that is to end.
+/// How long [`Runtime`]'s drop waits for its thread.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// Between two looks whether it has.
+/// Pause between two checks of whether the thread has ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A running thread.
+/// A running thread with its runtime.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     core: Core,
@@ -38,15 +38,15 @@ pub(crate) struct Runtime {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where sessions may be placed. It does not keep the thread running.
+/// A handle to place sessions on a thread. It does not keep the thread running.
 #[derive(Debug, Clone)]
 pub(crate) struct Core {
     pub(crate) handle: Handle,
-    /// Sessions on it.
+    /// Number of sessions on the thread.
     load: Arc<AtomicUsize>,
 }
 
-/// A session's share of a runtime's load, until it is dropped.
+/// Counts one session on a thread until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<AtomicUsize>);
 
@@ -74,7 +74,7 @@ impl Runtime {
                 tokio::spawn(beat());
                 stopped.notified().await;
             });
-            // What it still waits for elsewhere is not waited for.
+            // Blocking tasks that still run are not waited for.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(run).map_err(failed)?;
@@ -110,8 +110,7 @@ async fn spin_for_ever() {
 }
 
 impl Drop for Runtime {
-    /// Waits for the thread; sessions that are left are dropped with it. One that stands still is left to itself: nobody is to
-    /// wait for it for ever.
+    /// Waits up to [`END_WITHIN`] for the thread, and drops its remaining sessions. A stalled thread is left running.
     fn drop(&mut self) {
         self.stop.notify_one();
         let Some(thread) = self.thread.take() else { return };
@@ -120,7 +119,7 @@ impl Drop for Runtime {
             thread::sleep(LOOK);
         }
         if thread.is_finished() {
-            // A panic was reported by its own thread.
+            // A panic was reported by the thread itself.
             let _ = thread.join();
         } else {
             tracing::error!("{:?} has not ended within {END_WITHIN:?}", thread.thread().name());

@@ -1,4 +1,4 @@
-//! Opening the doors, and closing them.
+//! Starting and stopping the listeners of a node.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,35 +33,36 @@ use crate::tls::Identity;
 use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
-/// Between two looks whether sessions have ended.
+/// Pause between checks of whether sessions have ended.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long a server that stops waits for answers to commands that it took.
+/// How long a stopping server waits for responses to accepted commands.
 const ANSWERS_MAX: Duration = Duration::from_secs(10);
 
-/// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
+/// The listeners of a node. Dropping it closes them at once; [`Server::stop`] ends sessions gracefully first.
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<(Door, SocketAddr)>,
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// Before the threads that it watches: their end is no stall.
+    /// Dropped before the threads that it watches: their end is no stall.
     watchdog: Watchdog,
     _runner: Arc<dyn Runner>,
     _runtimes: Vec<Runtime>,
-    /// Serves the other nodes of a cluster: they are not to wait for what a door's thread waits for, which may be they.
+    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another node,
+    /// and that node must not wait for this thread in turn.
     for_nodes: OnceLock<Runtime>,
 }
 
 impl Server {
-    /// Opens the doors of `node`.
+    /// Starts the listeners of `node`.
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         let listeners = listen(&config)?;
         node.wait_for_epoch();
         Server::on(listeners, node, config, None)
     }
 
-    /// The same, at the doors that were there before the node was.
+    /// Starts the listeners of `node` at the sockets of `opening`.
     pub fn open(node: Node, config: ServerConfig, opening: Opening) -> Result<Server, StartError> {
         node.wait_for_epoch();
         Server::on(opening.into_listeners(), node, config, None)
@@ -83,7 +84,7 @@ impl Server {
             addresses.iter().filter(|(door, _)| *door == Door::Tcp).map(|(_, address)| *address).collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
-            // Those who wait for answers need cores as well.
+            // Clients on this machine need cores as well.
             0 if config.spin => (cores / 2).max(1),
             0 => cores,
             threads => threads,
@@ -127,8 +128,8 @@ impl Server {
         Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes, watchdog })
     }
 
-    /// Is a node of this cluster from now on: it tells the others where its doors are, lets them in by door `tcp`'s
-    /// protocol through the cluster's own listener, has its share of the topics, and is ready when the cluster is.
+    /// Makes this server a member of `cluster`: it publishes the listeners' addresses, serves the other nodes over
+    /// the cluster's port, and owns a share of the topics. The node is ready when the cluster is.
     pub fn take_part(&self, cluster: &Cluster) -> Result<(), StartError> {
         let runtime = Runtime::start("dunlin-nodes".to_owned(), false)?;
         let runtime = self.for_nodes.get_or_init(|| runtime);
@@ -136,7 +137,7 @@ impl Server {
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
         let doors = self.addresses.iter().map(|(door, at)| match at.ip().is_unspecified() {
-            // Clients find it where the other nodes do.
+            // A listener on every interface is advertised at the host that the other nodes use.
             true => (door.name().to_owned(), format!("{host}:{}", at.port())),
             false => (door.name().to_owned(), at.to_string()),
         });
@@ -164,17 +165,17 @@ impl Server {
         Ok(())
     }
 
-    /// These workers are the node's: it says of itself how many there are and why.
+    /// Adds these workers to the node's report about itself.
     pub fn shows_workers(&self, workers: &Workers) {
         self.shared.itself.starts(workers.view());
     }
 
-    /// The addresses of every door, with their real ports.
+    /// The TCP addresses of every protocol, with their real ports.
     pub fn addresses(&self) -> &[(Door, SocketAddr)] {
         &self.addresses
     }
 
-    /// Where a browser finds the dashboard, if a door serves it and it was there to be built in.
+    /// The dashboard's URL; `None` without an HTTP listener, or if the dashboard was not built in.
     pub fn dashboard(&self) -> Option<String> {
         let (_, mut address) = *self.addresses.iter().find(|(door, _)| *door == Door::Http)?;
         match address.ip() {
@@ -186,40 +187,40 @@ impl Server {
         has_page().then(|| format!("{scheme}://{address}/"))
     }
 
-    /// The TCP addresses of door `tcp`, with their real ports.
+    /// The TCP addresses of Dunlin's own protocol, with their real ports.
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
         &self.tcp
     }
 
-    /// The Unix sockets of door `tcp`.
+    /// The Unix sockets of Dunlin's own protocol.
     pub fn unix_paths(&self) -> impl Iterator<Item = &Path> {
         self.unix.iter().map(PathBuf::as_path)
     }
 
-    /// Reads the users file again, where there is one: what it says now applies to whoever is connected, too. A broken one
-    /// changes nothing. The server does so by itself within a second or two of a change.
+    /// Reads the users file again and applies it to connected clients, too. An invalid file changes nothing. The
+    /// server also does this within about two seconds of a change.
     pub fn reload_users(&self) -> Result<(), UsersError> {
         self.shared.reload_users()
     }
 
-    /// Sessions at present.
+    /// The number of open sessions.
     pub fn sessions(&self) -> usize {
         self.shared.session_count()
     }
 
-    /// Clients come by TLS, but for those at Unix sockets.
+    /// Whether clients must use TLS. Unix sockets never do.
     pub fn has_tls(&self) -> bool {
         self.shared.tls.is_some()
     }
 
-    /// Reads the files again that may change while the node runs, now; they are looked at every two seconds, too.
-    /// Whether all were sound: where they are not, what was read before stays in force, and the log says why.
+    /// Reads the certificates and the users file again, as the server does every two seconds for changed files.
+    /// Returns whether all of them are valid: an invalid file changes nothing, and the log names the reason.
     pub fn reload(&self) -> bool {
         self.shared.reloads.all()
     }
 
-    /// Lets nobody in any more, says good-bye to every session, and waits until they have taken what they
-    /// were sent, at most `stop_ms_max`; for answers to commands that were taken, at most 10 s.
+    /// Stops the server: it accepts no connections, tells every session to end, and waits until clients have read
+    /// what was sent, at most `stop_ms_max`. It waits up to 10 s for responses to accepted commands.
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();
@@ -233,7 +234,7 @@ impl Server {
             }
         };
         wait_for(&|| self.shared.client_count());
-        // Nobody publishes any more. Subscribers at other nodes get what is left before the connections to those end.
+        // No client publishes now. Subscribers at other nodes get the rest before the connections to those nodes end.
         let began = Instant::now();
         while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
             thread::sleep(LOOK);
@@ -247,7 +248,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         for path in &self.unix {
-            // It may be gone already, and then all is well.
+            // The socket file may be gone already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -281,7 +282,7 @@ pub(crate) fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError>
     Ok(listeners)
 }
 
-/// Lets the process have as many connections as the system allows it; many systems begin with 1,024.
+/// Raises the limit of open files to the system's maximum; many systems begin with 1,024.
 fn raise_file_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {

@@ -1,4 +1,4 @@
-//! What all sessions of a server share.
+//! State that all sessions of a server share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,32 +26,32 @@ use crate::runtime::Core;
 use crate::tls::Identity;
 use crate::traffic::Traffic;
 
-/// The token by which a session is told that the server stops.
+/// Waiter token: the server stops.
 pub(crate) const STOP: u32 = u32::MAX - 1;
-/// The token by which a session is told that the users file has changed.
+/// Waiter token: the users file has changed.
 pub(crate) const USERS: u32 = u32::MAX - 4;
-/// The token by which a session is told that it is known who its client is.
+/// Waiter token: the client's login has a result.
 pub(crate) const LOGIN: u32 = u32::MAX - 5;
-/// The token by which a session is told that clients reach other nodes than before.
+/// Waiter token: the addresses of the cluster's NATS listeners have changed.
 pub(crate) const NODES: u32 = u32::MAX - 9;
 
-/// What a subscription takes of the node's memory, and each log that it reads: a cursor, what wakes it, what operators see
-/// of it. Texts that the client gave come on top.
+/// Memory that is charged for a subscription, and for each log that it reads: cursor, waiter and statistics. The
+/// client's texts are charged in addition.
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) limits: Limits,
-    /// The threads never park.
+    /// Whether the threads never park.
     pub(crate) spin: bool,
-    /// Who may come in; without it, everybody.
+    /// Users and permissions; without it, every client may do everything.
     pub(crate) access: Option<Arc<Access>>,
-    /// Pages of these origins may use door `http`.
+    /// Origins whose pages may use HTTP.
     pub(crate) origins: Vec<String>,
-    /// The file that is given at `/report`.
+    /// The file served at `/report`.
     pub(crate) report: Option<std::path::PathBuf>,
-    /// Where clients come by TLS.
+    /// The certificate, if clients must use TLS.
     pub(crate) tls: Option<Arc<Identity>>,
     pub(crate) reloads: Arc<Reloads>,
     pub(crate) traffic: Arc<Traffic>,
@@ -60,27 +60,27 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
-    /// How often a listener's thread stood still.
+    /// Number of stalls of listener threads.
     pub(crate) stalls: Arc<AtomicU64>,
-    /// Who may be in a handshake of TLS.
+    /// Permits for TLS handshakes.
     pub(crate) handshakes: Semaphore,
     cores: OnceLock<Vec<Core>>,
     addresses: OnceLock<Vec<(Door, SocketAddr)>>,
-    /// Where the node is one of a cluster.
+    /// The node's part in its cluster, if it has one.
     pub(crate) cluster: OnceLock<Arc<Seat>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
-    /// The sessions of other nodes, which are the last to end.
+    /// Number of sessions of other nodes, which end last.
     nodes: AtomicUsize,
     stopping_nodes: AtomicBool,
-    /// What is waited for before anybody is let in, where it is: the node is not there yet.
+    /// The start's progress while the node is opening.
     opening: Option<Arc<Progress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// Held by each session of door `tcp`, which may owe answers.
+    /// Held by each session of Dunlin's own protocol, which may owe responses.
     pub(crate) answering: Arc<()>,
 }
 
-/// A session's place among those of the server, until it is dropped.
+/// Counts a session among the server's until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     shared: Arc<Shared>,
@@ -127,12 +127,12 @@ impl Shared {
         })
     }
 
-    /// Nobody is let in yet.
+    /// Whether the node is still opening and refuses every session.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening.is_some()
     }
 
-    /// Why there is no place for a session.
+    /// The refusal of a session that [`Shared::admit`] did not admit.
     pub(crate) fn no_place(&self) -> Refused {
         match &self.opening {
             Some(progress) => Refused::new(ErrorCode::Opening, progress.to_string()),
@@ -140,7 +140,8 @@ impl Shared {
         }
     }
 
-    /// A place for one more session; `None` when all are taken, or the node is not open yet: [`Shared::no_place`] says so.
+    /// Admits one more session; `None` at the limit or while the node is opening, for the reason of
+    /// [`Shared::no_place`].
     pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<Place> {
         let mut sessions = self.sessions();
         if self.is_opening() || sessions.len() >= self.limits.sessions_max {
@@ -151,7 +152,7 @@ impl Shared {
         Some(Place { shared: Arc::clone(self), session, is_of_node: false })
     }
 
-    /// Charges the node for so many subscriptions, or logs that one reads, which keep so many bytes of text.
+    /// Charges the memory budget for `readers` subscriptions or logs, and for `texts` bytes of text.
     pub(crate) fn charge_readers(&self, readers: usize, texts: usize) -> Result<Charge, SubscribeError> {
         let budget = self.node.budget();
         Charge::of(budget, readers * SUBSCRIPTION_BYTES + texts)
@@ -163,33 +164,33 @@ impl Shared {
         self.cores.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Says, once, which threads serve sessions.
+    /// Sets the threads that serve sessions, once.
     pub(crate) fn set_cores(&self, cores: &[Core]) {
         let _ = self.cores.set(cores.to_vec());
     }
 
-    /// Where doors listen.
+    /// The listeners' addresses.
     pub(crate) fn addresses(&self) -> &[(Door, SocketAddr)] {
         self.addresses.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Says, once, where doors listen.
+    /// Sets the listeners' addresses, once.
     pub(crate) fn set_addresses(&self, addresses: &[(Door, SocketAddr)]) {
         let _ = self.addresses.set(addresses.to_vec());
     }
 
-    /// Who owns a topic, where nodes are many.
+    /// The owner of a topic; `None` outside a cluster.
     pub(crate) fn owner_of(&self, topic: &Topic) -> Option<Owner> {
         self.cluster.get()?.owner_of(topic)
     }
 
-    /// Whether another node owns a topic: what this one holds of it is a part, or nothing.
+    /// Whether another node owns a topic, so that this node holds at most a part of it.
     pub(crate) fn is_elsewhere(&self, topic: &Topic) -> bool {
         let ownership = self.cluster.get().and_then(|seat| seat.ownership());
         ownership.is_some_and(|ownership| ownership.owner_of(topic).0 != ownership.id())
     }
 
-    /// The id of the cluster that the node is of.
+    /// The id of the node's cluster.
     pub(crate) fn cluster_id(&self) -> Option<&str> {
         self.cluster.get().map(|seat| seat.cluster())
     }
@@ -198,12 +199,12 @@ impl Shared {
         self.sessions().len()
     }
 
-    /// Sessions of clients, which are not other nodes.
+    /// Number of sessions of clients that are not other nodes.
     pub(crate) fn client_count(&self) -> usize {
         self.session_count().saturating_sub(self.nodes.load(Ordering::Acquire))
     }
 
-    /// Whether sessions are left that may owe their clients answers.
+    /// Whether a session remains that may owe its client a response.
     pub(crate) fn is_answering(&self) -> bool {
         Arc::strong_count(&self.answering) > 1
     }
@@ -216,19 +217,19 @@ impl Shared {
         self.stopping_nodes.load(Ordering::Acquire)
     }
 
-    /// Tells the sessions of other nodes to say good-bye.
+    /// Asks the sessions of other nodes to end.
     pub(crate) fn stop_nodes(&self) {
         self.stopping_nodes.store(true, Ordering::Release);
         self.tell(STOP);
     }
 
-    /// Tells every session of a client to say good-bye.
+    /// Asks every client's session to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.tell(STOP);
     }
 
-    /// Takes the users file anew, and has every session look at what its user may do now.
+    /// Reads the users file again, and has every session check its user's permissions.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
         let Changed { removed, changed } = access.reload()?;
@@ -237,12 +238,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Where NATS clients reach the nodes of the cluster, by a door; nowhere outside a cluster.
+    /// Addresses of all members' listeners of a protocol; empty outside a cluster.
     pub(crate) fn nats_addresses(&self, door: Door) -> Vec<String> {
         self.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(door))
     }
 
-    /// Has every session look at where clients reach the nodes now.
+    /// Notifies every session that the members' addresses have changed.
     pub(crate) fn nodes_changed(&self) {
         self.tell(NODES);
     }
@@ -258,7 +259,7 @@ impl Shared {
 }
 
 impl Place {
-    /// The session is another node's.
+    /// Marks the session as another node's.
     pub(crate) fn is_of_node(&mut self) {
         self.is_of_node = true;
         self.shared.nodes.fetch_add(1, Ordering::AcqRel);

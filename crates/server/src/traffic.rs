@@ -1,6 +1,6 @@
-//! What came through the doors: connections and HTTP answers, counted where each begins and ends.
+//! Counters of connections by protocol and of HTTP responses by method and status.
 //!
-//! Limits: a series for each door, and for each method and status of HTTP that is known.
+//! Limits: one entry for each protocol, and for each known HTTP method with each status.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::door::Door;
 
-/// Methods that are counted under their name; there are no end of others.
+/// Methods that are counted by name; all others count as `other`.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
 
-/// See the module.
+/// Counters of connections and HTTP responses.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     doors: [Passing; Door::ALL.len()],
@@ -19,7 +19,7 @@ pub(crate) struct Traffic {
     answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
-/// Connections of one door.
+/// Connections of one protocol.
 #[derive(Debug, Default)]
 struct Passing {
     open: AtomicU64,
@@ -31,7 +31,7 @@ struct Passing {
 pub(crate) struct Passage(Arc<Traffic>, Door);
 
 impl Traffic {
-    /// A connection came in.
+    /// Counts an accepted connection.
     pub(crate) fn accepted(self: &Arc<Traffic>, door: Door) -> Passage {
         let passing = self.of(door);
         passing.accepted.fetch_add(1, Ordering::Relaxed);
@@ -39,19 +39,19 @@ impl Traffic {
         Passage(Arc::clone(self), door)
     }
 
-    /// A connection was turned away because all places are taken.
+    /// Counts a connection that was refused at the session limit.
     pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request over HTTP was answered.
+    /// Counts an HTTP response.
     pub(crate) fn answered(&self, method: &str, status: u16) {
         let method = METHODS.iter().find(|known| **known == method).copied().unwrap_or("other");
         *self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry((method, status)).or_default() +=
             1;
     }
 
-    /// For each door, connections that are open and that ever came.
+    /// Each protocol with its open connections and all that it ever accepted.
     pub(crate) fn doors(&self) -> impl Iterator<Item = (Door, u64, u64)> {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Door::ALL.into_iter().map(move |door| {
@@ -64,7 +64,7 @@ impl Traffic {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Answers by method and status.
+    /// The number of HTTP responses by method and status.
     pub(crate) fn answers(&self) -> Vec<(&'static str, u16, u64)> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
@@ -76,7 +76,7 @@ impl Traffic {
 }
 
 impl Passage {
-    /// The connection goes on as one of another door.
+    /// Moves the connection to another protocol.
     pub(crate) fn moves_to(self, door: Door) -> Passage {
         self.0.accepted(door)
     }

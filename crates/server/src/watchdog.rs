@@ -1,11 +1,12 @@
-//! Notices a listener's thread that stands still: one connection's work holds up all others of the thread.
+//! Detects stalled listener threads: a thread that does not return to its runtime delays all its connections.
 //!
-//! A thread says when it parks. One that has not parked for a while is sent a probe, a task that does nothing; where the probe
-//! is not run within [`STALL`] the thread stands still. Only time counts in which the thread could have run: while it waits
-//! for a processor, or while the whole process is stopped, nothing is its fault.
+//! A thread records when it parks. If it has not parked since the last check, the watchdog spawns a probe task on it.
+//! The thread is stalled if the probe does not run within [`STALL`]. Time in which the thread waits for a processor,
+//! or the process is stopped, does not count.
 //!
-//! A stall is told once: in the log, with what the system says of the thread, and in `dunlin_listener_stalls_total`. In debug
-//! builds, and where `DUNLIN_STALL=abort` is set, it ends the process, so that no test passes in which a thread stood still.
+//! A stall is reported once: in the log, with the kernel's state of the thread, and in
+//! `dunlin_listener_stalls_total`. In debug builds, and with `DUNLIN_STALL=abort`, a stall aborts the process, so
+//! that tests fail.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -16,31 +17,31 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-/// How long a thread may stand still.
+/// How long a probe may wait before the thread counts as stalled.
 const STALL: Duration = Duration::from_secs(1);
-/// Between two looks. What takes longer counts as this: the watchdog itself was held up.
+/// Interval of the checks. A longer interval counts as this one: the watchdog itself was delayed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a listener's thread says of itself.
+/// State that a listener's thread reports.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     name: String,
-    /// The system's number of it; 0 before it runs.
+    /// The kernel's thread id; 0 before the thread runs.
     thread: AtomicU32,
     is_parked: AtomicBool,
     /// How often it has parked.
     parks: AtomicU64,
-    /// The last probe that it has run.
+    /// The number of the last probe that ran.
     probe: AtomicU64,
 }
 
 impl Pulse {
     pub(crate) fn new(name: &str) -> Arc<Pulse> {
-        // Nothing is to be done before it runs.
+        // A thread that does not run yet counts as parked.
         Arc::new(Pulse { name: name.to_owned(), is_parked: AtomicBool::new(true), ..Pulse::default() })
     }
 
-    /// The thread that calls this is the one.
+    /// Called by the thread itself when it starts.
     pub(crate) fn begins(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(thread.unsigned_abs(), Ordering::Relaxed);
@@ -57,11 +58,11 @@ impl Pulse {
     }
 }
 
-/// A thread that stands still.
+/// A stalled thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Stall {
     pub(crate) thread: String,
-    /// As the system sees it.
+    /// The kernel's state of the thread.
     what: String,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// `told` is told of each thread that stands still, once for each time.
+    /// Starts the watchdog. `told` is called once for each stall.
     pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
         let watched = Arc::<Mutex<Vec<Watched>>>::default();
         let (ends, ended) = mpsc::channel::<()>();
@@ -113,27 +114,27 @@ impl Watchdog {
     }
 }
 
-/// One thread.
+/// A thread under watch.
 #[derive(Debug)]
 struct Watched {
     pulse: Arc<Pulse>,
     handle: Handle,
-    /// How often it had parked at the last look.
+    /// Number of parks at the last check.
     parks: u64,
-    /// The last probe that it was sent.
+    /// Number of the last probe that was sent.
     asked: u64,
-    /// How long that has not been run, in which it could have been.
+    /// How long the probe has waited, without the time in which the thread could not run.
     still: Duration,
-    /// What the thread had spent at the last look.
+    /// Times of the thread at the last check.
     spent: Spent,
     told: bool,
 }
 
-/// What a thread has spent since it began, ns; nothing where the system does not say.
+/// Running and waiting time of a thread since its start, ns; 0 if the system does not report them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
     running_ns: u64,
-    /// Until it last began to run: it may be waiting for a processor now, too.
+    /// Counted up to the last time the thread began to run.
     waiting_ns: u64,
 }
 
@@ -144,11 +145,11 @@ impl Spent {
         Spent { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
-    /// For how much of a step a thread could have run that had spent `since` when the step began.
+    /// How much of `step` the thread could run, given its times at the step's start.
     fn could_run(self, since: Spent, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {
-            // It runs, or waits for a processor.
+            // The thread runs or waits for a processor.
             'R' => between(since.running_ns, self.running_ns).min(step),
             _ => step.saturating_sub(between(since.waiting_ns, self.waiting_ns)),
         }
@@ -156,7 +157,7 @@ impl Spent {
 }
 
 impl Watched {
-    /// Looks, a step after the last time; that it stands still, where that was not told yet.
+    /// Checks the thread, `step` after the last check; returns a stall that was not reported yet.
     fn look(&mut self, step: Duration) -> Option<Stall> {
         let Watched { pulse, .. } = self;
         let thread = pulse.thread.load(Ordering::Relaxed);
@@ -182,13 +183,13 @@ impl Watched {
     }
 }
 
-/// `R` where a thread runs or waits for a processor, another letter where it waits for something else.
+/// The kernel's state letter: `R` for running or waiting for a processor, others for other waits.
 fn state(thread: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next()).unwrap_or('?')
 }
 
-/// What the system says of a thread: what it waits for, and where in the kernel.
+/// Describes a thread's wait: channel, system call and kernel stack.
 fn seen(thread: u32) -> String {
     let mut said = format!("Thread {thread}: state {}", state(thread));
     for name in ["wchan", "syscall", "stack"] {
@@ -201,7 +202,7 @@ fn seen(thread: u32) -> String {
     said
 }
 
-/// Says it, and ends the process where no stall is to pass.
+/// Logs the stall, and aborts the process if stalls are fatal.
 pub(crate) fn tell(stall: &Stall) {
     tracing::error!("{stall}");
     let aborts = match std::env::var_os("DUNLIN_STALL") {
