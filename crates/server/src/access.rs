@@ -1,17 +1,19 @@
-//! Who is there: the users file, what proves that it is they, and how much they may have.
+//! Authentication and quotas: the users file, logins, and the limits of users and tenants.
 //!
-//! What they may do is decided by [`dunlin::Permissions`] behind the node that a session is given
-//! ([`Node::used_by`](dunlin::Node::used_by)); a door only carries credentials here and answers back.
+//! Permissions are checked by [`dunlin::Permissions`] behind the node that a session receives
+//! ([`Node::used_by`](dunlin::Node::used_by)). A listener only passes credentials to this module and reports the
+//! result.
 //!
-//! `users` reads the file, `secret` keeps what proves, `nkey` checks keys of NATS, `credentials` is what clients bring, `throttle` slows down who
-//! guesses, `checker` checks passwords on threads of its own, `account` and `tenancy` are a user and a tenant while the
-//! node runs, `login` is a connection's hold on them.
+//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys, `credentials` are what
+//! clients send, `throttle` delays guessing, `checker` verifies passwords on its own threads, `account` and `tenancy`
+//! are a user and a tenant at run time, `login` is a connection's hold on them.
 //!
 //! Invariants:
-//! - Without a users file nothing here is asked.
-//! - No password and no token is printed, logged, or kept but as its hash.
-//! - A broken users file changes nothing.
+//! - Without a users file, this module does nothing.
+//! - Passwords and tokens are never printed or logged, and only their hashes are kept.
+//! - An invalid users file changes nothing.
 //!
+//! Limits: [`AccessLimits`]; the limits of users and tenants are in the users file.
 //! Limits: [`AccessLimits`]; those of users and tenants stand in the users file.
 
 mod account;
@@ -56,16 +58,16 @@ use login::Cache;
 use tenancy::Tenancy;
 use throttle::Throttle;
 
-/// The bounds of checking who somebody is.
+/// Limits of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessLimits {
-    /// Passwords that are checked at a time, each on a thread of its own.
+    /// Passwords that are verified at the same time, each on its own thread.
     pub logins_at_once: u32,
-    /// Connections that wait for that; one more is refused.
+    /// Connections that wait for a verification; further ones are refused.
     pub logins_waiting_max: u32,
-    /// Passwords that were right are known again, so many at most …
+    /// Number of verified passwords that are cached.
     pub logins_remembered_max: u32,
-    /// … for so long, ms.
+    /// Time for which a verified password is cached, ms.
     pub login_remembered_ms: u32,
 }
 
@@ -80,16 +82,16 @@ impl Default for AccessLimits {
     }
 }
 
-/// See the module.
+/// Users, tenants and logins of a node.
 #[derive(Debug)]
 pub(crate) struct Access {
     path: PathBuf,
     node: Node,
     limits: AccessLimits,
     users: RwLock<Arc<Users>>,
-    /// How often the file was taken.
+    /// Number of times the users file was applied.
     generation: AtomicU64,
-    /// Notified after that.
+    /// Notified after the users file was applied.
     changes: watch::Sender<()>,
     accounts: Mutex<HashMap<String, Arc<Account>>>,
     tenancies: Mutex<HashMap<String, Arc<Tenancy>>>,
@@ -101,7 +103,7 @@ pub(crate) struct Access {
     counts: Counts,
 }
 
-/// What became of those who tried to come in, and of those who are in.
+/// Counters of logins.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) accepted: AtomicU64,
@@ -109,16 +111,16 @@ pub(crate) struct Counts {
     pub(crate) throttled: AtomicU64,
 }
 
-/// Whom a new users file is about.
+/// The users that a new users file affects.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Those that are in it no more.
+    /// Removed users.
     pub(crate) removed: Vec<String>,
-    /// Those whose permissions for keys are others.
+    /// Users whose permissions for keys have changed.
     pub(crate) changed: Vec<String>,
 }
 
-/// What a tenant has.
+/// Counters of a tenant.
 #[derive(Debug)]
 pub(crate) struct TenantCounts {
     pub(crate) name: String,
@@ -128,7 +130,7 @@ pub(crate) struct TenantCounts {
 }
 
 impl Access {
-    /// With the users of the file.
+    /// Reads the users file.
     pub(crate) fn open(path: &Path, node: &Node, limits: AccessLimits) -> Result<Arc<Access>, UsersError> {
         let users = Users::read(path)?;
         let access = Access {
@@ -152,11 +154,11 @@ impl Access {
         Ok(access)
     }
 
-    /// Reads the file again. A broken one changes nothing.
+    /// Reads the users file again. An invalid file changes nothing.
     pub(crate) fn reload(&self) -> Result<Changed, UsersError> {
         let users = Arc::new(Users::read(&self.path)?);
         let before = {
-            // An account is made with the users of this moment: nobody gets one from here on with those of before.
+            // Accounts are locked, so that none is created from the old users from here on.
             let mut accounts = lock(&self.accounts);
             for (name, tenancy) in lock(&self.tenancies).iter() {
                 if let Some(tenant) = users.tenants.get(name) {
@@ -196,7 +198,7 @@ impl Access {
         &self.path
     }
 
-    /// It is another number whenever the users may be others.
+    /// A number that changes with each applied users file.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -205,13 +207,13 @@ impl Access {
         &self.counts
     }
 
-    /// To be called about once a second.
+    /// Expires idle topics; to be called about once a second.
     pub(crate) fn tick(&self) {
         let tenancies: Vec<_> = lock(&self.tenancies).values().cloned().collect();
         tenancies.iter().for_each(|tenancy| tenancy.expire(now_ns()));
     }
 
-    /// Tenants whose users came.
+    /// Counters of the tenants whose users have connected.
     pub(crate) fn tenants(&self) -> Vec<TenantCounts> {
         let tenancies = lock(&self.tenancies);
         let mut tenants: Vec<_> = tenancies
@@ -226,7 +228,7 @@ impl Access {
         tenants
     }
 
-    /// What a NATS client signs on the connection of this number; `None` where no user has an nkey.
+    /// The nonce that a NATS client signs on this session; `None` if no user has an nkey.
     pub(crate) fn nonce(&self, session: u64) -> Option<String> {
         self.users().has_nkeys().then(|| self.nonces.of(session))
     }
@@ -235,13 +237,13 @@ impl Access {
         Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The account of a user; none of one who is not in the file.
+    /// The account of a user; `None` for a user that is not in the file.
     fn account(&self, name: &str) -> Option<Arc<Account>> {
         let mut accounts = lock(&self.accounts);
         if let Some(account) = accounts.get(name) {
             return Some(Arc::clone(account));
         }
-        // Not before: the users change while the accounts are locked.
+        // Read under the lock, because users change while the accounts are locked.
         let users = self.users();
         let user = users.by_name.get(name)?;
         let tenant = users.tenants.get(&user.tenant)?;

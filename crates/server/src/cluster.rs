@@ -123,7 +123,7 @@ pub struct LinkUse {
 type Thread = (oneshot::Sender<()>, JoinHandle<()>);
 
 impl Cluster {
-    /// Goes on in the cluster that the data directory knows of, or that [`init`] has prepared there; else joins one. To be called before the
+    /// Starts the node's part in its cluster.
     /// node's doors open, and before anybody asks the node for what is agreed on.
     pub fn start(node: &Node, config: ClusterConfig) -> Result<Cluster, ClusterError> {
         let listen = |error| ClusterError::Listen { address: config.listen, error };

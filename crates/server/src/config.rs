@@ -140,7 +140,8 @@ pub struct HttpLimits {
     pub header_ms_max: u32,
     /// Time for a request's body, ms.
     pub body_ms_max: u32,
-    /// Time without progress of the client, ms, before its connection is closed.
+    /// Time in which a client neither reads what was sent nor shows that it is alive, ms; then its connection is
+    /// closed.
     pub stalled_ms_max: u32,
     /// Longest pause between two messages of an event stream, ms.
     pub heartbeat_ms: u32,

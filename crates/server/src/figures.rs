@@ -1,10 +1,10 @@
-//! Figures of topics: what their owners hold of them, and who reads and publishes at which node.
+//! Collects topic figures from all nodes: what the owners hold, and the publishers and subscribers at each node.
 //!
-//! A node knows only of its own part. It asks each other node that takes part once for all topics that somebody wants to see, all
-//! nodes at a time. What a node would have to say that does not answer within [`ANSWER_WITHIN`] is unknown, never 0.
+//! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
+//! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
 //!
-//! Limits: an answer holds the topics that were named, [`Wanted::topics_max`] and [`Wanted::readers_max`] more, and of each topic
-//! [`READERS_SHOWN`] readers.
+//! Limits: a response has the named topics, [`Wanted::topics_max`] and [`Wanted::readers_max`] more, and
+//! [`READERS_SHOWN`] subscribers of each topic.
 
 mod form;
 
@@ -19,35 +19,35 @@ use serde::{Deserialize, Serialize};
 use crate::shared::Shared;
 use form::{GroupForm, LogForm, LossesForm, ReaderForm};
 
-/// How long another node may take to answer.
+/// Time limit for another node's response.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// The slowest readers of a topic that are shown.
+/// Number of a topic's subscribers that are shown: the slowest.
 pub(crate) const READERS_SHOWN: usize = 20;
 
-/// The topics that a node is asked for.
+/// The topics whose figures are requested.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Wanted {
-    /// These.
+    /// Topics by name.
     pub(crate) names: Vec<String>,
-    /// The busiest that the node owns, so many at most.
+    /// Number of further topics: the busiest that the node owns.
     pub(crate) topics_max: usize,
-    /// Those of its slowest readers, so many at most.
+    /// Number of further topics: those of the node's slowest subscribers.
     pub(crate) readers_max: usize,
 }
 
-/// What one node knows of what was wanted.
+/// One node's figures of the requested topics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
     topics: Vec<Part>,
-    /// Subscriptions at the node; told where readers were wanted.
+    /// Subscriptions at the node; set if subscribers were requested.
     subscriptions: usize,
 }
 
-/// What one node knows of a topic.
+/// One node's figures of a topic.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Part {
     topic: String,
-    /// Nothing where another node owns the topic.
+    /// `None` if another node owns the topic.
     owned: Option<Owned>,
     publishers: u32,
     readers_total: u32,
@@ -62,16 +62,16 @@ struct Owned {
     groups: Vec<GroupForm>,
 }
 
-/// What is known of a topic.
+/// A topic's figures from all nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
-    /// What its owner holds; unknown where the owner is away.
+    /// What its owner holds; `None` while the owner is away.
     pub(crate) held: Option<Held>,
-    /// Its subscribers and publishers; unknown where a node did not say how many it has.
+    /// Its subscribers and publishers; `None` if a node did not respond.
     pub(crate) users: Option<Users>,
 }
 
-/// What the owner of a topic holds.
+/// The owner's logs and groups of a topic.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     /// Each partition, by its number.
@@ -79,49 +79,49 @@ pub(crate) struct Held {
     pub(crate) groups: Vec<GroupInfo>,
 }
 
-/// Who has to do with a topic, at all nodes.
+/// Publishers and subscribers of a topic at all nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Users {
     pub(crate) publishers: u32,
     pub(crate) readers_total: u32,
-    /// Readers that have read everything.
+    /// Subscribers that have read everything.
     pub(crate) waiting: u32,
-    /// The slowest, those with the most records ahead first, and the node where each reads, if nodes are many.
+    /// The slowest subscribers, most lag first, with their nodes in a cluster.
     pub(crate) readers: Vec<(Option<u64>, ReaderInfo)>,
     pub(crate) losses: Losses,
 }
 
-/// What the other nodes have answered.
+/// The figures that the other nodes returned.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     parts: HashMap<String, BTreeMap<u64, Part>>,
     subscriptions: usize,
-    /// Nodes that take part and did not answer.
+    /// Live nodes that did not respond.
     pub(crate) silent: BTreeSet<u64>,
 }
 
 impl Held {
-    /// Records that are held.
+    /// Retained records.
     pub(crate) fn records(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - info.oldest_seq).sum()
     }
 
-    /// Bytes that are held, on disk where the topic is durable.
+    /// Retained bytes, on disk if the topic is durable.
     pub(crate) fn bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.stored.map_or(info.bytes, |stored| stored.bytes)).sum()
     }
 
-    /// Bytes of memory that its history takes.
+    /// Bytes of memory that the history takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.bytes).sum()
     }
 
-    /// Records ever appended, in the epochs in force.
+    /// Records ever appended in the current epochs.
     pub(crate) fn appended(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - 1).sum()
     }
 
-    /// Bytes that were appended since the owner began.
+    /// Bytes appended since the owner started.
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.appended_bytes).sum()
     }
@@ -133,7 +133,7 @@ impl Held {
 }
 
 impl Answer {
-    /// What this node knows.
+    /// This node's figures; `None` outside a cluster.
     pub(crate) fn of(shared: &Shared, wanted: &Wanted) -> Option<Answer> {
         let node = &shared.node;
         let ownership = shared.cluster.get()?.ownership()?;
@@ -182,7 +182,7 @@ impl Part {
 }
 
 impl Answers {
-    /// Takes in what node `node` has answered.
+    /// Adds the response of node `node`; `None` if it did not respond.
     pub(crate) fn take(&mut self, node: u64, answer: Option<Answer>) {
         let Some(answer) = answer else {
             self.silent.insert(node);
@@ -194,12 +194,12 @@ impl Answers {
         }
     }
 
-    /// Topics of which other nodes know something.
+    /// The topics in the other nodes' responses.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.parts.keys().map(String::as_str)
     }
 
-    /// The readers that other nodes have shown: the node, the topic, and the reader.
+    /// Takes the subscribers from the responses: the node, the topic, and the subscriber.
     pub(crate) fn take_readers(&mut self) -> Vec<(u64, String, ReaderInfo)> {
         let mut all = Vec::new();
         for (topic, parts) in &mut self.parts {
@@ -211,12 +211,12 @@ impl Answers {
         all
     }
 
-    /// Subscriptions at those other nodes that have answered.
+    /// Subscriptions at the other nodes that responded.
     pub(crate) fn subscriptions(&self) -> usize {
         self.subscriptions
     }
 
-    /// What is known of a topic by this node and all that have answered.
+    /// A topic's figures from this node and all that responded.
     pub(crate) fn of(&self, shared: &Shared, topic: &Arc<Topic>) -> Figures {
         let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
         let own = Part::of(&shared.node, ownership.as_deref(), topic);
@@ -261,7 +261,7 @@ impl From<Owned> for Held {
 }
 
 impl Shared {
-    /// Asks the other nodes for their part; nothing where there are none. The question is under way when this returns.
+    /// Requests figures from the other nodes; `None` if there are none. The request is under way when this returns.
     pub(crate) fn ask_for_figures(
         &self,
         wanted: impl FnOnce() -> Wanted,
@@ -281,7 +281,7 @@ impl Shared {
         })
     }
 
-    /// What the other nodes know of these topics.
+    /// Requests the figures of `topics` from the other nodes.
     pub(crate) async fn figures_of(&self, topics: &[Arc<Topic>]) -> Answers {
         let names = || topics.iter().map(|topic| topic.name().to_owned()).collect();
         match self.ask_for_figures(|| Wanted { names: names(), ..Wanted::default() }) {

@@ -1,7 +1,7 @@
-//! What a node says of itself: five objects of JSON, over HTTP (`GET /v1/node/…`), and once a second in its topic `$node`
-//! (`docs/listeners.md`), each under its name as the key.
+//! The node's reports about itself: five JSON objects, over HTTP (`GET /v1/node/…`) and once a second in topic
+//! `$node` (`docs/listeners.md`), each under its name as the key.
 //!
-//! Nothing is counted for it while records pass, and while nobody reads the topic nothing is said.
+//! Nothing is counted for the reports while records pass, and nothing is published without a subscriber.
 //!
 //! Limits: [`TOPICS_SHOWN`], [`ROWS_SHOWN`], [`EVENTS_KEPT`].
 
@@ -25,16 +25,16 @@ use crate::workers::WorkersView;
 use cluster::Noticed;
 use past::Past;
 
-/// Between two sayings.
+/// Interval of the published reports.
 const TICK: Duration = Duration::from_secs(1);
-/// Topics that are shown, the busiest.
+/// Number of topics in a report: the busiest.
 const TOPICS_SHOWN: usize = 50;
-/// Tenants, queues and workers that are shown, each.
+/// Number of tenants, of queues and of workers in a report.
 const ROWS_SHOWN: usize = 100;
-/// What was noticed of the cluster, the last of it.
+/// Number of cluster events that are kept.
 const EVENTS_KEPT: usize = 100;
 
-/// What is said.
+/// The reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
     Stats,
@@ -48,7 +48,7 @@ impl About {
     pub(crate) const ALL: [About; 5] =
         [About::Stats, About::Topics, About::Cluster, About::Work, About::Spaces];
 
-    /// The key it is said under.
+    /// The report's name and key.
     pub(crate) fn name(self) -> &'static str {
         match self {
             About::Stats => "stats",
@@ -60,7 +60,7 @@ impl About {
     }
 }
 
-/// What is remembered for what is said next.
+/// State between reports.
 #[derive(Debug, Default)]
 pub(crate) struct Itself {
     past: Mutex<Past>,
@@ -69,7 +69,7 @@ pub(crate) struct Itself {
 }
 
 impl Itself {
-    /// This node starts workers.
+    /// Adds workers that this node starts to the report.
     pub(crate) fn starts(&self, workers: WorkersView) {
         *lock(&self.workers) = Some(workers);
     }
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says something of the node as it is now.
+/// Builds one report of the node's present state.
 pub(crate) async fn say(shared: &Arc<Shared>, about: About) -> Value {
     let mut said = match about {
         About::Stats => stats::say(shared).await,
@@ -92,7 +92,8 @@ pub(crate) async fn say(shared: &Arc<Shared>, about: About) -> Value {
     said
 }
 
-/// Says all of it once a second while somebody reads it, until the task is aborted. The topic is there when this returns.
+/// Publishes all reports once a second while the topic has a subscriber, until the task is aborted. The topic exists
+/// when this function returns.
 pub(crate) fn keep(shared: Arc<Shared>) -> impl Future<Output = ()> {
     let topic = shared.node.own_topic();
     async move {
@@ -109,7 +110,7 @@ async fn keep_saying(shared: Arc<Shared>, topic: Arc<Topic>) {
         tick = (tick + TICK).max(Instant::now());
         sleep_until(tick).await;
         lock(&shared.itself.noticed).look(&shared);
-        // All of its records are for whoever reads any of it.
+        // A subscriber of any report receives all of them.
         if !topic.logs()[0].has_listener("") {
             continue;
         }
@@ -130,7 +131,7 @@ fn publish(shared: &Shared, topic: &Topic, about: About, said: &str) {
     }
 }
 
-/// The node's number in its cluster; a node without one is number 1 of itself.
+/// The node's number in its cluster; 1 outside a cluster.
 fn number_of(shared: &Shared) -> u64 {
     let status = shared.node.control_if_any().and_then(|control| control.status().ok());
     status.map_or(1, |status| status.id)

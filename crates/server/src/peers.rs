@@ -1,10 +1,10 @@
-//! Connections to the nodes that own topics: records are handed on over them, and mirrors fed.
+//! Connections to the nodes that own topics: they forward records and feed mirrors.
 //!
-//! One connection and one thread for each node, in door `tcp`'s own protocol, made when it is first needed. Whoever publishes
-//! writes to the socket at once, in its own turn; the thread reads the answers, and what feeds mirrors.
+//! Each node has one connection in Dunlin's own protocol and one thread, made when first needed. Publishers write to
+//! the socket directly; the thread reads responses and the mirrors' feeds.
 //!
-//! Limits: those of [`dunlin_client::Limits`] for each connection; a node that cannot be reached is tried again after
-//! [`PAUSE`], and what was handed on meanwhile is given back.
+//! Limits: those of [`dunlin_client::Limits`] for each connection. An unreachable node is tried again after
+//! [`PAUSE`]; batches for it are returned meanwhile.
 
 mod feeding;
 pub(crate) mod interest;
@@ -23,17 +23,17 @@ use dunlin_client::{Address, Options};
 
 use link::Link;
 
-/// Between two tries to reach a node.
+/// Pause between two attempts to reach a node.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What a client's name begins with that is a node.
+/// Prefix of a client name that marks a node.
 pub(crate) use crate::tcp::NODE_CLIENT;
 
-/// How to have the cluster take in commands, and what came of each.
+/// Submits commands to the cluster and returns their results.
 type Ask = Box<dyn Fn(&[Command<'_>]) -> Vec<Result<Reply, AskError>> + Send + Sync>;
-/// Where a node's door `tcp` is for other nodes, and what to show there.
+/// Finds a node's address for other nodes, and the options to connect.
 type Reach = Arc<dyn Fn(u64) -> Option<(Address, Options)> + Send + Sync>;
 
-/// The other nodes, over the network.
+/// The connections to the other nodes.
 pub struct NodeLinks {
     id: u64,
     ask: Ask,
@@ -42,7 +42,8 @@ pub struct NodeLinks {
 }
 
 impl NodeLinks {
-    /// The connections of node `id`. `ask` waits for the cluster, within bounds; `reach` is asked anew for each connection.
+    /// The connections of node `id`. `ask` waits for the cluster for a bounded time; `reach` is called for each new
+    /// connection.
     pub fn new(
         id: u64,
         ask: impl Fn(&[Command<'_>]) -> Vec<Result<Reply, AskError>> + Send + Sync + 'static,

@@ -1,10 +1,10 @@
-//! TLS for every door: its files, and letting clients in by it.
+//! TLS for the listeners: the files, and the handshake with clients.
 //!
-//! TLS 1.2 and 1.3 by rustls, with the cryptography of ring. `files` is what is read, `handshake` how a connection begins,
-//! `identity` who a client's certificate names. Connections that are open go on as they began when the files are read
-//! again; those that begin later meet what was read last.
+//! TLS 1.2 and 1.3 by rustls with ring. `files` reads the configuration, `handshake` begins a connection, `identity`
+//! reads a client's certificate. When the files are read again, open connections continue unchanged, and new ones use
+//! the new files.
 //!
-//! Unix sockets are without TLS: who reaches them is on this machine, and the directory's permissions say who may.
+//! Unix sockets have no TLS: the permissions of their directory decide which users may connect.
 
 mod files;
 mod handshake;
@@ -17,15 +17,15 @@ pub use files::TlsError;
 pub(crate) use handshake::{LetIn, let_in, poll_shake};
 pub(crate) use identity::ClientCertificate;
 
-/// The files of TLS, all PEM.
+/// The TLS files, all PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The node's certificate, and those that lead to its authority.
+    /// The node's certificate chain.
     pub cert: PathBuf,
     /// The key of the node's certificate.
     pub key: PathBuf,
-    /// Authorities of clients: with it every client has to show a certificate that one of them has signed.
+    /// Authorities of client certificates. With it, every client must show a certificate that one of them signed.
     pub client_ca: Option<PathBuf>,
-    /// Door `nats` begins with TLS instead of with `INFO`; clients have to be told so (`tls_first`).
+    /// NATS connections begin with TLS instead of `INFO`; clients need the option `tls_first`.
     pub nats_first: bool,
 }

@@ -1,4 +1,4 @@
-//! Workers that are processes of this machine, as many as the scaler wants.
+//! Runs worker processes on this machine, as many as the autoscaler decides.
 //!
 //! ```text
 //!            looks, 10 a second                actions
@@ -9,11 +9,14 @@
 //!                               under the name it was given
 //! ```
 //!
-//! A process is ready when a worker under its name stands among those of the scheduler, and not before: what starts and never attaches is ended and
-//! counts as failed. It is sent away by SIGTERM, upon which it takes nothing new and ends when it has done what it holds; when its grace is over, its
-//! whole process group is killed. One of the warm pool says over its standard input, which is a socket, that it is prepared, and is called by it; it attaches then. None is left behind: each ends when its standard input does, which it does with this process however that ends.
+//! A process is ready when a worker of its name is attached to the scheduler. A process that does not attach in time
+//! is killed and counts as failed. To drain a process, this module sends SIGTERM: the worker accepts nothing new and
+//! ends after its tasks. After the grace period, its process group is killed.
 //!
-//! Limits: [`WorkersLimits`]. How many workers, and why: `dunlin_scale`.
+//! Standard input of a process is a socket. A process of the warm pool writes to it when it is prepared, and attaches
+//! when it is called over it. Every process ends when its standard input closes, so that none outlives this process.
+//!
+//! Limits: [`WorkersLimits`]. The number of workers is decided by `dunlin_scale`.
 
 mod life;
 mod local;
@@ -33,32 +36,32 @@ pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
 pub use seen::of_node;
 pub use view::WorkersView;
 
-/// How often the scheduler is looked at, and processes.
+/// Interval of the checks of the scheduler and the processes.
 const LOOK: Duration = Duration::from_millis(100);
-/// The scaler decides so often.
+/// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// A scheduler, and who works for it.
+/// The scheduler's load and its workers.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// What the scaler goes by.
+    /// The autoscaler's input.
     pub looked: Looked,
-    /// Workers, and the names that they gave themselves.
+    /// Ids and names of the workers.
     pub workers: Vec<(u64, String)>,
 }
 
-/// Why nobody is started.
+/// Why the workers were not started.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkersError {
-    /// It makes no sense.
+    /// The policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// There is no thread to be had.
+    /// The thread could not be started.
     #[error("cannot start the thread that looks after workers")]
     Thread(#[source] io::Error),
 }
 
-/// Keeps workers, on a thread of its own, until it is stopped or dropped.
+/// Runs worker processes, on a thread of its own, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Shared>,
@@ -69,32 +72,32 @@ pub struct Workers {
 #[derive(Debug, Default)]
 struct Shared {
     is_stopping: AtomicBool,
-    /// How long those that hold something have for it then.
+    /// Grace period of the stop.
     grace_ms: AtomicU64,
-    /// Processes that run, and those of them that work.
+    /// Number of running processes, and of those that are ready.
     processes: AtomicU64,
     ready: AtomicU64,
-    /// Those that wait to be called.
+    /// Number of processes in the warm pool.
     warm: AtomicU64,
     decided: Mutex<Decided>,
     outlook: Mutex<Option<Outlook>>,
 }
 
-/// The last that was decided, and how far each is. Times are of the thread that keeps the workers, from its start.
+/// The last scaling decisions and their progress. Times count from the start of the workers' thread.
 #[derive(Debug, Clone, Default)]
 pub struct Decided {
-    /// There are to be more; the oldest first.
+    /// Decisions to start workers, oldest first.
     pub out: Vec<ScaleOut>,
-    /// There are to be fewer; one for each process.
+    /// Decisions to end workers, one per process.
     pub inward: Vec<ScaleIn>,
 }
 
-/// So many of each kind are kept for whoever looks.
+/// Number of decisions of each kind that are kept.
 const DECIDED_MAX: usize = 16;
 
 impl Workers {
-    /// Starts as many as `policy` wants at least, then as many as it wants by what `look` sees; that is asked ten times a second, and
-    /// says nothing where the scheduler cannot be seen.
+    /// Starts the policy's minimum of workers, then as many as it decides from `look`. `look` is called ten times a
+    /// second, and returns `None` if the scheduler cannot be read.
     pub fn start(
         policy: Policy,
         command: WorkerCommand,
@@ -114,32 +117,32 @@ impl Workers {
         Ok(Workers { shared, view, thread: Some(thread.map_err(WorkersError::Thread)?) })
     }
 
-    /// Processes that run.
+    /// Number of running processes.
     pub fn processes(&self) -> u64 {
         self.shared.processes.load(Ordering::Relaxed)
     }
 
-    /// Those that work.
+    /// Number of processes that are ready.
     pub fn ready(&self) -> u64 {
         self.shared.ready.load(Ordering::Relaxed)
     }
 
-    /// Those that are prepared, and wait to be called.
+    /// Number of prepared processes in the warm pool.
     pub fn warm(&self) -> u64 {
         self.shared.warm.load(Ordering::Relaxed)
     }
 
-    /// For who looks on.
+    /// A view for reports.
     pub fn view(&self) -> WorkersView {
         self.view.clone()
     }
 
-    /// What was decided lately, and when each phase of it was over.
+    /// The recent scaling decisions and the times of their phases.
     pub fn decided(&self) -> Decided {
         self.shared.decided().clone()
     }
 
-    /// Has all of them do what they hold, for so long at most, and end; waits for that.
+    /// Drains all workers for at most `grace`, and waits until they have ended.
     pub fn stop(mut self, grace: Duration) {
         self.end(grace);
     }
@@ -239,7 +242,7 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
     }
 }
 
-/// The last of them, the oldest first.
+/// The last decisions, oldest first.
 fn last<'a, D: Copy + 'a>(all: impl Iterator<Item = &'a D>) -> Vec<D> {
     let mut last = VecDeque::with_capacity(DECIDED_MAX);
     for decision in all {

@@ -1,4 +1,4 @@
-//! A user while the node runs.
+//! A user at run time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,15 +13,15 @@ use super::quota::Quota;
 use super::tenancy::Tenancy;
 use super::users::User;
 
-/// What all connections of a user share. It outlives them, and changes when the users file does.
+/// State that all connections of a user share. It outlives them and follows the users file.
 #[derive(Debug)]
 pub(crate) struct Account {
     name: String,
     tenant: Arc<Tenancy>,
     permissions: RwLock<Arc<Permissions>>,
-    /// The user was removed, or is another tenant's now: the account is nobody's, for good.
+    /// The user was removed or moved to another tenant: the account is closed for good.
     is_closed: AtomicBool,
-    /// Notified after the users file was taken anew.
+    /// Notified after the users file was applied.
     changes: watch::Receiver<()>,
     pub(super) quota: Quota,
 }
@@ -51,21 +51,21 @@ impl Account {
         &self.tenant
     }
 
-    /// The number by which topics know the producer that this user numbers `id`. Two users may number theirs alike, and neither
-    /// can have the other's records taken for repeated ones, or fence the other.
+    /// The producer id in topics for the id that the user's client chose. Two users may choose the same id; they can
+    /// neither deduplicate nor fence each other.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
         let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
         number.max(NO_PRODUCER + 1)
     }
 
-    /// The file says something else of the user now.
+    /// Applies the user's new entry in the users file.
     pub(super) fn set(&self, user: &User) {
         self.permit(Arc::clone(&user.permissions));
         self.quota.set(user.limits);
     }
 
-    /// Whoever holds it may do nothing any more.
+    /// Closes the account: its connections may do nothing from now on.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.permit(Arc::default());
@@ -79,20 +79,20 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether so much may be published now. Without limits it costs two loads.
+    /// Whether this amount may be published now. Without limits it costs two loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }
     }
 
-    /// Whether there is a limit of what is published in a second.
+    /// Whether the publish rate is limited.
     #[inline]
     pub(crate) fn is_metered(&self) -> bool {
         self.quota.is_metered() || self.tenant.quota.is_metered()
     }
 
-    /// Records, and bytes, that are best published at once: what may pass in a tenth of a second, so that a client that
-    /// sends more than it may is slowed down in small steps.
+    /// Records and bytes to publish at once: a tenth of a second's worth, so that a client over its rate is delayed
+    /// in small steps.
     pub(crate) fn step(&self) -> (u64, u64) {
         if !self.is_metered() {
             return (u64::MAX, u64::MAX);
@@ -103,7 +103,7 @@ impl Account {
 
     fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         let now_ns = now_ns();
-        // The tenant's first, always, so that no two wait for each other.
+        // The tenant's meters are locked first, so that no deadlock is possible.
         let mut of_tenant = self.tenant.quota.meters();
         let mut own = self.quota.meters();
         self.tenant.quota.look(&mut of_tenant, records, bytes, now_ns)?;

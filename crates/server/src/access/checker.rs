@@ -1,10 +1,10 @@
-//! Threads that check passwords, so that no door waits for one: each check takes tens of milliseconds and 19 MiB.
+//! Threads that verify passwords: each verification takes tens of milliseconds and 19 MiB.
 //!
-//! Addresses take turns: a flood of passwords from one makes others wait for one check each, not for all of them. When as many
-//! wait as may, whoever comes from an address with few waiting takes the place of the last of the address with most.
+//! Addresses alternate, so that a flood from one address delays others by one verification each. In a full queue, a
+//! job of an address with few waiting jobs replaces the last job of the address with most.
 //!
-//! Limits: `access.logins_at_once` threads, started when they are first needed; `access.logins_waiting_max` that wait
-//! for one. An IPv6 address counts by its first 64 bits.
+//! Limits: `access.logins_at_once` threads, started when first needed; `access.logins_waiting_max` waiting jobs. An
+//! IPv6 address counts by its first 64 bits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -15,16 +15,16 @@ use super::throttle::{From, network};
 
 type Job = Box<dyn FnOnce(Turn) + Send>;
 
-/// What becomes of who waits.
+/// What happens with a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It is checked, here and now.
+    /// The password is verified now.
     Check,
-    /// There is no place for it.
+    /// The queue has no room for the job.
     TurnedAway,
 }
 
-/// See the module.
+/// The threads and their queue.
 #[derive(Debug)]
 pub(super) struct Checker {
     limits: AccessLimits,
@@ -38,7 +38,7 @@ struct Queue {
     came: Condvar,
 }
 
-/// Who waits, by address, and whose turn it is.
+/// Waiting jobs by address, and the order of the addresses.
 struct Turns<T> {
     of: HashMap<From, VecDeque<T>>,
     order: VecDeque<From>,
@@ -51,13 +51,13 @@ impl Checker {
         Checker { limits, queue: Arc::default(), start: Once::new() }
     }
 
-    /// Calls it with [`Turn::Check`] on another thread, or with [`Turn::TurnedAway`] on any.
+    /// Calls `job` with [`Turn::Check`] on a thread of the checker, or with [`Turn::TurnedAway`] on any thread.
     pub(super) fn run(&self, from: From, job: impl FnOnce(Turn) + Send + 'static) {
         self.start.call_once(|| start(self.limits, &self.queue));
         let turned_away =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
         self.queue.came.notify_one();
-        // Without the lock: whoever is told may come again at once.
+        // Without the lock: the job may call this function again.
         if let Some(job) = turned_away {
             job(Turn::TurnedAway);
         }
@@ -76,7 +76,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next, as soon as there is one; none when there will be no more.
+    /// Waits for the next job; `None` when the checker ends.
     fn next(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
@@ -92,7 +92,7 @@ impl Queue {
 }
 
 impl<T> Turns<T> {
-    /// Waits behind those of its address; who has to go for it, which may be itself.
+    /// Queues a job behind those of its address; returns the job that is dropped for it, which may be itself.
     fn add(&mut self, from: From, job: T, waiting_max: usize) -> Option<T> {
         let mut turned_away = None;
         if self.count >= waiting_max {
@@ -124,7 +124,7 @@ impl<T> Turns<T> {
         job
     }
 
-    /// One of the address's, which stays in the order if it has more.
+    /// Takes a job of an address, which stays in the order while it has more.
     fn take(&mut self, from: From, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.of.get_mut(&from)?;
         let job = which(jobs);
@@ -149,7 +149,7 @@ impl<T> std::fmt::Debug for Turns<T> {
     }
 }
 
-/// The threads end with the checker.
+/// Starts the threads, which end with the checker.
 fn start(limits: AccessLimits, queue: &Arc<Queue>) {
     for number in 0..limits.logins_at_once.max(1) {
         let queue = Arc::clone(queue);

@@ -1,4 +1,4 @@
-//! What a client brings to prove who it is, as each door carries it.
+//! Credentials, as each protocol carries them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use super::nkey;
 use super::secret::SECRET_BYTES_MAX;
 use crate::tls::ClientCertificate;
 
-/// See the module. What it holds is never printed.
+/// A client's credentials. They are never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     None,
@@ -16,16 +16,16 @@ pub(crate) enum Credentials {
         user: String,
         password: Vec<u8>,
     },
-    /// What a certificate says of its owner, which an authority of clients has signed.
+    /// The subject and names of a verified client certificate.
     Certificate(Vec<String>),
-    /// A public key of NATS, whose owner has signed the connection's nonce.
+    /// A NATS public key whose owner has signed the connection's nonce.
     Nkey(String),
-    /// Something that is none of these.
+    /// Malformed credentials.
     Unsound,
 }
 
 impl Credentials {
-    /// Those of HELLO: a token, or a user, a zero byte and the password.
+    /// Credentials of HELLO: a token; or a user, a zero byte and a password.
     pub(crate) fn of_hello(bytes: &[u8]) -> Credentials {
         match bytes.iter().position(|&byte| byte == 0) {
             _ if bytes.is_empty() => Credentials::None,
@@ -34,7 +34,7 @@ impl Credentials {
         }
     }
 
-    /// Those of CONNECT, on a connection with this nonce.
+    /// Credentials of CONNECT, on a connection with this nonce.
     pub(crate) fn of_connect(connect: &dunlin::wire::nats::Connect, nonce: &str) -> Credentials {
         if let Some(key) = connect.nkey.as_deref().filter(|key| !key.is_empty()) {
             let signature = connect.sig.as_deref().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Those of the header `authorization`, of HTTP and gRPC.
+    /// Credentials of the header `authorization` of HTTP and gRPC.
     pub(crate) fn of_header(value: Option<&[u8]>) -> Credentials {
         let Some(value) = value else { return Credentials::None };
         let Some(at) = value.iter().position(|&byte| byte == b' ') else { return Credentials::Unsound };
@@ -69,7 +69,7 @@ impl Credentials {
         }
     }
 
-    /// These, or who a client's certificate says that it is where it brings no others.
+    /// These credentials, or the client's certificate if there are none.
     pub(crate) fn or_certificate(self, certificate: Option<&ClientCertificate>) -> Credentials {
         match (self, certificate) {
             (Credentials::None, Some(ClientCertificate { subject, names })) => {

@@ -1,18 +1,18 @@
-//! Whose inboxes are, where clients make up their names: whoever was given a name to answer to could read, too, what others
-//! answer there.
+//! Owners of inboxes whose names clients choose: a user that learns the name of another user's inbox must not read
+//! its replies.
 //!
-//! Limit: one entry for each inbox, of which a session has at most one for each subscription.
+//! Limit: one entry per inbox; a session has at most one per subscription.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::{Access, Login, lock};
 
-/// Users by inbox, and how many of their connections read it.
+/// The user of each inbox, and the number of its connections that read the inbox.
 #[derive(Debug, Default)]
 pub(super) struct Inboxes(Mutex<HashMap<Box<str>, (String, u32)>>);
 
-/// A connection's hold on an inbox.
+/// A connection's claim on an inbox, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InboxClaim {
     access: Arc<Access>,
@@ -20,7 +20,7 @@ pub(crate) struct InboxClaim {
 }
 
 impl Login {
-    /// The inbox is the user's, or becomes so where it `is_new`; `None` where it is another's.
+    /// Claims an inbox that is the user's, or that `is_new`; `None` if the inbox belongs to another user.
     pub(crate) fn claim_inbox(&self, inbox: &str, is_new: bool) -> Option<InboxClaim> {
         let name = self.account().name();
         let mut inboxes = lock(&self.access().inboxes.0);
@@ -34,7 +34,7 @@ impl Login {
 }
 
 impl Access {
-    /// Whose inbox of this pattern is, where clients made up its name.
+    /// The user of the inbox with this pattern, if a client chose its name.
     pub(crate) fn user_of_inbox(&self, pattern: &str) -> Option<String> {
         let inbox = pattern.strip_suffix('>').unwrap_or(pattern);
         lock(&self.inboxes.0).get(inbox).map(|(user, _)| user.clone())

@@ -1,4 +1,4 @@
-//! Coming in: from credentials to a connection that is somebody's.
+//! Logins: from credentials to a connection that belongs to a user.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -16,53 +16,53 @@ use super::throttle::From;
 use super::users::UsersError;
 use super::{Access, AccessLimits, Account, Credentials, lock};
 
-/// What the password of a user that nobody knows is compared with: who asks is not to tell by the time it takes.
+/// The hash that an unknown user's password is verified against, so that the time does not reveal which users exist.
 const NOBODYS: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmU$c+rPpcnM5OUSMkz0hZfLkbFyAtEDPoU5KTHVK8Px1J4";
 
-/// A connection that is a user's, as long as this is held.
+/// A logged-in connection of a user, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Login {
     access: Arc<Access>,
     account: Arc<Account>,
     proof: Proof,
-    /// Of the users file, before the proof was last compared with it.
+    /// The generation of the users file that the proof was compared with.
     generation: u64,
 }
 
-/// What proved who somebody is, as the users file has it.
+/// The credential that proved the user, as the users file has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
     Token(Digest),
     /// The hash.
     Password(String),
-    /// What a certificate says.
+    /// The matching name of the certificate.
     Certificate(String),
     /// The public key.
     Nkey(String),
 }
 
-/// Who it is, or why nobody.
+/// The result of a login.
 type LoggedIn = Result<Arc<Login>, Refused>;
 
-/// An answer on its way to a session.
+/// A login whose result is not known yet.
 #[derive(Debug)]
 pub(crate) struct Pending(Arc<Mutex<Option<LoggedIn>>>);
 
 impl Pending {
-    /// The answer; `None` before it is there. The users may have changed since it came: from here on the session looks.
+    /// Takes the result; `None` before it is known. The users are checked again, because they may have changed since.
     pub(crate) fn take(&self) -> Option<LoggedIn> {
         lock(&self.0).take().map(still)
     }
 }
 
-/// Whoever came in is let in still.
+/// Checks that the login still holds.
 fn still(login: LoggedIn) -> LoggedIn {
     login.and_then(|login| login.standing().map(|()| login))
 }
 
 impl Access {
-    /// Finds out who it is. `waiter` is notified of `token` when the answer is there, which may be at once.
+    /// Starts a login. `waiter` is notified with `token` when the result is known, which may be at once.
     pub(crate) fn log_in_waking(
         self: &Arc<Access>,
         credentials: Credentials,
@@ -79,7 +79,7 @@ impl Access {
         Pending(answer)
     }
 
-    /// Finds out who it is.
+    /// Logs in, and waits for the result.
     pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: From) -> LoggedIn {
         let (send, receive) = tokio::sync::oneshot::channel();
         self.check(credentials, "", from, move |login| drop(send.send(login)));
@@ -87,7 +87,7 @@ impl Access {
         still(receive.await.unwrap_or_else(given_up))
     }
 
-    /// Calls `done`, here or on another thread.
+    /// Checks the credentials, and calls `done` with the result, on this thread or another.
     fn check(
         self: &Arc<Access>,
         credentials: Credentials,
@@ -104,7 +104,7 @@ impl Access {
             Credentials::Token(token) => {
                 let digest = secret::digest(&token);
                 let known = self.users().of_token(&digest).map(str::to_owned);
-                // Nobody guesses 256 bits: who has a token need not wait because others at the same address failed.
+                // A token has 256 random bits: a valid one does not wait for failures of the same address.
                 done(match known {
                     Some(name) => self.enter(&name, Proof::Token(digest), &tenant, from),
                     None => Err(self.refuse(from, "unknown token")),
@@ -116,7 +116,7 @@ impl Access {
                     Some((name, said)) => {
                         self.enter(name, Proof::Certificate(said.to_owned()), &tenant, from)
                     }
-                    // Nobody guesses certificates either: it is no failure that makes others wait.
+                    // Certificates cannot be guessed either, so this failure delays no other login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(?said, "login failed: a certificate of no user");
@@ -138,7 +138,7 @@ impl Access {
         }
     }
 
-    /// Refused unlooked at, if too much has failed.
+    /// Refuses a login without checking it while earlier failures delay it.
     fn wait(&self, from: From, user: &str) -> Option<Refused> {
         let wait_ns = lock(&self.throttle).wait_ns(from, user, now_ns());
         (wait_ns > 0).then(|| {
@@ -148,7 +148,7 @@ impl Access {
         })
     }
 
-    /// What names no user is one more failure, or has to wait like any other.
+    /// Counts a failure without a user, or refuses it while earlier ones delay it.
     fn refuse(&self, from: From, why: &str) -> Refused {
         self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }
@@ -174,7 +174,7 @@ impl Access {
                 let waiting_max = access.limits.logins_waiting_max.into();
                 return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
             }
-            // More may have failed while this one waited: then it was not looked at, and is none of them.
+            // Failures may have come while this job waited: then it is refused without a check, and is no failure.
             if let Some(refused) = access.wait(from, &user) {
                 return done(Err(refused));
             }
@@ -189,7 +189,7 @@ impl Access {
         });
     }
 
-    /// Somebody is who they say, by the users of a moment ago.
+    /// Completes the login of a user whose credential matched.
     fn enter(self: &Arc<Access>, name: &str, proof: Proof, tenant: &str, from: From) -> LoggedIn {
         let generation = self.generation();
         let Some(account) = self.account(name) else {
@@ -208,13 +208,13 @@ impl Access {
             return Err(refused);
         }
         let login = Arc::new(Login { access: Arc::clone(self), account, proof, generation });
-        // What it was compared with may have been replaced meanwhile.
+        // The users may have changed since the comparison.
         login.standing()?;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(login)
     }
 
-    /// Nothing of what was tried is written down but the user's name, and that only if it could be one.
+    /// Counts a failed login. The log has the user's name if it is valid, and nothing else of the credentials.
     fn fail(&self, from: From, user: &str, why: &str) -> Refused {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         lock(&self.throttle).failed(from, user, now_ns());
@@ -233,12 +233,12 @@ impl Login {
         &self.access
     }
 
-    /// A look at the number that this was is enough as long as it stays: see [`Admission`](super::Admission).
+    /// The generation; while it is current, the login needs no check. See [`Admission`](super::Admission).
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Waits for it as long as the user is let in.
+    /// Waits for `work` while the login holds.
     pub(crate) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -247,26 +247,26 @@ impl Login {
         let shut_out = async {
             loop {
                 self.standing()?;
-                // They change no more when the server ends.
+                // The sender is gone: the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }
         };
         tokio::select! {
-            // First, so that whoever is shut out hears that, and not what follows from it.
+            // The login is checked first, so that the client receives this reason and no later one.
             biased;
             ended = shut_out => ended,
             done = work => done,
         }
     }
 
-    /// The node as this user may use it.
+    /// The node with this user's permissions.
     pub(crate) fn node(&self, node: &Node) -> Node {
         node.used_by(Arc::clone(&self.account) as Arc<dyn dunlin::User>)
     }
 
-    /// Whether the users file still says that what they came in with is theirs.
+    /// Whether the users file still has the credential of this login.
     pub(crate) fn standing(&self) -> Result<(), Refused> {
         let users = self.access.users();
         let gone = |why: &str| {
@@ -297,8 +297,8 @@ impl Drop for Login {
     }
 }
 
-/// Passwords that were found right, for a while: a client that opens many connections, or sends its password with each
-/// request, costs one check. Of a password only a keyed hash is kept, by a key that never leaves the process.
+/// Caches verified passwords, so that many connections or requests with one password cost one verification. The keys
+/// are keyed hashes; their key never leaves the process.
 #[derive(Debug)]
 pub(super) struct Cache {
     key: Digest,

@@ -1,23 +1,23 @@
-//! How much may be published in a second: a bucket that fills up to a second's worth.
+//! A rate limit: a token bucket that holds one second's worth.
 //!
-//! What is larger than a second's worth passes when the bucket is full, and is made up for by waiting afterwards.
+//! An amount larger than the bucket passes when the bucket is full, and leaves a debt that delays later ones.
 
 use std::time::Duration;
 
-/// One limit, and what is left of it.
+/// A rate limit and its bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meter {
     per_s: u64,
-    /// May be below 0: that is to be made up for.
+    /// May be negative: a debt.
     left: f64,
     seen_ns: u64,
 }
 
-/// A limit is reached.
+/// The rate is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverRate {
     pub(crate) per_s: u64,
-    /// After so long it would have passed.
+    /// When the amount would pass.
     pub(crate) retry_after: Duration,
 }
 
@@ -26,28 +26,28 @@ impl Meter {
         Meter { per_s, left: per_s as f64, seen_ns: now_ns }
     }
 
-    /// So much may pass in a second.
+    /// The rate per second.
     pub(crate) fn per_s(&self) -> u64 {
         self.per_s
     }
 
-    /// Another limit from now on: what was taken too much stays to be made up for.
+    /// Changes the rate; a debt stays.
     pub(crate) fn set(&mut self, per_s: u64) {
         if per_s != self.per_s {
-            // Of a bucket that was not full, the same share is left, and a debt takes as long as before.
+            // The fill level stays the same share, and a debt takes the same time.
             self.left *= per_s as f64 / self.per_s.max(1) as f64;
             self.per_s = per_s;
         }
     }
 
-    /// Whether so much may pass now; nothing is taken.
+    /// Whether the amount may pass now. Takes nothing.
     pub(crate) fn look(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
         let full = self.per_s as f64;
         let passed_s = now_ns.saturating_sub(self.seen_ns) as f64 / 1e9;
         self.left = (self.left + passed_s * full).min(full);
         self.seen_ns = self.seen_ns.max(now_ns);
         let missing = (amount as f64).min(full) - self.left;
-        // What floating numbers lose is not worth a refusal.
+        // Tolerates rounding errors.
         if missing <= 1e-6 {
             return Ok(());
         }
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(pass(&mut meter, 1, 5 * SECOND), Err(Duration::from_millis(100)));
         assert_eq!(pass(&mut meter, 1, 5 * SECOND + SECOND / 10), Ok(()));
         assert_eq!(pass(&mut meter, 5, 5 * SECOND + SECOND / 10), Err(Duration::from_millis(500)));
-        // However long nothing came, no more than a second's worth was saved.
+        // A long pause saves no more than one second's worth.
         assert_eq!(pass(&mut meter, 10, 500 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, 500 * SECOND).is_err());
     }

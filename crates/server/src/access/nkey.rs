@@ -1,8 +1,8 @@
-//! Keys of NATS users (`nkeys`): an Ed25519 key pair, of which the users file has the public half. A client proves that it has
-//! the other by signing the nonce of its connection.
+//! NATS user keys (`nkeys`): Ed25519 key pairs, whose public keys are in the users file. A client proves its private
+//! key by signing the nonce of its connection.
 //!
-//! The nonce is made from the connection's number and a secret of the process, so nobody has to keep it, and nobody can know
-//! the nonce of a connection that is yet to come.
+//! A nonce is derived from the connection's number and a secret of the process, so that it needs no storage and
+//! cannot be predicted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::secret::{self, SecretError};
 
-/// What the text of a user's public key stands for: a kind, the key, and a checksum of both.
+/// Decoded bytes of a public key: a kind, the key, and a checksum.
 const BYTES: usize = 1 + KEY_BYTES + 2;
 const KEY_BYTES: usize = 32;
-/// Public keys of users begin with a U.
+/// The kind of user keys; their text begins with U.
 const USER: u8 = 20 << 3;
 const NONCE_BYTES: usize = 16;
 
-/// The secret that nonces are made with.
+/// The secret from which nonces are derived.
 #[derive(Debug)]
 pub(super) struct Nonces([u8; 32]);
 
@@ -35,7 +35,7 @@ impl Nonces {
     }
 }
 
-/// The public key of a user; `None` if the text is none.
+/// Decodes a user's public key; `None` if the text is not one.
 pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     let bytes: [u8; BYTES] = BASE32_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
     let (body, sum) = bytes.split_at(BYTES - 2);
@@ -43,7 +43,7 @@ pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     is_sound.then(|| body[1..].try_into().ok()).flatten()
 }
 
-/// Whether the signature is the key's, of the nonce. Libraries write it in either alphabet of base64.
+/// Whether `signature` is the key's signature of the nonce. Libraries use either base64 alphabet.
 pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     let signature = signature.trim_end_matches('=');
     let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD_NO_PAD.decode(signature));
@@ -51,7 +51,7 @@ pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(nonce.as_bytes(), &signature).is_ok()
 }
 
-/// The checksum of XMODEM.
+/// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum: u16, &byte| {
         (0..8).fold(sum ^ (u16::from(byte) << 8), |sum, _| match sum & 0x8000 {
@@ -65,7 +65,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// Made with the library nkeys: the key, and its signature of `nonce`.
+    /// Made with the nkeys library: a key, and its signature of `nonce`.
     const KEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
     const SIGNATURE: &str =
         "ni33mbHsuWwOepm35ueG5j8IZbwrxz6v83oUKPeEVxXch2pNRTffzCFTFnLezEbwaR81HYOeXy5ThmR8clADBw";

@@ -1,4 +1,4 @@
-//! How much one user, or all of a tenant, have under way: connections, and what they publish in a second.
+//! Limits of a user or tenant: connections and publish rates.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use dunlin::{Refused, now_ns};
 use super::meter::{Meter, OverRate};
 use super::users::UserLimits;
 
-/// A client that was refused for its rate is not listened to for so long at most, ms: one that goes on all the same costs the
-/// others nothing, and one that waits as it was told does not notice.
+/// Longest time for which a client over its rate is not read from, ms: a client that ignores the refusal does not
+/// burden others, and one that waits is not delayed further.
 const PAUSE_MS_MAX: u64 = 250;
 
-/// How long whoever was refused is not listened to; none for other reasons than its rate.
+/// How long a refused client is not read from; `None` unless its rate was exceeded.
 pub(crate) fn pause(refused: &Refused) -> Option<Duration> {
     let retry_after_ms = refused.numbers[0];
     (refused.code == ErrorCode::RateLimit).then(|| Duration::from_millis(retry_after_ms.min(PAUSE_MS_MAX)))
 }
 
-/// The same, waited for.
+/// Waits for [`pause`] after a refusal.
 pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refused> {
     if let Some(pause) = outcome.as_ref().err().and_then(pause) {
         tokio::time::sleep(pause).await;
@@ -28,14 +28,14 @@ pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refus
     outcome
 }
 
-/// See the module.
+/// The limits of a user or tenant, and what they use.
 #[derive(Debug)]
 pub(crate) struct Quota {
-    /// What its limits are called by: `users.ana`.
+    /// Prefix of the limits' names, such as `users.ana`.
     of: String,
     connections: AtomicU64,
     connections_max: AtomicU64,
-    /// Something is metered: otherwise publishing asks no more than this.
+    /// Whether a rate is limited; otherwise publishing checks only this flag.
     metered: AtomicBool,
     meters: Mutex<Meters>,
 }
@@ -66,7 +66,7 @@ impl Quota {
         let Meters { records, bytes } = &mut *meters;
         for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
             match (meter.as_mut(), per_s) {
-                // The file may change for another's sake, or be touched: what was published too much is not forgotten.
+                // A debt stays when the file changes for another reason.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
                 _ => *meter = per_s.map(|per_s| Meter::new(per_s, now_ns)),
             }
@@ -74,7 +74,7 @@ impl Quota {
         self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
     }
 
-    /// One more connection, until [`leave`](Quota::leave).
+    /// Counts one more connection, until [`leave`](Quota::leave).
     pub(super) fn enter(&self) -> Result<(), Refused> {
         let max = self.connections_max.load(Ordering::Relaxed);
         let one_more = |count: u64| (count < max).then_some(count + 1);
@@ -126,7 +126,7 @@ impl Quota {
 }
 
 impl Meters {
-    /// Records and bytes of a tenth of a second each, at least 1.
+    /// Records and bytes of a tenth of a second, at least 1 each.
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =
             |meter: &Option<Meter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);

@@ -1,5 +1,5 @@
-//! Who a connection is whose requests each bring credentials: as long as they are the same, and the users file is, they
-//! are not looked at again.
+//! Caches the login of a connection whose requests carry credentials: while the header and the users file stay the
+//! same, requests are not checked again.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::throttle::From;
 use super::{Access, Credentials, Login};
 use crate::tls::ClientCertificate;
 
-/// See the module.
+/// The cached login of one connection.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     known: Mutex<Option<Known>>,
-    /// Who the client is for requests that bring nothing else.
+    /// The client's certificate, for requests without other credentials.
     certificate: Option<ClientCertificate>,
 }
 
@@ -26,12 +26,12 @@ struct Known {
 }
 
 impl Remembered {
-    /// Of a connection whose client showed this certificate.
+    /// An empty cache for a connection with this client certificate.
     pub(crate) fn of(certificate: Option<ClientCertificate>) -> Remembered {
         Remembered { known: Mutex::default(), certificate }
     }
 
-    /// Who the request is of that has this header `authorization`.
+    /// Logs in a request with this `authorization` header.
     pub(crate) async fn log_in(
         &self,
         access: &Arc<Access>,
@@ -39,7 +39,7 @@ impl Remembered {
         from: From,
     ) -> Result<Arc<Login>, Refused> {
         let generation = access.generation();
-        // Requests that come together wait for one look.
+        // Concurrent requests wait for one login.
         let mut remembered = self.known.lock().await;
         if let Some(known) = &*remembered
             && known.generation == generation
@@ -47,7 +47,7 @@ impl Remembered {
         {
             return Ok(Arc::clone(&known.login));
         }
-        // Its place is free for who comes now.
+        // Releases the old login's connection slot first.
         remembered.take();
         let credentials = Credentials::of_header(header).or_certificate(self.certificate.as_ref());
         let login = access.log_in(credentials, from).await?;

@@ -1,8 +1,7 @@
-//! What proves who somebody is, kept so that whoever reads the users file cannot use it.
+//! Hashes of passwords and tokens, so that the users file does not reveal them.
 //!
-//! A password is what a person could remember, so it can be guessed: it is kept as Argon2id, of which each guess costs
-//! 19 MiB and tens of milliseconds. A token is 256 random bits: nobody guesses it, so one SHA-256 keeps it as well, and
-//! checking it costs a microsecond, which matters where every request brings one.
+//! Passwords can be guessed: they are hashed with Argon2id, which costs 19 MiB and tens of milliseconds per guess.
+//! Tokens are 256 random bits: one SHA-256 is as safe, and costs a microsecond per request.
 
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
@@ -10,22 +9,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// What a token begins with: whoever finds one lying about knows what it is.
+/// Prefix of tokens, by which a found token can be recognized.
 pub const TOKEN_PREFIX: &str = "dunlin_";
-/// What stands before the digest of a token in the users file.
+/// Prefix of a token's digest in the users file.
 const DIGEST_PREFIX: &str = "sha256:";
-/// The longest password or token that is looked at, bytes.
+/// Longest accepted password or token, bytes.
 pub(crate) const SECRET_BYTES_MAX: usize = 1_024;
 
 /// The SHA-256 of a token.
 pub(crate) type Digest = [u8; 32];
 
-/// The system gave no random numbers, or the password cannot be hashed.
+/// Random numbers or a hash could not be produced.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(String);
 
-/// A password as it stands in the users file.
+/// Hashes a password for the users file.
 pub fn hash_password(password: &[u8]) -> Result<String, SecretError> {
     if password.is_empty() || password.len() > SECRET_BYTES_MAX {
         return Err(SecretError(format!("a password has 1 to {SECRET_BYTES_MAX} bytes")));
@@ -35,19 +34,19 @@ pub fn hash_password(password: &[u8]) -> Result<String, SecretError> {
     Ok(hash.to_string())
 }
 
-/// A new token, and how it stands in the users file.
+/// Creates a token; returns it with its digest for the users file.
 pub fn new_token() -> Result<(String, String), SecretError> {
     let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
     let kept = show_digest(&digest(token.as_bytes()));
     Ok((token, kept))
 }
 
-/// Whether the text is a hash that [`verify`] can check with.
+/// Whether the text is a hash for [`verify`].
 pub(crate) fn is_hash(hash: &str) -> bool {
     PasswordHash::new(hash).is_ok_and(|hash| Algorithm::try_from(hash.algorithm).is_ok())
 }
 
-/// Takes tens of milliseconds and many MiB, as it is meant to.
+/// Verifies a password. Takes tens of milliseconds and 19 MiB by design.
 pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     PasswordHash::new(hash).is_ok_and(|hash| hasher().verify_password(password, &hash).is_ok())
 }
@@ -70,7 +69,7 @@ pub(crate) fn read_digest(text: &str) -> Option<Digest> {
     Some(digest)
 }
 
-/// Compares all of it, so that how long it takes says nothing of where two differ.
+/// Compares in constant time.
 pub(crate) fn is_same(a: &Digest, b: &Digest) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
 }

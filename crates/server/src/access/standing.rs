@@ -1,4 +1,4 @@
-//! Whether what lasts may go on: one look at a number as long as the users file stays what it is.
+//! Checks that long-lived streams may continue: one comparison of a number while the users file is unchanged.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use dunlin::{Permissions, Refused, User as _};
 
 use super::Login;
 
-/// Of whatever lasts longer than a request, and asks for permissions whenever it does something.
+/// Checks the login of a stream that outlives a request and checks its permissions itself.
 #[derive(Debug)]
 pub(crate) struct Admission {
     login: Arc<Login>,
-    /// Of the users file that was looked at last.
+    /// The generation of the users file at the last check.
     generation: u64,
 }
 
@@ -20,7 +20,7 @@ impl Admission {
         Admission { login: Arc::clone(login), generation: login.generation() }
     }
 
-    /// Whether the users may be others than at the last look; why the client is let in no more.
+    /// Checks the login; returns whether the users file has changed since the last check.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<bool, Refused> {
         if self.login.access().generation() == self.generation { Ok(false) } else { self.check_anew() }
@@ -32,8 +32,8 @@ impl Admission {
     }
 }
 
-/// Of a reader that began with certain permissions. One whose permissions to read have changed ends, and begins anew where
-/// it was with those it has now.
+/// Checks the login and permissions of a subscription. After a change of its read permissions, the subscription ends,
+/// and the client may subscribe again.
 #[derive(Debug)]
 pub(crate) struct Standing {
     admission: Admission,
@@ -42,18 +42,18 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// To be made before anything is looked up by the permissions.
+    /// To be created before the subscription uses the permissions.
     pub(crate) fn of(login: &Arc<Login>) -> Standing {
         let permissions = login.account().permissions();
         Standing { admission: Admission::of(login), permissions, is_member: false }
     }
 
-    /// The same for a member of a group.
+    /// As [`Standing::of`], for a group member.
     pub(crate) fn of_member(login: &Arc<Login>) -> Standing {
         Standing { is_member: true, ..Standing::of(login) }
     }
 
-    /// Why it may not go on.
+    /// Refuses a subscription that must end.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<(), Refused> {
         if self.admission.check()? { self.check_permissions() } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! A tenant while the node runs: how much its users have, together.
+//! A tenant at run time: the resources that its users share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use dunlin::{Node, Refused, TopicError, now_ns};
 use super::quota::Quota;
 use super::users::{Tenant, TenantLimits};
 
-/// What is not there after so long is not being created any more.
+/// Time after which a topic that was never created no longer counts.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
 
-/// See the module.
+/// The shared resources and limits of a tenant's users.
 #[derive(Debug)]
 pub(crate) struct Tenancy {
     name: String,
@@ -22,9 +22,9 @@ pub(crate) struct Tenancy {
     budget: Arc<Budget>,
     pub(super) quota: Quota,
     limits: Mutex<TenantLimits>,
-    /// Topics that its users created.
+    /// Topics that the tenant's users created.
     topics: Mutex<HashMap<String, Made>>,
-    /// Topics that were deleted because nobody used them.
+    /// Number of topics that were deleted as unused.
     expired: AtomicU64,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Tenancy {
 struct Made {
     by_itself: bool,
     at_ns: u64,
-    /// It and no other of the name; `None` until it is there.
+    /// The topic itself, not a later one of its name; `None` until it is created.
     topic: Option<Weak<Topic>>,
 }
 
 impl Tenancy {
-    /// What the node finds of it when it starts: durable topics count.
+    /// A tenant when the node starts; its durable topics count.
     pub(super) fn new(name: &str, tenant: &Tenant, node: &Node) -> Tenancy {
         let limits = tenant.limits;
         let budget = match limits.memory_bytes {
@@ -83,7 +83,7 @@ impl Tenancy {
         &self.budget
     }
 
-    /// Other limits are in force now. That of memory stays until the node starts again.
+    /// Applies new limits. The memory limit changes only at the next start.
     pub(super) fn set(&self, limits: TenantLimits) {
         self.quota.set(limits.together);
         *self.limits() = limits;
@@ -103,7 +103,7 @@ impl Tenancy {
         }
         let new = Made { by_itself, at_ns: now_ns(), topic: None };
         let made = topics.entry(name.to_owned()).or_insert(new);
-        // Who creates on purpose what came into being by itself wants it to stay.
+        // An explicit creation makes an automatically created topic permanent.
         made.by_itself &= by_itself;
         Ok(())
     }
@@ -115,20 +115,20 @@ impl Tenancy {
     }
 
     pub(super) fn no_topic(&self, name: &str) {
-        // It is another's, or it was there before.
+        // Another tenant's topic, or one that existed before, stays counted.
         if self.node.topic(name).is_none() {
             self.topics().remove(name);
         }
     }
 
-    /// Deletes topics that came into being by themselves and that nobody uses any more.
+    /// Deletes unused topics that were created automatically.
     pub(super) fn expire(&self, now_ns: u64) {
         let idle_max = self.limits().topic_idle;
         let mut topics = self.topics();
         topics.retain(|name, made| {
             let Some(known) = &made.topic else { return now_ns.saturating_sub(made.at_ns) < CREATING_NS_MAX };
             let there = self.node.topic(name).filter(|topic| known.ptr_eq(&Arc::downgrade(topic)));
-            // Deleted since, and perhaps somebody else has created one of its name.
+            // The topic was deleted, and another may have its name.
             let Some(topic) = there else { return false };
             let is_over =
                 made.by_itself && idle_max.is_some_and(|max| is_idle(&topic, made.at_ns, now_ns, max));
@@ -141,7 +141,7 @@ impl Tenancy {
         });
     }
 
-    /// Topics there are, and how many were deleted because nobody used them.
+    /// The number of topics, and of those deleted as unused.
     pub(super) fn topic_counts(&self) -> (u64, u64) {
         (self.topics().len() as u64, self.expired.load(Ordering::Relaxed))
     }

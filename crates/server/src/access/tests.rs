@@ -25,7 +25,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// With the user `ana`, who comes in by a token and has these permissions.
+    /// A node with the user `ana`, who has a token and these permissions.
     fn new(permissions: &str) -> Stage {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
@@ -67,7 +67,7 @@ fn login_that_a_reload_overtook_is_refused() {
     let stage = Stage::new("publish = [\">\"]");
     let pending = stage.pending();
     stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
-    // The answer was there, and the session had not looked.
+    // The result was known, and the session had not taken it.
     let refused = pending.take().unwrap().unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
     assert!(refused.text.contains("has other credentials now"), "{refused:?}");
@@ -78,7 +78,7 @@ fn account_made_during_a_reload_has_the_permissions_after_it() {
     let stage = Stage::new("publish = [\">\"]");
     let before = stage.access.users();
     stage.rewrite(&ana(&stage.digest, "publish = [\"a\"]"));
-    // Somebody found the name in the users of before, and has been on the way since.
+    // A login read the name from the old users.
     assert!(before.by_name.contains_key("ana"));
     let account = stage.access.account("ana").unwrap();
     assert_eq!(account.permissions(), stage.access.users().by_name["ana"].permissions);
@@ -91,7 +91,7 @@ fn recreated_user_does_not_revive_an_old_login() {
     let stage = Stage::new("publish = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
-    // Nobody looked in between.
+    // No check happened in between.
     stage.rewrite(&ana(&stage.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.standing().unwrap_err().code, ErrorCode::Unauthenticated);
@@ -137,7 +137,7 @@ fn query_is_checked_when_it_is_answered() {
     let ask = || control.with(|state| node.find_in(state, &query)).unwrap();
     node.may_query(&query).unwrap();
     ask().unwrap();
-    // It waits in a session's queue meanwhile.
+    // The query waits in a session's queue.
     stage.rewrite(&ana(&stage.digest, "keys = [\"b\"]"));
     assert_eq!(ask().unwrap_err().code, ErrorCode::Forbidden);
 }

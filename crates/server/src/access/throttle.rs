@@ -1,31 +1,31 @@
-//! Whoever fails to prove who they are waits longer each time.
+//! Delays repeated failed logins.
 //!
-//! Failures are counted for each pair of address and user, and for each address: from the fifth of a pair, and the
-//! twentieth of an address, on, the next attempt is refused unlooked at for 1, 2, 4 … seconds, also with the right
-//! password, or guessing would go on. Success forgets the pair's failures, not the address's. A user who has come in from an
-//! address with a password waits there for the pair's own failures only, so that others behind the same proxy do not keep it out.
-//! A token that is sound is not asked to wait.
+//! Failures are counted by address and user, and by address. From the fifth failure of a pair, or the twentieth of an
+//! address, the next attempt is refused without a check for 1, 2, 4 … seconds, even with the right password. A
+//! success clears the pair's failures, not the address's. A user that has logged in from an address with a password
+//! waits there only for the pair's failures, so that others behind the same proxy cannot lock it out. A valid token
+//! never waits.
 //!
-//! Limits: [`ENTRIES_MAX`]; then what failed longest ago is forgotten. An IPv6 address counts by its first 64 bits.
+//! Limits: [`ENTRIES_MAX`]; then the oldest failures are forgotten. An IPv6 address counts by its first 64 bits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Pairs and addresses that are remembered.
+/// Number of pairs and addresses that are remembered.
 const ENTRIES_MAX: usize = 16_384;
-/// Failures of a pair that cost nothing.
+/// Failures of a pair without a delay.
 const OF_PAIR: u32 = 4;
-/// Failures of an address that cost nothing.
+/// Failures of an address without a delay.
 const OF_ADDRESS: u32 = 19;
 const FIRST_NS: u64 = 1_000_000_000;
 const LONGEST_NS: u64 = 64_000_000_000;
-/// After so long without another, failures are forgotten.
+/// Time without a failure after which failures are forgotten.
 const FORGET_NS: u64 = 600_000_000_000;
 
-/// Where an attempt comes from; `None` over a Unix socket.
+/// The address of an attempt; `None` over a Unix socket.
 pub(crate) type From = Option<IpAddr>;
 
-/// See the module.
+/// Failed logins by address and user.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     failures: HashMap<(From, Option<Box<str>>), Failures>,
@@ -34,14 +34,14 @@ pub(crate) struct Throttle {
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
-    /// Of the last failure or success.
+    /// Time of the last failure or success.
     last_ns: u64,
-    /// The pair has come in.
+    /// The user has logged in from this address.
     is_known: bool,
 }
 
 impl Failures {
-    /// How long is to be waited yet.
+    /// The remaining delay.
     fn wait_ns(self, free: u32, now_ns: u64) -> u64 {
         let Some(doublings) = self.count.checked_sub(free + 1) else { return 0 };
         let span_ns =
@@ -51,7 +51,7 @@ impl Failures {
 }
 
 impl Throttle {
-    /// How long an attempt of this user from there has to wait, ns; 0 when it may be made.
+    /// The delay of an attempt of this user from this address, ns; 0 if it may be made now.
     pub(crate) fn wait_ns(&self, from: From, user: &str, now_ns: u64) -> u64 {
         let from = network(from);
         let of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));
@@ -75,14 +75,14 @@ impl Throttle {
         }
     }
 
-    /// The user has come in with a password.
+    /// Records a login with a password.
     pub(crate) fn succeeded(&mut self, from: From, user: &str, now_ns: u64) {
         self.make_room(now_ns);
         let none = Failures { count: 0, last_ns: now_ns, is_known: true };
         self.failures.insert((network(from), Some(user.into())), none);
     }
 
-    /// Somebody has come in who named no user.
+    /// Records a login without a password.
     pub(crate) fn proved(&mut self, from: From) {
         if !self.failures.is_empty() {
             self.failures.remove(&(network(from), Some("".into())));
@@ -97,7 +97,7 @@ impl Throttle {
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
-        // Half of them at once, so that not every failure of a flood costs a look at all.
+        // Half of them at once, so that a flood does not scan all entries at each failure.
         let mut times: Vec<u64> = self.failures.values().map(|failures| failures.last_ns).collect();
         let (_, middle, _) = times.select_nth_unstable(ENTRIES_MAX / 2);
         let middle = *middle;
@@ -105,7 +105,7 @@ impl Throttle {
     }
 }
 
-/// What counts as one address.
+/// The part of an address that counts.
 pub(super) fn network(from: From) -> From {
     from.map(|address| match address.to_canonical() {
         IpAddr::V6(v6) => {

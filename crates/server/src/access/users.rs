@@ -1,4 +1,4 @@
-//! The users file, checked: tenants, users, what proves that it is they, and what they may do (`docs/security.md`).
+//! The validated users file: tenants, users, their credentials and permissions (`docs/security.md`).
 
 mod raw;
 
@@ -17,23 +17,23 @@ use super::secret::{self, Digest, SecretError};
 use crate::reload;
 use raw::{RawFile, RawTenant, RawUser};
 
-/// The tenant of users that name none. Unless the file says otherwise, every subject is within its bounds.
+/// The tenant of users that name none. By default its bounds are all subjects.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
 /// A hundred years.
 const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
-/// The first line of a users file that says how its end is recognized.
+/// The first line of a users file that ends with [`END`].
 const ENDS_WITH: &str = "# This file is complete if it has the line: # end of users";
-/// The line behind the last user of such a file.
+/// The last line of such a file, by which a truncated file is detected.
 const END: &str = "# end of users";
 
-/// Why a users file was not taken.
+/// Why a users file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct UsersError {
-    /// The file and, where it is known, the line.
+    /// The file and, if known, the line.
     pub place: String,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
 }
 
@@ -44,13 +44,13 @@ impl UsersError {
     }
 }
 
-/// Everybody whom a node knows.
+/// All users and tenants of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Users {
     pub(crate) by_name: BTreeMap<String, User>,
     pub(crate) tenants: BTreeMap<String, Tenant>,
     by_token: HashMap<Digest, String>,
-    /// By what their certificates say of them.
+    /// Users by the names in their certificates.
     by_certificate: HashMap<String, String>,
     by_nkey: HashMap<String, String>,
 }
@@ -59,12 +59,12 @@ pub struct Users {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) tenant: String,
-    /// As Argon2id.
+    /// The Argon2id hash.
     pub(crate) password: Option<String>,
     pub(crate) tokens: Vec<Digest>,
-    /// Subjects or alternative names of certificates, each of which lets in.
+    /// Subjects or alternative names of accepted certificates.
     pub(crate) certificates: Vec<String>,
-    /// Public keys of NATS, each of which lets in who has the private one.
+    /// Accepted NATS public keys.
     pub(crate) nkeys: Vec<String>,
     pub(crate) permissions: Arc<Permissions>,
     pub(crate) limits: UserLimits,
@@ -77,35 +77,35 @@ pub(crate) struct Tenant {
     pub(crate) limits: TenantLimits,
 }
 
-/// How much one user may do; what is not given has no bound of its own.
+/// Limits of one user; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserLimits {
-    /// Connections at a time.
+    /// Simultaneous connections.
     pub connections: Option<u64>,
-    /// Records published in a second.
+    /// Records published per second.
     pub publish_records_per_s: Option<u64>,
-    /// Bytes of records published in a second.
+    /// Bytes of records published per second.
     pub publish_bytes_per_s: Option<u64>,
 }
 
-/// How much all users of one tenant may do together; what is not given has no bound of its own.
+/// Limits that all users of a tenant share; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// Of all its users together.
+    /// Connections and publish rates of all users together.
     pub together: UserLimits,
-    /// Topics that its users have created and that are still there.
+    /// Existing topics that its users created.
     pub topics: Option<u64>,
-    /// Topics that came into being because they were used are deleted when nothing was published to them for so long and
-    /// nobody reads them.
+    /// Time after which an automatically created topic is deleted, if nothing was published and no subscriber reads
+    /// it.
     pub topic_idle: Option<Duration>,
-    /// Memory of the topics that its users create.
+    /// Bytes of memory of the topics that its users create.
     pub memory_bytes: Option<u64>,
 }
 
 impl Users {
     /// Reads a users file.
     pub fn read(path: &Path) -> Result<Users, UsersError> {
-        // An editor that writes in place empties the file first; a full disk leaves it so.
+        // An editor that writes in place empties the file first; with a full disk, the file stays empty.
         let is_empty = || io::Error::other("it is empty; a file without users holds at least `[users]`");
         let text = reload::read(path)
             .and_then(|bytes| if bytes.is_empty() { Err(is_empty()) } else { Ok(bytes) })
@@ -114,7 +114,7 @@ impl Users {
         Users::parse(&text, &path.display().to_string())
     }
 
-    /// Reads what stands in a users file; `name` is what errors call it.
+    /// Parses a users file; `name` is the file's name in errors.
     pub fn parse(text: &str, name: &str) -> Result<Users, UsersError> {
         let reader = Reader { text, name };
         let mut lines = text.lines();
@@ -131,36 +131,36 @@ impl Users {
         reader.users(raw)
     }
 
-    /// The text of a users file with the first and the last line by which a reader tells the whole file from a part of it. A file
-    /// without both is accepted as it is.
+    /// Adds the first and last line to a users file, by which a truncated file is detected. A file without both lines
+    /// is accepted as it is.
     pub fn with_end(text: &str) -> String {
         let users = text.lines().filter(|line| ![ENDS_WITH, END].contains(line));
         let lines = std::iter::once(ENDS_WITH).chain(users).chain([END]);
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Whose token it is.
+    /// The user with this token.
     pub(crate) fn of_token(&self, digest: &Digest) -> Option<&str> {
         let (kept, name) = self.by_token.get_key_value(digest)?;
         secret::is_same(kept, digest).then_some(name.as_str())
     }
 
-    /// Whose certificate it is that says one of these; and which.
+    /// The user with one of these certificate names, and that name.
     pub(crate) fn of_certificate<'c>(&self, said: &'c [String]) -> Option<(&str, &'c str)> {
         said.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
     }
 
-    /// Whose key it is.
+    /// The user with this public key.
     pub(crate) fn of_nkey(&self, key: &str) -> Option<&str> {
         self.by_nkey.get(key).map(String::as_str)
     }
 
-    /// Whether some user has one.
+    /// Whether a user has an nkey.
     pub(crate) fn has_nkeys(&self) -> bool {
         !self.by_nkey.is_empty()
     }
 
-    /// Every user: name and tenant, whether there is a password, and how many tokens.
+    /// Every user, by name.
     pub fn list(&self) -> impl Iterator<Item = UserInfo<'_>> {
         self.by_name.iter().map(|(name, user)| UserInfo {
             name,
@@ -173,24 +173,24 @@ impl Users {
     }
 }
 
-/// A user, for people.
+/// A user, without secrets.
 #[derive(Debug, Clone, Copy)]
 pub struct UserInfo<'u> {
-    /// What they are called.
+    /// The user's name.
     pub name: &'u str,
-    /// Whose they are.
+    /// The user's tenant.
     pub tenant: &'u str,
-    /// Whether they have a password.
+    /// Whether the user has a password.
     pub password: bool,
-    /// How many tokens they have.
+    /// Number of the user's tokens.
     pub tokens: usize,
-    /// What certificates say that let them in.
+    /// Names of accepted certificates.
     pub certificates: &'u [String],
-    /// What they may do.
+    /// The user's permissions.
     pub permissions: &'u Permissions,
 }
 
-/// Whether it may be the name of a user or a tenant.
+/// Whether the text is a valid name of a user or tenant.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@".contains(&byte);
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
@@ -378,7 +378,7 @@ impl Reader<'_> {
         texts.into_iter().map(read).collect()
     }
 
-    /// Whoever writes 0 means that nothing is allowed or that everything is; neither can be known.
+    /// Refuses 0, which could mean nothing or everything.
     fn over_zero(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
         match number {
             Some(zero) if *zero.get_ref() == 0 => {

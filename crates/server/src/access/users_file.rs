@@ -1,4 +1,4 @@
-//! The users file as something that is read again.
+//! Reads the users file again when it changes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::reload::Reload;
 use crate::shared::Shared;
 
-/// See the module.
+/// The users file of a server.
 #[derive(Debug)]
 pub(crate) struct UsersFile {
     path: PathBuf,
@@ -14,7 +14,7 @@ pub(crate) struct UsersFile {
 }
 
 impl UsersFile {
-    /// That of the server, if it has one.
+    /// The users file of the server, if it has one.
     pub(crate) fn of(shared: &Arc<Shared>) -> Option<UsersFile> {
         let access = shared.access.as_ref()?;
         Some(UsersFile { path: access.path().to_owned(), shared: Arc::downgrade(shared) })

@@ -1,5 +1,5 @@
-//! Looking after the cluster: what is asked over the cluster's listener by whoever has a node's certificate, which is whoever may
-//! read a node's data directory.
+//! Administration of the cluster: requests over the cluster's port, open to anyone with a node's certificate, that
+//! is, with access to a node's data directory.
 
 use std::io;
 use std::sync::Arc;
@@ -21,36 +21,36 @@ use super::token::Token;
 use crate::figures::{Answer, Wanted};
 use crate::stream::Stream;
 
-/// Between two looks at whether something has come about.
+/// Pause between two checks of an awaited change.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long something may take to come about.
+/// Time limit for an awaited change.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long another node may take to say whether it is ready.
+/// Time limit for another node's status.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// What can be asked.
+/// The administration requests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Question {
-    /// How the node sees the cluster.
+    /// The node's view of the cluster.
     Status,
-    /// A join token.
+    /// Creates a join token.
     Token { ttl_ms: Option<u64>, reusable: bool },
-    /// A node takes part no more.
+    /// Removes a node from the cluster.
     Remove { node: u64 },
-    /// Another leads; any that can, where none is named.
+    /// Transfers the lead to a node, or to any other node.
     Transfer { to: Option<u64> },
-    /// All keys and what else was agreed on beside them, in parts before the answer.
+    /// Sends the agreed state, keys included, in parts before the reply.
     Backup,
-    /// All tasks of a shard, likewise.
+    /// Sends all tasks of a shard in the same way.
     BackupShard { shard: u8 },
-    /// What the node knows of topics.
+    /// The node's figures of topics.
     Figures(Wanted),
 }
 
-/// What is answered.
+/// The replies to administration requests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Said {
@@ -63,12 +63,12 @@ pub(super) enum Said {
     Leads {
         node: u64,
     },
-    /// So many parts came before.
+    /// The number of parts that were sent.
     Backup {
         parts: u64,
         revision: u64,
     },
-    /// Only the leader does that.
+    /// The leader must be asked instead.
     Elsewhere {
         node: u64,
         address: String,
@@ -81,43 +81,43 @@ pub(super) enum Said {
     },
 }
 
-/// How a node sees its cluster.
+/// A node's view of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// The cluster.
+    /// The cluster's id.
     pub cluster: String,
-    /// The node that was asked.
+    /// The node that reports.
     pub node: u64,
-    /// The program it runs.
+    /// The node's release of Dunlin.
     pub release: String,
-    /// Who leads, as far as it knows.
+    /// The leader, if the node knows one.
     pub leader: Option<u64>,
-    /// The term it is in.
+    /// The node's Raft term.
     pub term: u64,
-    /// The last entry of its log.
+    /// The last entry of the node's log.
     pub last: u64,
-    /// The last entry that it has taken in.
+    /// The last applied entry.
     pub applied: u64,
-    /// The last entry that is in its snapshot.
+    /// The last entry in the node's snapshot.
     pub snapshot: u64,
-    /// The last revision of keys.
+    /// The last revision of the keys.
     pub revision: u64,
-    /// In how many shards its tasks are.
+    /// Number of shards of the tasks.
     #[serde(default = "super::hello::one")]
     pub shards: u8,
-    /// Those with a vote.
+    /// The voters.
     pub voters: Vec<u64>,
-    /// Those that follow without one.
+    /// The learners.
     pub learners: Vec<u64>,
-    /// All nodes that there were, by the table.
+    /// All nodes of the cluster's table, removed ones included.
     pub nodes: Vec<NodeRecord>,
-    /// What it lacks to be of use.
+    /// Why the node is not ready; `None` if it is.
     pub missing: Option<String>,
-    /// How long the elections took that it won, microseconds.
+    /// Durations of the elections that the node won, µs.
     pub elections_us: Vec<u64>,
 }
 
-/// Answers until the other side has had enough.
+/// Serves requests until the client disconnects.
 pub(super) async fn serve(
     seat: &Arc<Seat>,
     mut frames: Frames<ReadHalf<Stream>>,
@@ -162,7 +162,7 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
     said.unwrap_or_else(|said| said)
 }
 
-/// Looking at every topic is not for the thread of connections.
+/// Collects the figures off the thread of connections, because that visits every topic.
 async fn figures(seat: &Seat, wanted: Wanted) -> Said {
     let Some(tell) = seat.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || tell(&wanted)).await {
@@ -171,7 +171,7 @@ async fn figures(seat: &Seat, wanted: Wanted) -> Said {
     }
 }
 
-/// Asks another node what it knows of topics.
+/// Requests figures of topics from another node.
 pub(super) async fn ask_for_figures(
     seat: &Seat,
     node: u64,
@@ -184,7 +184,7 @@ pub(super) async fn ask_for_figures(
     }
 }
 
-/// Whether another node says that it lacks nothing.
+/// Whether another node reports that it is ready.
 pub(super) async fn is_ready(seat: &Seat, node: &Member) -> bool {
     let asked = timeout(READY_WITHIN, ask_node(seat, node.id, &node.address, &Question::Status)).await;
     matches!(asked, Ok(Ok(Said::Status(status))) if status.missing.is_none())
@@ -232,7 +232,7 @@ async fn make_token(
 ) -> Result<Said, Said> {
     let ask = async |command: &Command<'_>| control.ask(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| Said::Failed { why: error.to_string() };
-    // One that was restored forgets the tokens of its backup first.
+    // A restored node first forgets the tokens in its backup.
     let deadline = Instant::now() + PATIENCE;
     while !seat.was_announced() {
         if Instant::now() > deadline {
@@ -257,7 +257,7 @@ async fn make_token(
     Ok(Said::Token { token: token.to_string() })
 }
 
-/// Why a node must not be removed now, if that is so: too few of the others answer to agree on anything without it.
+/// Why a node must not be removed now: without it, too few of the other voters respond for a majority.
 async fn needs_more(seat: &Seat, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
     let is_removed =
         |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());
@@ -283,7 +283,7 @@ async fn needs_more(seat: &Seat, status: &Status, node: u64, all: &[NodeRecord])
     })
 }
 
-/// Marks it as removed; whoever leads takes its vote.
+/// Marks a node as removed, and waits until the leader has taken its vote.
 async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said> {
     let failed = |error| failed(&error);
     let look = |state: &_| (records::node(state, node), records::nodes(state));
@@ -343,7 +343,7 @@ async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result
     }
 }
 
-/// Has another lead; who does then.
+/// Transfers the lead to `to`, or to any other voter; returns the new leader.
 pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Option<u64>, ControlError> {
     let status = control.status()?;
     if to == Some(status.id) {
@@ -364,7 +364,7 @@ pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Opti
     Ok(None)
 }
 
-/// Has another node lead the tasks, if this one does and there is another; this one, where one is named.
+/// Transfers the lead of a task shard, if this node leads it, to `to` or to any other voter.
 pub(super) async fn hand_over_tasks(tasks: &Shard, to: Option<u64>) {
     let Ok(status) = tasks.status() else { return };
     if status.leader != Some(status.id) {
@@ -385,7 +385,7 @@ pub(super) async fn hand_over_tasks(tasks: &Shard, to: Option<u64>) {
     }
 }
 
-/// All keys up to now, and their last revision.
+/// The state of all keys, and their last revision.
 async fn keys_of(seat: &Seat) -> Result<(Box<dyn Frozen>, u64), Said> {
     let control = seat.control().ok_or_else(starting)?;
     let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
@@ -393,7 +393,7 @@ async fn keys_of(seat: &Seat) -> Result<(Box<dyn Frozen>, u64), Said> {
     Ok((control.freeze().map_err(|error| failed(&error))?, revision))
 }
 
-/// All tasks of a shard up to now.
+/// The state of all tasks of a shard.
 async fn tasks_of(seat: &Seat, shard: u8) -> Result<Box<dyn Frozen>, Said> {
     let tasks = seat.tasks().ok_or_else(starting)?;
     let none = || Said::Refused { why: format!("there is no shard {shard} of tasks") };
@@ -407,7 +407,7 @@ fn starting() -> Said {
     Said::Failed { why: "the node is starting".to_owned() }
 }
 
-/// Gives a state in parts.
+/// Sends a state in parts.
 async fn give(
     frozen: Box<dyn Frozen>,
     revision: u64,

@@ -1,7 +1,7 @@
 //! The cluster's own certificate authority.
 //!
-//! Every node holds its key, so that any of them lets new ones in, and makes its own certificate at each start. Certificates
-//! do not run out: who takes part is decided by the cluster's membership, which is asked at every connection.
+//! Every node holds the authority's key, so that each can admit new nodes and issue its own certificate at each
+//! start. Certificates do not expire: the cluster's membership, checked at every connection, decides who takes part.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 
 use super::error::ClusterError;
 
-/// The years between which certificates hold.
+/// First and last year of a certificate's validity.
 const YEARS: (i32, i32) = (2020, 2120);
 
-/// See the module.
+/// The authority's certificate and key, PEM.
 #[derive(Debug)]
 pub(super) struct Authority {
     cluster: String,
@@ -31,31 +31,31 @@ pub(super) struct Issued {
     pub(super) key_pem: String,
 }
 
-/// What a node's certificate names it: no address, so that nodes may move.
+/// The name in a node's certificate. It has no address, so that nodes may move.
 pub(super) fn name_of(cluster: &str, node: u64) -> String {
     format!("node-{node}.{cluster}.dunlin")
 }
 
-/// Whom a name is of: the cluster and the node.
+/// The cluster and the node of such a name.
 pub(super) fn node_of(name: &str) -> Option<(&str, u64)> {
     let (node, cluster) = name.strip_suffix(".dunlin")?.split_once('.')?;
     Some((cluster, node.strip_prefix("node-")?.parse().ok()?))
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates an authority.
     pub(super) fn make(cluster: &str) -> Result<Authority, ClusterError> {
         let key = KeyPair::generate()?;
         let cert_pem = params(cluster)?.self_signed(&key)?.pem();
         Ok(Authority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
     }
 
-    /// One that was made before.
+    /// An existing authority.
     pub(super) fn of(cluster: &str, cert_pem: String, key_pem: String) -> Authority {
         Authority { cluster: cluster.to_owned(), cert_pem, key_pem }
     }
 
-    /// A node's certificate; it is good for the host that others reach it at, too.
+    /// Issues a node's certificate, also valid for the host at which other nodes reach the node.
     pub(super) fn issue(&self, node: u64, host: &str) -> Result<Issued, ClusterError> {
         let issuer = Issuer::new(params(&self.cluster)?, KeyPair::from_pem(&self.key_pem)?);
         let name = name_of(&self.cluster, node);
@@ -71,7 +71,7 @@ impl Authority {
         Ok(Issued { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// By which somebody who has never seen it knows it.
+    /// The fingerprint by which a joining node recognizes the authority.
     pub(super) fn fingerprint(&self) -> Result<[u8; 32], ClusterError> {
         let cert = CertificateDer::from_pem_slice(self.cert_pem.as_bytes());
         Ok(fingerprint(&cert.map_err(|error| ClusterError::Files(format!("ca.pem: {error}")))?))

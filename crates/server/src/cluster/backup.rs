@@ -1,12 +1,12 @@
-//! All that a cluster has agreed on, in a file, and a new cluster from it.
+//! Backups: a cluster's agreed state in a file, and a new cluster from such a file.
 //!
 //! ```text
 //!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | shards u32, tasks of each | CRC-64/NVME u64 of all before it
 //!  keys, tasks: length u32, block … | 0 u32                  version 1 has no tasks, version 2 those of one shard, uncounted
 //! ```
-//! Integers are little-endian. A file that is cut short or changed is refused, whole or not at all.
+//! Integers are little-endian. A truncated or changed file is refused as a whole.
 //!
-//! Records of topics are not in it: those of durable topics lie in their nodes' data directories.
+//! Topics' records are not included: those of durable topics are in their owners' data directories.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -28,27 +28,27 @@ use super::files::{Files, Identity};
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
 const VERSION: u32 = 3;
-/// Of one shard of tasks.
+/// The version with one shard of tasks.
 const VERSION_OF_ONE_SHARD: u32 = 2;
-/// The first, of keys alone.
+/// The first version, with keys alone.
 const VERSION_OF_KEYS: u32 = 1;
-/// Of one block; a longer one is damage.
+/// Largest block; a longer one is damage.
 const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// The number of a new cluster's first node.
 pub(super) const FIRST: u64 = 1;
 
-/// What a backup is of.
+/// Origin and time of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupHeader {
-    /// The cluster.
+    /// The cluster's id.
     pub cluster: String,
-    /// The program that made it.
+    /// The release of Dunlin that made it.
     pub release: String,
-    /// When, milliseconds since 1970.
+    /// Time of the backup, ms since 1970.
     pub made_ms: u64,
 }
 
-/// Writes a backup; the revision it is of. The file is there when all of it is.
+/// Writes a backup; returns the revision of its keys. The file appears when it is complete.
 pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
     let header =
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
@@ -77,7 +77,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Has an empty data directory become the first node of a new cluster, with all that a backup holds.
+/// Makes an empty data directory the first node of a new cluster with a backup's state.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
     let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
     let files = Files::of(data_dir);
@@ -88,7 +88,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
             data_dir.display()
         )));
     }
-    // Read twice: nothing is made of a file that turns out to be damaged.
+    // The file is read twice, so that a damaged one has no effect.
     let header = {
         let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
         while backup.has_part() {
@@ -115,7 +115,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     Ok(header)
 }
 
-/// Counts what is written into the checksum.
+/// Writes bytes and computes their checksum.
 struct Checked<W> {
     out: W,
     digest: crc_fast::Digest,
@@ -154,17 +154,17 @@ impl Checked<BufWriter<File>> {
     }
 }
 
-/// A backup that is read, part after part.
+/// Reads a backup, part by part.
 struct Backup {
     from: BufReader<File>,
     digest: crc_fast::Digest,
     header: BackupHeader,
     parts_left: u32,
-    /// After the next part it says how many shards of tasks follow.
+    /// The number of task shards follows the next part.
     counts_shards: bool,
 }
 
-/// The blocks of a part, one after another; an error where it is damaged, and nothing after it.
+/// Iterates over the blocks of a part; ends with an error if the file is damaged.
 struct Part<'a> {
     of: &'a mut Backup,
     is_over: bool,

@@ -1,4 +1,4 @@
-//! Asking a running cluster, for the command line: by the certificate of a node whose data directory is at hand.
+//! Administration of a running cluster from the command line, with the certificate in a node's data directory.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,30 +20,30 @@ use super::secure::Secrets;
 use super::serving::say;
 use super::{ClusterLimits, Token};
 
-/// How long a node may take to answer whether it is there.
+/// Time limit for a connection or a status.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long anything else may take that is asked.
+/// Time limit for any other request.
 const PATIENCE_WORK: Duration = Duration::from_secs(60);
 
-/// Somebody who looks after a cluster.
+/// A client that administers a cluster.
 pub struct ClusterClient {
     runtime: Runtime,
     seat: std::sync::Arc<Seat>,
 }
 
-/// What is known of one node.
+/// One node's status, or why it is unknown.
 #[derive(Debug, Clone)]
 pub struct Surveyed {
-    /// It.
+    /// The node's number.
     pub node: u64,
-    /// Where it is reached.
+    /// The node's address.
     pub address: String,
-    /// What it says, or why it says nothing.
+    /// The node's view of the cluster, or the error.
     pub status: Result<NodeStatus, String>,
 }
 
 impl ClusterClient {
-    /// By the data directory of one of its nodes.
+    /// Opens a client with the data directory of one of the cluster's nodes.
     pub fn open(data_dir: &Path) -> Result<ClusterClient, ClusterError> {
         let files = Files::of(data_dir);
         let Some(identity) = files.identity()? else {
@@ -62,22 +62,22 @@ impl ClusterClient {
         Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, seat })
     }
 
-    /// The node whose directory it is.
+    /// The number of the directory's node.
     pub fn node(&self) -> u64 {
         self.seat.identity.node
     }
 
-    /// Its cluster.
+    /// The cluster's id.
     pub fn cluster(&self) -> &str {
         &self.seat.identity.cluster
     }
 
-    /// Where it is reached.
+    /// The address of the directory's node.
     pub fn address(&self) -> &str {
         &self.seat.identity.address
     }
 
-    /// What each node says of itself.
+    /// Requests the status of each node.
     pub fn survey(&self) -> Vec<Surveyed> {
         self.runtime.block_on(async {
             let mut left: VecDeque<Known> = self.known().into();
@@ -105,7 +105,7 @@ impl ClusterClient {
         })
     }
 
-    /// A join token: for one node, or for many, as long as it lasts.
+    /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`.
     pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<Token, ClusterError> {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
         match self.ask(Question::Token { ttl_ms, reusable })? {
@@ -114,12 +114,12 @@ impl ClusterClient {
         }
     }
 
-    /// A node takes part no more.
+    /// Removes a node from the cluster.
     pub fn remove(&self, node: u64) -> Result<(), ClusterError> {
         self.ask(Question::Remove { node }).map(drop)
     }
 
-    /// Another node leads; who.
+    /// Transfers the lead; returns the new leader.
     pub fn transfer(&self, to: Option<u64>) -> Result<u64, ClusterError> {
         match self.ask(Question::Transfer { to })? {
             Said::Leads { node } => Ok(node),
@@ -127,12 +127,12 @@ impl ClusterClient {
         }
     }
 
-    /// Hands out all keys up to now, in parts; the revision they are of.
+    /// Passes all keys to `take` in parts; returns their revision.
     pub fn back_up(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
         self.hand_out(&Question::Backup, take)
     }
 
-    /// In how many shards tasks are.
+    /// Number of shards of the tasks.
     pub fn shards_of_tasks(&self) -> Result<u8, ClusterError> {
         match self.ask(Question::Status)? {
             Said::Status(status) => Ok(status.shards),
@@ -140,7 +140,7 @@ impl ClusterClient {
         }
     }
 
-    /// Hands out all tasks of a shard up to now, in parts.
+    /// Passes all tasks of a shard to `take` in parts.
     pub fn back_up_tasks(
         &self,
         shard: u8,
@@ -179,7 +179,7 @@ impl ClusterClient {
         self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
     }
 
-    /// Nodes to ask, this one first.
+    /// Known nodes, this one first.
     fn known(&self) -> Vec<Known> {
         let identity = &self.seat.identity;
         let mut known = vec![Known { node: identity.node, address: identity.address.clone() }];
@@ -187,7 +187,7 @@ impl ClusterClient {
         known
     }
 
-    /// Asks one node after another until one is there, or says who is to be asked.
+    /// Sends a request to one node after another until one serves it, and follows redirections to the leader.
     async fn ask_anyone(
         &self,
         question: &Question,

@@ -1,55 +1,55 @@
-//! Why a node does not take part in its cluster, and what to do.
+//! Errors of cluster commands and of a node's start in its cluster.
 
-/// See the module.
+/// Why a cluster command or a node's start in its cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// What a directory holds of the cluster cannot be used.
+    /// The cluster's files are unusable, or a request failed.
     #[error("{0}")]
     Files(String),
-    /// Somebody said no, and why.
+    /// A node or a check refused the request.
     #[error("{0}")]
     Refused(String),
-    /// Somebody could not be reached.
+    /// A node is unreachable.
     #[error("cannot reach {address}: {why}")]
     Unreachable {
-        /// Who.
+        /// The node's address.
         address: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Whoever wanted to join does not any more.
+    /// Joining was cancelled.
     #[error("ended while it joined")]
     GivenUp,
-    /// A token is not one.
+    /// The text is no join token.
     #[error(
         "this is no join token: `dunlin cluster token` makes them, one line that begins with {}",
         super::token::PREFIX
     )]
     NoToken,
-    /// Its listener.
+    /// Listening on the cluster's port failed.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Where.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A certificate cannot be made.
+    /// A certificate could not be issued.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// TLS cannot be had.
+    /// TLS could not be configured.
     #[error("cannot set TLS up: {0}")]
     Tls(#[from] rustls::Error),
-    /// What all nodes agree on.
+    /// The agreed state cannot be used.
     #[error(transparent)]
     Control(#[from] dunlin::ControlError),
-    /// The system.
+    /// A system call failed.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: String,
-        /// What came of it.
+        /// The system's error.
         error: std::io::Error,
     },
 }

@@ -1,13 +1,13 @@
-//! What a node keeps about its cluster, in `<data-dir>/cluster`.
+//! The files of a node's cluster, in `<data-dir>/cluster`.
 //!
 //! | file | what |
 //! |---|---|
 //! | `identity.json` | which node of which cluster this is, and which start of it |
 //! | `ca.pem`, `ca-key.pem` | the cluster's authority and its key |
 //! | `node.pem`, `node-key.pem` | this node's certificate, made anew at each start |
-//! | `members.json` | who else there was when this node last looked, for whoever asks while it is down |
+//! | `members.json` | the members at the last check, for commands that run while this node is down |
 //!
-//! Invariants: a file is whole or as it was before; keys are for their owner only.
+//! Invariants: each write replaces a file as a whole; only the owner can read keys.
 
 mod sealed;
 
@@ -23,43 +23,43 @@ use super::authority::Authority;
 use super::error::ClusterError;
 use super::{hex, random};
 
-/// Of `identity.json`; a later one is not read.
+/// Format of `identity.json`; a later one is refused.
 const FORMAT: u32 = 1;
-/// So many starts of a directory are remembered; of those that the cluster never heard of there may be as many less one.
+/// Number of a directory's starts that are remembered. One less may be unknown to the cluster.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// One start of a node. Of two copies of a directory only one has made the last.
+/// One start of a node. Of two copies of a directory, only one made the last start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Incarnation {
     /// Counted from 1.
     pub(super) number: u64,
-    /// Random.
+    /// A random mark.
     pub(super) mark: String,
 }
 
-/// Which node of which cluster a directory is.
+/// The node and cluster of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     format: u32,
-    /// The program that wrote it.
+    /// The release of Dunlin that wrote it.
     release: String,
     pub(super) cluster: String,
     pub(super) node: u64,
-    /// Where others reach it.
+    /// The node's address for other nodes.
     pub(super) address: String,
     /// This start.
     pub(super) now: Incarnation,
     /// The start before.
     pub(super) before: Option<Incarnation>,
-    /// Those before that one, the last first: whichever of them the cluster heard of last, this directory follows it.
+    /// The earlier starts, newest first. The directory is current if the cluster's last known start is among them.
     #[serde(default)]
     earlier: Vec<Incarnation>,
-    /// It has the state of another cluster, of whose nodes none is to be looked for.
+    /// The state comes from another cluster's backup; that cluster's nodes are to be forgotten.
     #[serde(default)]
     pub(super) is_restored: bool,
-    /// It is the first node of a cluster that has not begun.
+    /// The first node of a cluster that has not begun.
     #[serde(default)]
     pub(super) begins: bool,
 }
@@ -88,27 +88,27 @@ impl Identity {
         })
     }
 
-    /// The first node of a new cluster, which begins when it is started.
+    /// The first node of a new cluster, which begins at the first start.
     pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
         Ok(Identity { begins: true, ..Identity::new(cluster, node, address)? })
     }
 
-    /// The same at another address, before its cluster has begun: nobody has heard of a start of it.
+    /// The identity with another address, before its cluster has begun.
     pub(super) fn at(self, address: &str) -> Identity {
         Identity { address: address.to_owned(), ..self }
     }
 
-    /// The first node of a cluster that begins with another's state.
+    /// The first node of a cluster that begins with a backup's state.
     pub(super) fn restored(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
         Ok(Identity { is_restored: true, ..Identity::new(cluster, node, address)? })
     }
 
-    /// The cluster has begun, and another cluster's nodes are forgotten.
+    /// The identity after the cluster has begun and a backup's nodes are forgotten.
     pub(super) fn settled(self) -> Identity {
         Identity { is_restored: false, begins: false, ..self }
     }
 
-    /// The same node, started once more.
+    /// The identity of the node's next start.
     pub(super) fn started_again(self, address: &str) -> Result<Identity, ClusterError> {
         let now = Incarnation::after(Some(&self.now))?;
         let mut earlier = self.earlier;
@@ -118,7 +118,7 @@ impl Identity {
         Ok(Identity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
-    /// Whether a text that was read as this has nothing beside it.
+    /// Whether `text` has no other entries than this identity.
     fn says_all(&self, text: &str) -> bool {
         let parts = (serde_json::to_value(self), serde_json::from_str(text));
         let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };
@@ -131,14 +131,14 @@ impl Identity {
     }
 }
 
-/// A member as it is remembered.
+/// A remembered member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Known {
     pub(super) node: u64,
     pub(super) address: String,
 }
 
-/// The directory.
+/// The cluster's directory.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     dir: PathBuf,
@@ -149,12 +149,12 @@ impl Files {
         Files { dir: data_dir.join("cluster") }
     }
 
-    /// Where `control` keeps what the cluster agrees on; also a node's that has no cluster yet.
+    /// The directory of the agreed state, also of a node without a cluster.
     pub(super) fn control_dir(data_dir: &Path) -> PathBuf {
         data_dir.join("control")
     }
 
-    /// Where its tasks are kept.
+    /// The directory of the tasks.
     pub(super) fn tasks_dir(data_dir: &Path) -> PathBuf {
         data_dir.join("tasks")
     }
@@ -163,7 +163,7 @@ impl Files {
         self.dir.join(name)
     }
 
-    /// Which node it is; `None` before it is any.
+    /// Reads the identity; `None` if the directory has none.
     pub(super) fn identity(&self) -> Result<Option<Identity>, ClusterError> {
         let path = self.path("identity.json");
         let text = match fs::read(&path) {
@@ -196,7 +196,7 @@ impl Files {
         }
         let identity: Identity = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.says_all(&text) {
-            // Written before there were checksums; or the word that says where the checksum is was damaged.
+            // A file of an old release without a checksum; or the word `checksum` is damaged.
             return Err(damaged(
                 "it is damaged: it has no checksum, and words that no build without one wrote".to_owned(),
             ));

@@ -1,4 +1,4 @@
-//! What goes between nodes, after TLS.
+//! The frames between nodes, inside TLS.
 //!
 //! ```text
 //!  0         4         12     13
@@ -7,9 +7,9 @@
 //!  | u32     | u64     | u8   |
 //!  +---------+---------+------+---------
 //! ```
-//! An answer has the id of its question; answers may overtake one another.
+//! A response has the id of its request. Responses may overtake one another.
 //!
-//! Limits: a frame longer than the reader's bound ends the connection before any of it is kept.
+//! Limits: a frame over the receiver's limit ends the connection before its payload is buffered.
 
 use std::io;
 
@@ -20,25 +20,25 @@ use tokio::task::yield_now;
 const HEAD_BYTES: usize = 13;
 /// Bytes of a frame besides its payload that `length` counts.
 const COUNTED: usize = 9;
-/// What a reader takes of its connection at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// So much is read or written of a large frame, encrypted too, before others on this thread have their turn.
+/// Bytes of a large frame that are read or written, encryption included, before other tasks run.
 const TURN_BYTES: usize = 128 << 10;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// The first, of either side.
+    /// The first frame of each side.
     Hello = 1,
     Request = 2,
-    /// Its answer.
+    /// The response to a request.
     Answer = 3,
-    /// Why there is no answer.
+    /// The error of a request.
     Failed = 4,
     Ping = 5,
     Pong = 6,
-    /// Some of an answer.
+    /// A part of a response.
     Part = 7,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: Kind, payload: &[u8]) {
     put_pieces(out, id, kind, &[payload]);
 }
 
-/// Appends a frame whose payload is in pieces.
+/// Appends a frame whose payload consists of pieces.
 pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: Kind, pieces: &[impl AsRef<[u8]>]) {
     let payload: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
     out.reserve(HEAD_BYTES + payload);
@@ -72,8 +72,8 @@ pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: Kind, pieces: &[impl 
     pieces.iter().for_each(|piece| out.extend_from_slice(piece.as_ref()));
 }
 
-/// Writes bytes in pieces, between which others on this thread have their turn: signs of life do not wait behind a large entry.
-/// `progressed` is called after each.
+/// Writes bytes in chunks, between which other tasks of the thread run: heartbeats must not wait behind a large
+/// entry. `progressed` is called after each chunk.
 pub(super) async fn write_in_turns(
     to: &mut (impl AsyncWrite + Unpin),
     bytes: &[u8],
@@ -94,13 +94,14 @@ pub(super) async fn write_in_turns(
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
-    /// Read into, so that a frame takes no more memory than it has bytes: entries of a log are kept for long.
+    /// Read buffer. Frames are copied out of it, so that a log entry, which lives long, takes no more memory than its
+    /// bytes.
     chunk: Box<[u8]>,
-    /// Read, and no whole frame yet.
+    /// Bytes of an incomplete frame.
     buffer: BytesMut,
-    /// Read since others on this thread had their turn.
+    /// Bytes read since other tasks of the thread ran.
     in_turn: usize,
-    /// The longest payload.
+    /// Largest accepted payload.
     bytes_max: usize,
 }
 
@@ -109,17 +110,17 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Frames { from, chunk: vec![0; READ_BYTES].into(), buffer: BytesMut::new(), in_turn: 0, bytes_max }
     }
 
-    /// What it reads from; an error where more than whole frames has been read.
+    /// Returns the reader; an error if bytes after the last whole frame were read.
     pub(super) fn into_inner(self) -> io::Result<R> {
         if self.buffer.is_empty() { Ok(self.from) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// From now on.
+    /// Sets the largest accepted payload.
     pub(super) fn allow(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// The next one. Dropped before it is there, nothing is lost.
+    /// Reads the next frame. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(frame) = self.take()? {
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// How often somebody else had a turn meanwhile.
+    /// How often another task ran meanwhile.
     fn turns_beside(work: impl Future<Output = io::Result<()>>) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut turns = 0;
@@ -206,7 +207,7 @@ mod tests {
         turns
     }
 
-    /// Signs of life once waited until all of it was encrypted, and a leader lost the lead.
+    /// Heartbeats must not wait behind the encryption of a large frame, or a leader loses its lead.
     #[test]
     fn large_frame_does_not_block_other_tasks() {
         let mut bytes = Vec::new();

@@ -1,66 +1,66 @@
-//! How a connection between nodes begins: each side says who it is, and one may refuse.
+//! The handshake between nodes: each side identifies itself, and the accepting side may refuse.
 
 use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
 
-/// The version of what nodes say to one another. A node speaks to those of its own and of the one before.
+/// The version of the protocol between nodes. A node supports its own version and the one before.
 pub(super) const VERSION: u32 = 1;
-/// The oldest that is understood.
+/// The oldest supported version.
 const VERSION_OLDEST: u32 = 1;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Purpose {
-    /// The other's part in what all agree on.
+    /// Raft messages.
     Control,
-    /// Looking after the cluster.
+    /// Administration of the cluster.
     Admin,
-    /// Becoming a node.
+    /// Joining the cluster.
     Join,
-    /// Being taken in again, after a start.
+    /// Registering a node's new start.
     Start,
 }
 
-/// What the side that connects says first.
+/// The first message of the connecting side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) purpose: Purpose,
-    /// Which start of the node; not of who joins or looks after it.
+    /// The node's start; `None` for joining nodes and administration.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
-    /// Of the cluster's tasks, as it has them.
+    /// The node's number of task shards.
     #[serde(default = "one")]
     pub(super) shards: u8,
-    /// Its messages may be large: they are not to be received on the thread of heartbeats and votes.
+    /// The connection carries large messages, which are not received on the thread of heartbeats and votes.
     #[serde(default)]
     pub(super) is_bulk: bool,
 }
 
-/// As it was before there could be more; and who only looks after a cluster has none.
+/// The default number of task shards, also of older nodes and of administration.
 pub(super) fn one() -> u8 {
     1
 }
 
-/// What the other answers.
+/// The reply of the accepting side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Welcome {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) node: u64,
-    /// Which start of the node.
+    /// The accepting node's start.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
     pub(super) refused: Option<Refused>,
 }
 
-/// Why not.
+/// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Refused {
-    /// It will not be otherwise later: who is refused may as well end.
+    /// Retrying cannot help.
     pub(super) for_good: bool,
     pub(super) why: String,
 }
@@ -75,7 +75,7 @@ impl Refused {
     }
 }
 
-/// Whether a release can be talked to.
+/// Checks that the peer's protocol version is supported.
 pub(super) fn check_version(version: u32, release: &str) -> Result<(), Refused> {
     if version < VERSION_OLDEST {
         return Err(Refused::for_good(format!(
@@ -94,7 +94,7 @@ pub(super) fn check_version(version: u32, release: &str) -> Result<(), Refused> 
     Ok(())
 }
 
-/// Whether a node has the cluster's tasks in as many shards as the cluster.
+/// Checks that a node has as many task shards as the cluster.
 pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), Refused> {
     if shards == of_cluster {
         return Ok(());
@@ -105,8 +105,8 @@ pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), Refused> {
     )))
 }
 
-/// Whether a node's start follows the one that the cluster knows of. Where it does not, its directory is a copy of an older
-/// one, or another runs with a copy of it: it may have forgotten what it promised.
+/// Checks that a node's start follows the cluster's last known one. Otherwise its directory is an old copy, or
+/// another copy runs, and may have forgotten votes.
 pub(super) fn check_incarnation(
     node: u64,
     (now, before): (Option<&Incarnation>, Option<&Incarnation>),

@@ -1,4 +1,4 @@
-//! Becoming a node of a cluster.
+//! Joining a cluster.
 //!
 //! ```text
 //!  new node                         any node             leader
@@ -11,8 +11,8 @@
 //!     | <=================== a vote, once it has caught up = |
 //! ```
 //!
-//! A node at the address of another that does not answer takes its place: it is that one, whose directory is lost. The other
-//! is removed with the same transaction, for its number must never vote again.
+//! A node that joins at the address of an unresponsive node replaces it: that node's directory is lost. The same
+//! transaction removes the old node, whose number must never vote again.
 
 use std::io;
 use std::sync::Arc;
@@ -37,24 +37,24 @@ use super::serving::say;
 use super::token::Token;
 use super::{ClusterConfig, hex};
 
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(300);
-/// How long somebody may take to show who they are.
+/// Time limit for the TLS handshake.
 const SHAKE_WITHIN: Duration = Duration::from_secs(5);
-/// What goes on for the same reason is said again after so long.
+/// Interval at which an unchanged problem is logged again.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
-/// Between two looks whether to give up.
+/// Pause between two checks for cancellation.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a new node asks.
+/// The request of a joining node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Join {
     secret: String,
-    /// Where it will be reached.
+    /// The node's future address.
     address: String,
 }
 
-/// What it is told.
+/// The reply to a joining node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Joined {
@@ -64,11 +64,11 @@ pub(super) enum Joined {
         ca_pem: String,
         ca_key_pem: String,
     },
-    /// The leader lets nodes in.
+    /// The leader must be asked instead.
     Elsewhere {
         address: String,
     },
-    /// Nobody leads right now.
+    /// Try again later.
     Later {
         why: String,
     },
@@ -77,7 +77,7 @@ pub(super) enum Joined {
     },
 }
 
-/// Says what keeps a node from joining: when it changes, and now and then while it does not.
+/// Logs why a node cannot join yet: when the reason changes, and periodically.
 #[derive(Default)]
 struct Complaint {
     said: Option<(String, Instant)>,
@@ -94,20 +94,20 @@ impl Complaint {
     }
 }
 
-/// Returns when the joining is not wanted any more.
+/// Returns when joining is cancelled.
 pub(super) async fn given_up(give_up: &AtomicBool) {
     while !give_up.load(Ordering::Relaxed) {
         sleep(LOOK).await;
     }
 }
 
-/// Whether it reads as a host and a port.
+/// Whether the text is a host and a port.
 pub(super) fn is_reachable(address: &str) -> bool {
     let parts = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
     matches!(parts, Some((host, Ok(1..))) if !host.is_empty() && !host.contains(['/', '@', ' ']))
 }
 
-/// Has a directory become that of a node of the cluster.
+/// Joins a cluster, and writes the identity into the directory.
 pub(super) async fn join(
     files: &Files,
     through: &str,
@@ -194,7 +194,7 @@ async fn ask(
     super::parse(frames.next().await?, Kind::Answer).map(Ok)
 }
 
-/// What a new node is told.
+/// Answers a joining node.
 pub(super) async fn answer(seat: &Arc<Seat>, join: Join) -> Joined {
     let Some(control) = seat.control() else {
         return Joined::Later { why: "the node there is starting".to_owned() };
@@ -224,7 +224,7 @@ pub(super) async fn answer(seat: &Arc<Seat>, join: Join) -> Joined {
 const NOT_GOOD: &str = "the token is not good here: it was used, has run out, or is another cluster's. `dunlin cluster token` on a \
                         node of the cluster makes another";
 
-/// Gives a node its number.
+/// Assigns a number to a joining node.
 async fn let_in(seat: &Arc<Seat>, join: &Join) -> Result<u64, Joined> {
     let refused = |why: String| Joined::Refused { why };
     let later = |error: ControlError| Joined::Later { why: error.to_string() };
@@ -278,7 +278,7 @@ async fn let_in(seat: &Arc<Seat>, join: &Join) -> Result<u64, Joined> {
     match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
         Ok(Reply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(Joined::Later { why: "another node joined at the same time".to_owned() }),
-        // The token may be used up: then the next try says so.
+        // The token may be used up: then the next attempt reports that.
         Err(error) => Err(later(error)),
     }
 }

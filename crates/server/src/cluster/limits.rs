@@ -1,27 +1,27 @@
-//! What connections between nodes hold at most.
+//! Limits of connections between nodes.
 
-/// Every bound of a cluster's connections.
+/// All limits of connections between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
-    /// Connections from other nodes; more wait to be accepted.
+    /// Connections from other nodes; further ones wait to be accepted.
     pub connections_max: usize,
-    /// Of one connection so many questions are answered at a time.
+    /// Requests of one connection that are handled at the same time.
     pub answers_max: usize,
-    /// Questions that wait for their way to one node, in one lane.
+    /// Requests that wait for one connection.
     pub ask_queue_max: usize,
-    /// The longest frame between nodes, bytes: it holds a command, or a block of a snapshot.
+    /// Longest frame between nodes, bytes: a command, or a block of a snapshot.
     pub frame_bytes_max: usize,
-    /// The longest one of who has not said who it is, bytes.
+    /// Longest frame before the peer has identified itself, bytes.
     pub hello_bytes_max: usize,
-    /// How long a node may take until a connection to it stands, ms.
+    /// Time limit for establishing a connection, ms.
     pub connect_ms_max: u64,
-    /// How long who connects may take to say who it is, ms.
+    /// Time limit for a connecting peer to identify itself, ms.
     pub handshake_ms_max: u64,
-    /// A connection on which a node is silent for so long, though something was asked, is ended, ms.
+    /// Time without a message, while requests are pending, after which a connection is closed, ms.
     pub silent_ms_max: u64,
-    /// How long an answer may take, ms.
+    /// Time limit for a response, ms.
     pub ask_ms_max: u64,
-    /// How long a node tries to join, ms.
+    /// Time limit for joining, ms.
     pub join_ms_max: u64,
 }
 

@@ -1,12 +1,12 @@
-//! The way to one node in one lane: a connection that is made when it is needed, and made again.
+//! A connection to one node for one lane, made when needed and again after a failure.
 //!
-//! Questions go out in the order in which they were asked, and do not wait for one another's answers. A lane is a connection of its own: what
-//! the kernel holds of one cannot be overtaken by anything on the same.
+//! Requests are sent in order, and do not wait for each other's responses. Each lane has its own connection, so that
+//! no lane waits behind another in the kernel's buffers.
 //!
-//! Invariants: who asks is answered or told why not, within `ask_ms_max`; what was never sent fails as `NotConnected`, what
-//! may have been as another error.
+//! Invariants: each request receives a response or an error within `ask_ms_max`. A request that was never sent fails
+//! with `NotConnected`; one that may have been sent fails with another error.
 //!
-//! Limits: `ask_queue_max` questions wait; one more fails at once. While a node cannot be reached, all fail at once.
+//! Limits: `ask_queue_max` requests wait; further ones fail at once. While the node is unreachable, all fail at once.
 
 use std::collections::HashMap;
 use std::io;

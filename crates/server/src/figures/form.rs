@@ -1,4 +1,4 @@
-//! Figures as nodes send them to each other: JSON.
+//! The JSON in which nodes exchange figures.
 
 use dunlin::topic::{LogInfo, Losses, Position, ReaderInfo, StoredInfo};
 use dunlin::{GroupInfo, GroupKind};
@@ -121,7 +121,7 @@ impl From<ReaderForm> for ReaderInfo {
         let ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, door, registered } =
             form;
         let position = Position { epoch, seq };
-        // One of a newer build may have a protocol that this one does not know.
+        // A node of a newer release may send a protocol that this one does not know.
         let known = Door::ALL.iter().map(|door| door.name()).chain([dunlin::NODE_DOOR]);
         let door = known.into_iter().find(|known| *known == door).unwrap_or("");
         ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, door, registered }

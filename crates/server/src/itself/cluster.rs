@@ -1,4 +1,4 @@
-//! The cluster as this node sees it, and what it noticed of it: who led, who went and came back, which topics changed hands.
+//! Report `cluster`: the cluster as this node sees it, and recent events of leaders, nodes and owners.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::{EVENTS_KEPT, lock};
 use crate::cluster::NodeStatus;
 use crate::shared::Shared;
 
-/// Topics whose owners are looked at.
+/// Number of topics whose owners are observed.
 const OWNED_LOOKED_AT: usize = 1_000;
 
-/// What was noticed, and what was so when it was looked last.
+/// Recent events, and the state at the last check.
 #[derive(Debug, Default)]
 pub(super) struct Noticed {
     events: VecDeque<Value>,
@@ -23,7 +23,8 @@ pub(super) struct Noticed {
 }
 
 impl Noticed {
-    /// Looks at the cluster; what it finds the first time is what it goes by, and is noted as that.
+    /// Compares the cluster with the last check and records the differences. The first check records one event with
+    /// the present state.
     pub(super) fn look(&mut self, shared: &Shared) {
         let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return };
         let alive = alive(shared, &status);
@@ -128,7 +129,8 @@ pub(super) fn say(shared: &Shared) -> Value {
     })
 }
 
-/// Who leads each shard of the tasks, and in which term: each is a raft group of its own. None before this node takes part in them.
+/// The leader and term of each shard of tasks, which is a Raft group of its own. Empty before this node takes part in
+/// tasks.
 fn shards(shared: &Shared) -> Vec<Value> {
     let shards = shared.node.tasks_if_any().into_iter().flat_map(|tasks| tasks.shards());
     let of = |(at, shard): (usize, &Arc<Shard>)| {
@@ -140,7 +142,7 @@ fn shards(shared: &Shared) -> Vec<Value> {
     shards.enumerate().map(of).collect()
 }
 
-/// A node without a cluster is one of one.
+/// The report of a node without a cluster.
 fn say_alone(shared: &Shared) -> Value {
     let mut doors = BTreeMap::new();
     for (door, address) in shared.addresses() {

@@ -1,16 +1,16 @@
-//! What was a moment ago, for what is said per second.
+//! Earlier samples of counters, for rates per second.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Samples are taken no closer.
+/// Shortest time between two samples.
 const APART: Duration = Duration::from_millis(900);
-/// How far back they are kept.
+/// Number of samples that are kept.
 const KEPT: usize = 6;
-/// What is older says nothing of now.
+/// Age from which a sample is not used.
 const OLD: Duration = Duration::from_secs(20);
 
-/// Samples of something that counts up.
+/// Timed samples of a counter.
 #[derive(Debug)]
 pub(super) struct Samples<T>(VecDeque<(Instant, T)>);
 
@@ -20,7 +20,7 @@ impl<T> Default for Samples<T> {
     }
 }
 
-/// See the module.
+/// The earlier values of all counters in the reports.
 #[derive(Debug, Default)]
 pub(super) struct Past {
     /// Records, bytes, gaps, warnings, requests.
@@ -29,11 +29,11 @@ pub(super) struct Past {
     pub(super) cpu: Samples<f64>,
     /// Records and bytes of each topic.
     pub(super) topics: Samples<HashMap<String, [u64; 2]>>,
-    /// What came of tasks.
+    /// Task counters of each tenant.
     pub(super) tasks: Samples<HashMap<Vec<u8>, Done>>,
 }
 
-/// What a tenant has had.
+/// Task counters of a tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Done {
     pub(super) submitted: u64,
@@ -46,7 +46,7 @@ pub(super) struct Done {
 }
 
 impl<T> Samples<T> {
-    /// Takes one, unless the last is too near.
+    /// Adds a sample, unless the last one is too recent.
     pub(super) fn take(&mut self, now: Instant, sample: T) {
         if self.0.back().is_some_and(|(at, _)| now - *at < APART) {
             return;
@@ -57,13 +57,13 @@ impl<T> Samples<T> {
         self.0.push_back((now, sample));
     }
 
-    /// The newest that is far enough back, and how many seconds that is.
+    /// The newest sample that is old enough, and its age in seconds.
     pub(super) fn last(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().rev().find(|(at, _)| now - *at >= APART)?;
         Samples::aged(now, found)
     }
 
-    /// The oldest there is that still says something.
+    /// The oldest sample that is recent enough, and its age in seconds.
     pub(super) fn first(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().find(|(at, _)| now - *at >= APART && now - *at < OLD)?;
         Samples::aged(now, found)
@@ -75,7 +75,7 @@ impl<T> Samples<T> {
     }
 }
 
-/// So many a second, as a whole number.
+/// The rate per second, rounded.
 pub(super) fn per_s(now: u64, before: u64, seconds: f64) -> u64 {
     (now.saturating_sub(before) as f64 / seconds).round() as u64
 }

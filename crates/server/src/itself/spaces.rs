@@ -1,5 +1,5 @@
-//! Worlds of entities on the move whose processes agree through this node or its cluster: by the keys that
-//! `crates/server/src/space/owners.rs` lists, and `space/WORLD/world`, as whoever began it wrote it.
+//! Report `spaces`: the worlds whose processes coordinate through this node or its cluster, from the keys that
+//! `crates/server/src/space/owners.rs` lists.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::shared::Shared;
 
 const SPACES: &[u8] = b"space/";
-/// Keys that are looked at.
+/// Number of keys that are read.
 const KEYS_MAX: u32 = 10_000;
 
-/// What stands of one world.
+/// The keys of one world.
 #[derive(Debug, Default)]
 struct World {
     spec: Option<Value>,

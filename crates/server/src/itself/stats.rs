@@ -1,4 +1,4 @@
-//! The node as a whole: rates, bytes, doors, memory, who reads slowest, who was cut off.
+//! Report `stats`: rates, connections, memory, the slowest subscribers and recent departures.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use crate::door::Door;
 use crate::http::{Process, Surveys, departure_json, missing, subscription_json};
 use crate::shared::Shared;
 
-/// Readers that are shown, the slowest.
+/// Number of subscribers in the report: the slowest.
 const SLOWEST_SHOWN: usize = 20;
-/// Clients that were refused or cut off, the last.
+/// Number of departures in the report: the newest.
 const DEPARTED_SHOWN: usize = 10;
 
 pub(super) async fn say(shared: &Arc<Shared>) -> Value {
@@ -56,13 +56,13 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
     })
 }
 
-/// What keys take of what they may; null before there are any.
+/// Memory of keys, and its limit; null before there are keys.
 fn keys(shared: &Shared) -> Option<Value> {
     let control = shared.node.control_if_any()?;
     control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
 }
 
-/// The same of tasks, those of all shards.
+/// Memory of the tasks of all shards, and its limit.
 fn tasks(shared: &Shared) -> Option<Value> {
     let tasks = shared.node.tasks_if_any()?;
     let shards = tasks.each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
@@ -73,7 +73,7 @@ fn room(used_bytes: u64, limit_bytes: u64) -> Value {
     json!({"used_bytes": used_bytes, "limit_bytes": limit_bytes})
 }
 
-/// By the second; null as long as there is nothing to compare with.
+/// Rates per second; null without an earlier sample.
 fn rates(shared: &Shared, survey: &Survey) -> Value {
     let (now, totals) = (Instant::now(), &survey.totals);
     let requests = shared.traffic.answers().iter().map(|(_, _, count)| *count).sum();
@@ -100,7 +100,7 @@ fn cpu_percent(shared: &Shared, process: &Process) -> Value {
     said.into()
 }
 
-/// Each door, where it listens, and its connections.
+/// Each protocol with its address and connections.
 fn doors(shared: &Shared) -> Vec<Value> {
     let addresses = shared.addresses();
     let of = |(door, open, accepted): (Door, u64, u64)| {

@@ -1,4 +1,4 @@
-//! The topics that are busiest now, at whichever node.
+//! Report `topics`: the busiest topics at all nodes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use crate::figures::{Answers, Figures, Held, Wanted};
 use crate::http::Surveys;
 use crate::shared::Shared;
 
-/// Records and bytes each second.
+/// Records and bytes per second.
 type Rates = [u64; 2];
 
 pub(super) async fn say(shared: &Arc<Shared>) -> Value {
@@ -50,7 +50,7 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
     json!({"total": survey.topics, "topics": topics})
 }
 
-/// How much is published to each, by what it came to when this was last asked.
+/// Adds the publish rates since the last sample.
 fn with_rates<'s>(
     shared: &Shared,
     seen: &'s [(Arc<Topic>, Figures)],
@@ -62,7 +62,7 @@ fn with_rates<'s>(
     let rated = seen.iter().map(|(topic, figures)| {
         let rates = counts(figures).and_then(|now_counts| {
             let (seconds, before) = past.topics.last(now)?;
-            // What was not shown then had nothing to show.
+            // A topic without an earlier sample has rate 0.
             let before = before.get(topic.name()).copied().unwrap_or(now_counts);
             Some([per_s(now_counts[0], before[0], seconds), per_s(now_counts[1], before[1], seconds)])
         });
@@ -75,7 +75,7 @@ fn with_rates<'s>(
     rated
 }
 
-/// Figures that a node which does not answer would have to tell are null.
+/// One topic of the report. Values from a node that did not respond are null.
 fn line(shared: &Shared, rates: Option<Rates>, topic: &Topic, Figures { held, users }: &Figures) -> Value {
     let (config, held, users) = (topic.config(), held.as_ref(), users.as_ref());
     let last_append_ns = held.map(Held::last_append_ns).filter(|ns| *ns > 0);

@@ -1,4 +1,4 @@
-//! Tasks: queues, tenants with what they had of what there was, workers, and what was decided about how many there are.
+//! Report `work`: queues, tenants, workers, fairness and scaling decisions.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use super::{ROWS_SHOWN, lock};
 use crate::shared::Shared;
 use crate::workers::WorkersView;
 
-/// What was seen of the tasks at one moment.
+/// Tenants, queues and workers at one moment.
 struct Seen {
     tenants: Vec<TenantView>,
     queues: Vec<QueueView>,
@@ -54,7 +54,7 @@ pub(super) fn say(shared: &Shared) -> Value {
     said
 }
 
-/// At all shards.
+/// Reads the state of all shards.
 fn look(tasks: &Tasks) -> Result<Seen, TasksError> {
     let looked = tasks.each(|state| {
         let counts = [state.len(), state.bytes(), state.limits().state_bytes_max];
@@ -86,7 +86,7 @@ fn done(account: &Account) -> Done {
     Done { submitted, started, completed, failed, dead, cpu_us, cost_us }
 }
 
-/// Of all tenants together.
+/// Rates per second over all tenants.
 fn rates(now: &HashMap<Vec<u8>, Done>, before: &HashMap<Vec<u8>, Done>, seconds: f64) -> Value {
     let of = |pick: fn(&Done) -> u64| {
         let sum = |of: &HashMap<Vec<u8>, Done>| of.values().map(pick).sum();
@@ -99,8 +99,9 @@ fn rates(now: &HashMap<Vec<u8>, Done>, before: &HashMap<Vec<u8>, Done>, seconds:
     })
 }
 
-/// Jain's index of what tenants got lately ÷ what was due to each: the least of what it asked for and its share by weight. 1 is fair. Asked for
-/// is what it got, and what could start now. `None` with fewer than two that had something to do.
+/// Jain's fairness index of what each tenant received ÷ what was due to it; 1 is fair. Due is the smaller of its
+/// demand and its weighted share; demand is what it received plus what could start now. `None` with fewer than two
+/// busy tenants.
 fn jain(
     tenants: &[TenantView],
     queues: &[QueueView],
@@ -108,7 +109,7 @@ fn jain(
 ) -> Option<f64> {
     let mut waiting_us: HashMap<&[u8], u64> = HashMap::new();
     for queue in queues {
-        // Who waits and never had anything asks for something all the same.
+        // A queue without a measured cost still counts as demand.
         *waiting_us.entry(&queue.tenant).or_default() += queue.ready * queue.cost_us.max(1);
     }
     let asked_of = |tenant: &TenantView| {
@@ -119,7 +120,7 @@ fn jain(
     fairness(&tenants.iter().filter_map(asked_of).collect::<Vec<_>>())
 }
 
-/// Of what each got, what it asked for, and its weight.
+/// Takes received amount, demand and weight of each tenant.
 fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
     let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
     let (got, asked, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));
@@ -142,14 +143,14 @@ fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, Done)>) -
         "submitted": account.submitted, "completed": account.completed, "failed": account.failed,
         "lost": account.lost, "cancelled": account.cancelled,
         "cpu_ms": account.cpu_us / 1_000, "run_ms": account.run_us / 1_000,
-        // Processor seconds in a second: how many processors it has.
+        // Processor seconds per second: the number of busy processors.
         "cpu_per_s": lately(account.cpu_us, |done| done.cpu_us).map(|us| us / 1e6),
         "completed_per_s": lately(account.completed, |done| done.completed),
         "submitted_per_s": lately(account.submitted, |done| done.submitted),
     })
 }
 
-/// Beyond it nothing starts, where there is such a limit.
+/// The hard limit, beyond which nothing starts; `None` without one.
 fn hard(quota: &Quota) -> Option<u64> {
     (quota.hard > 0).then_some(quota.hard)
 }
@@ -172,7 +173,7 @@ fn worker_json(worker: &WorkerView) -> Value {
     })
 }
 
-/// Each as `key=value`: a key may be there more than once.
+/// The labels as `key=value`; a key may repeat.
 fn pairs(labels: &[Labelled]) -> Vec<String> {
     labels.iter().map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect()
 }
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
         assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);
         assert_eq!(fairness(&[(3.0, 9.0, 1.0), (3.0, 9.0, 1.0)]), Some(1.0));
-        // Three times as much, and nobody waits for any of it.
+        // One tenant received three times as much, and no other waits.
         assert_eq!(fairness(&[(9.0, 9.0, 1.0), (3.0, 3.0, 1.0)]), Some(1.0));
         assert_eq!(fairness(&[(9.0, 90.0, 3.0), (3.0, 90.0, 1.0)]), Some(1.0));
         let starved = fairness(&[(9.0, 90.0, 1.0), (0.0, 90.0, 1.0)]).unwrap();

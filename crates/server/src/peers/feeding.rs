@@ -1,4 +1,4 @@
-//! One feed while it goes on.
+//! The feed of one mirror from its topic's owner.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use dunlin::topic::{Event, LogName, Position, Subscribe};
 use dunlin::{Beginning, Feed, Taken};
 use dunlin_client::{Client, Subscriber};
 
-/// Events of one feed before the next one's turn.
+/// Events of one feed that are handled before the next feed's.
 const TURN_EVENTS: usize = 1_024;
 
-/// See the module.
+/// A running feed.
 pub(super) struct Feeding {
     feed: Arc<Feed>,
     subscriber: Subscriber,
     stands: bool,
-    /// Its turn ended before it had taken in all that has come.
+    /// The last turn ended with events left.
     is_behind: bool,
     frame: Vec<u8>,
-    /// The record in `frame` waits for the reader of a private mirror.
+    /// The record in `frame` waits for the subscriber of a private mirror.
     stuck: Option<(Arc<LogName>, Position, u64)>,
 }
 
@@ -35,7 +35,7 @@ impl Feeding {
         Feeding { feed, subscriber, stands: false, is_behind: false, frame: Vec::new(), stuck: None }
     }
 
-    /// Takes in what has come; whether there is more to come.
+    /// Handles the received events; returns whether the feed continues.
     pub(super) fn go_on(&mut self) -> bool {
         if !self.feed.is_wanted() {
             self.feed.ended("nobody reads it any more");
@@ -55,7 +55,7 @@ impl Feeding {
         }
     }
 
-    /// The connection has ended: what came before is taken in.
+    /// Handles the events received before the connection ended.
     pub(super) fn end(mut self, why: &str) {
         self.is_behind = true;
         while self.is_behind && self.feed.is_wanted() && matches!(self.take_some(), Ok(true)) {}
@@ -70,7 +70,7 @@ impl Feeding {
                     self.feed.stands(&after);
                     self.stands = true;
                 }
-                // A refusal is told there.
+                // A refusal is reported by `refused`.
                 None => {
                     return self.subscriber.refused().map_or(Ok(true), |refused| Err(refused.to_string()));
                 }

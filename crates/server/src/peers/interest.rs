@@ -1,4 +1,4 @@
-//! Queries for the interest at another node, and what stands in its answers.
+//! Queries whether another node has subscribers of a subject, encoded as settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dunlin_client::Client;
 use super::link::Link;
 use super::lock;
 
-/// Stands before the subject or pattern in DESCRIBE_SETTINGS (`docs/protocol.md`).
+/// Prefix of the subject or pattern in DESCRIBE_SETTINGS (`docs/protocol.md`).
 pub(crate) const INTEREST: &str = "$DUNLIN.interest.";
 
 const SUBSCRIBED: &str = "subscribed";
@@ -16,7 +16,7 @@ const REPLY_INBOX: &str = "reply_inbox";
 const REPLY_INBOX_PATTERN: &str = "reply_inbox.pattern";
 const INBOX_USER: &str = "inbox.user";
 
-/// Names and values of the answer's settings.
+/// Encodes a response as names and values of settings.
 pub(crate) fn settings_of(interest: &Interest) -> Vec<(&str, &str)> {
     let mut settings = vec![(SUBSCRIBED, if interest.is_subscribed { "true" } else { "false" })];
     if let Some((name, pattern)) = &interest.inbox {
@@ -35,7 +35,7 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
     }
 }
 
-/// Queries of one connection.
+/// The interest queries of one connection.
 #[derive(Default)]
 pub(super) struct Queries {
     /// Those that wait for a connection.
@@ -45,8 +45,8 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// There is no connection: those that wait for one fail. A node that was never connected to has just come, and they
-    /// wait as long as for an answer.
+    /// Fails the waiting queries, because there is no connection. A node that was never connected has just started,
+    /// and its queries wait until their own deadline.
     pub(super) fn fail_wanted(&mut self, was_up: bool) {
         self.wanted.retain(|query| !was_up && !query.is_over());
     }

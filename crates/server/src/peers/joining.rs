@@ -1,4 +1,4 @@
-//! One membership of a group that another node keeps for a client of this one, while it goes on.
+//! A group membership at the topic's owner, for a client of this node.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use dunlin::Membership;
 use dunlin::topic::{LogName, SubscribeError};
 use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
 
-/// See the module.
+/// A running membership.
 pub(super) struct Joining {
     membership: Arc<Membership>,
     member: Member,
-    /// The logs of the records that came.
+    /// The logs of the received records.
     logs: Vec<Arc<LogName>>,
-    /// The owner was asked to give nothing more.
+    /// The owner was asked to deliver nothing more.
     is_ending: bool,
-    /// It has given the last, and waits to hear what was consumed.
+    /// The last record was delivered; the owner waits for the consumed positions.
     is_over: bool,
 }
 
 impl Joining {
-    /// Asks for it at once, before anything that this node sends later.
+    /// Requests the membership at once, before anything that this node sends later.
     pub(super) fn begin(client: &Client, membership: Arc<Membership>) -> Option<Joining> {
         let group = Group { topic: &membership.topic, name: &membership.group };
         let options = GroupOptions {
@@ -42,7 +42,7 @@ impl Joining {
         }
     }
 
-    /// Takes in what has come; `None` when it is over.
+    /// Handles the received records; `None` when the membership is over.
     pub(super) fn go_on(mut self) -> Option<Joining> {
         let (is_wanted, is_ending) = (self.membership.is_wanted(), self.membership.is_ending());
         if !std::mem::replace(&mut self.is_ending, is_ending || !is_wanted) && self.is_ending {
@@ -50,7 +50,7 @@ impl Joining {
         }
         self.say_consumed();
         if !is_wanted {
-            // The second end, with which the owner has back what was not consumed.
+            // The second UNSUBSCRIBE gives unconsumed records back to the owner.
             return None;
         }
         if self.is_over {

@@ -1,4 +1,4 @@
-//! The connection to one node.
+//! The connection to one node, and its thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,29 +16,29 @@ use super::joining::Joining;
 use super::presences::Presences;
 use super::{PAUSE, lock};
 
-/// How long the thread waits for the socket before it looks at its feeds again.
+/// How long the thread waits for the socket before it checks its feeds again.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long what a node sends is read that takes part no more.
+/// How long records of a node that has left the cluster are still read.
 const READ_ON_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection to it was lost";
-/// Producers of one topic with a lane each; then those that have sent nothing of late make room.
+/// Number of relays of the connection; beyond it, idle ones are dropped.
 const RELAYS_MAX: usize = 16_384;
 
-/// See the module.
+/// The connection to one node.
 pub(super) struct Link {
-    /// The node it leads to.
+    /// The other node.
     to: u64,
     up: Mutex<Option<Up>>,
-    /// Feeds that the thread has yet to take up.
+    /// Feeds that the thread has yet to start.
     feeds: Mutex<Vec<Arc<Feed>>>,
-    /// Memberships that the thread has yet to take up: they were asked for already where there is a connection.
+    /// Memberships that the thread has yet to start; with a connection, they are requested already.
     joins: Mutex<Joins>,
     pub(super) queries: Mutex<Queries>,
-    /// Those that the thread has yet to take up.
+    /// Presences that the thread has yet to announce.
     presences: Mutex<Vec<Arc<Presence>>>,
-    /// Nothing that is sent on the connection there is will be answered, whatever the kernel says of it.
+    /// The connection is given up: no response will come, whatever the kernel reports.
     is_cut: AtomicBool,
-    /// The node takes part again: the next connection is to be made.
+    /// The node is back in the cluster, so that the thread may connect again.
     is_back: AtomicBool,
     ended: AtomicBool,
 }
@@ -49,25 +49,25 @@ struct Joins {
     asked: Vec<Joining>,
 }
 
-/// A topic, and which of its producers, if it names itself.
+/// A topic and its producer with its epoch, if it has one.
 type Lane = (Arc<str>, Option<(u64, u32)>);
 
-/// A connection that stands.
+/// An established connection.
 struct Up {
     client: Client,
     relays: HashMap<Lane, Open>,
 }
 
-/// A lane to a topic.
+/// The relay of one topic's batches.
 struct Open {
     relay: Relay,
-    /// What was sent by it was not taken: what follows is not either, until that comes again, which it may have done elsewhere. Or the
-    /// topic is no more, and there may be another of its name by now.
+    /// A batch was not accepted. Later ones fail, too, until that batch is sent again, perhaps elsewhere. Or the
+    /// topic was deleted, and another may have its name.
     is_stale: Arc<AtomicBool>,
 }
 
 impl Link {
-    /// The thread ends with [`Link::end`].
+    /// Starts the thread, which ends with [`Link::end`].
     pub(super) fn start(
         to: u64,
         reach: impl Fn() -> Option<(Address, Options)> + Send + 'static,
@@ -96,8 +96,8 @@ impl Link {
         *lock(&self.up) = None;
     }
 
-    /// What was sent and has no answer is told to be lost, now; another connection is made when there is somebody again. Until then
-    /// feeds read on.
+    /// Gives the connection up: requests without a response are reported as lost now. Feeds read on until the thread
+    /// connects again.
     pub(super) fn cut(&self) {
         self.is_back.store(false, Ordering::Release);
         self.is_cut.store(true, Ordering::Release);
@@ -106,7 +106,7 @@ impl Link {
         lock(&self.queries).fail_wanted(true);
     }
 
-    /// The node takes part: a connection that was cut is made anew.
+    /// Allows a new connection, because the node is back in the cluster.
     pub(super) fn renew(&self) {
         self.is_back.store(true, Ordering::Release);
     }
@@ -119,7 +119,7 @@ impl Link {
         lock(&self.presences).push(presence);
     }
 
-    /// Asks for a membership now: what is handed on after it is shared with it.
+    /// Requests a membership now: batches that are forwarded later are shared with it.
     pub(super) fn join(&self, membership: Arc<Membership>) {
         let up = lock(&self.up);
         match up.as_ref() {
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Sends a run now, behind those before it.
+    /// Sends a batch now, behind earlier ones.
     pub(super) fn hand_on(&self, run: Handed) {
         let after = match run.last_acknowledged() {
             Ok(after) => after,
@@ -155,7 +155,7 @@ impl Link {
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
             relays.retain(|_, open| open.relay.has_unanswered());
         }
-        // Not while something is under way by it, which must not be overtaken.
+        // Not while a batch is under way, which must not be overtaken.
         let is_of_no_use =
             |open: &Open| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
         if relays.get(&key).is_some_and(is_of_no_use) {
@@ -218,7 +218,7 @@ impl Link {
                     }
                     self.serve(&client);
                     let up = lock(&self.up).take();
-                    // What has no answer is told to be lost by the end of its relay.
+                    // Dropping the relays reports requests without a response as lost.
                     drop(up);
                     tracing::info!(node = self.to, "the connection to another node ended");
                 }
@@ -257,8 +257,8 @@ impl Link {
         feeding.into_iter().for_each(|feeding| feeding.end(LOST));
     }
 
-    /// Reads on, where the node takes part no more: one that ends sends the last records of its durable topics, and then ends the
-    /// connection.
+    /// Reads on after the node has left the cluster: a stopping node sends the last records of its durable topics
+    /// before it closes the connection.
     fn read_on(&self, client: &Client, feeding: &mut Vec<Feeding>) {
         let began = Instant::now();
         while client.is_up()

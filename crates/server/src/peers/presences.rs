@@ -1,4 +1,4 @@
-//! What the owner of topics is told of publishers that are connected to this node: a publisher that it counts.
+//! Announces to topics' owners that publishers are connected to this node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use dunlin::topic::ProducerMark;
 use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
 
-/// How long after its last publisher has gone a topic's owner may hear of it.
+/// How late an owner may learn that the last publisher is gone.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Those of one connection.
+/// The presences of one connection.
 #[derive(Default)]
 pub(super) struct Presences {
     announced: Vec<(Arc<Presence>, Relay)>,
@@ -19,7 +19,7 @@ pub(super) struct Presences {
 }
 
 impl Presences {
-    /// Announces new ones, and takes back what is over.
+    /// Announces new presences, and withdraws those that are over.
     pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<Presence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {
@@ -30,7 +30,7 @@ impl Presences {
             return;
         }
         self.looked = Some(Instant::now());
-        // One that was refused is announced again: its owner may not know the topic yet.
+        // A refused presence is announced again: the owner may not know the topic yet.
         let is_over =
             |(presence, relay): &mut (Arc<Presence>, Relay)| !presence.is_wanted() || relay.is_refused();
         for (presence, relay) in self.announced.extract_if(.., is_over).collect::<Vec<_>>() {
@@ -39,7 +39,7 @@ impl Presences {
         }
     }
 
-    /// The connection is lost.
+    /// Ends all presences, because the connection is lost.
     pub(super) fn end(self) {
         for (presence, relay) in self.announced {
             drop(relay);

@@ -1,6 +1,6 @@
-//! The node's certificate and key, and the authorities of its clients: read, checked, and read again.
+//! The node's certificate and key, and the authorities of its clients.
 //!
-//! What was read last and was sound is in force.
+//! The last valid content of the files is in force.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,55 +18,55 @@ use super::TlsConfig;
 use crate::door::Door;
 use crate::reload::{self, Reload};
 
-/// A certificate that holds no longer than this is warned of.
+/// Remaining validity from which the log warns of a certificate.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// Who is in the file's group may have been meant to read it; these others were not.
+/// Permission bits of users outside the key file's group.
 const OTHERS: u32 = 0o007;
 
-/// Why TLS cannot be had from its files.
+/// Why the TLS files cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{what} {}: {error}", path.display())]
     Read {
-        /// What it is to hold.
+        /// The file's purpose.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// A file holds something else.
+    /// A file has invalid content.
     #[error("{what} {}: {why}", path.display())]
     Content {
-        /// What it is to hold.
+        /// The file's purpose.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// The key is not the certificate's, or of no use.
+    /// The key does not match the certificate, or cannot be used.
     #[error("the certificate {} and the key {}: {why}", cert.display(), key.display())]
     Pair {
         /// The certificate's file.
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong with them.
+        /// The fault.
         why: String,
     },
 }
 
-/// Who the node is to its clients, and whom it takes for one.
+/// The node's certificate and the authorities of its clients.
 #[derive(Debug)]
 pub(crate) struct Identity {
     files: TlsConfig,
     current: RwLock<Current>,
 }
 
-/// What connections that begin are met with, door by door.
+/// The TLS configuration of new connections, by protocol.
 #[derive(Debug)]
 struct Current {
     own: Arc<ServerConfig>,
@@ -91,7 +91,7 @@ impl Identity {
         })
     }
 
-    /// Clients have to show a certificate.
+    /// Whether clients must show a certificate.
     pub(crate) fn asks_for_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
@@ -148,7 +148,7 @@ impl Current {
         };
         Ok(Current {
             own: speaking(&[tls::PROTOCOL]),
-            // Its clients name none.
+            // NATS clients send no ALPN.
             nats: speaking(&[]),
             http: speaking(&[b"http/1.1"]),
             grpc: speaking(&[b"h2"]),
@@ -174,7 +174,7 @@ fn warn_of_readers(key: &Path) {
     }
 }
 
-/// Clients will not be let down before they say so themselves.
+/// Warns of a certificate that is not valid now, or soon will not be.
 fn warn_of_time(path: &Path, certificate: &CertificateDer<'_>) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return };
     let validity = parsed.validity();

@@ -1,8 +1,8 @@
-//! How a connection begins by TLS.
+//! The TLS handshake of a new connection.
 //!
-//! Limits: `handshake_ms_max` for all of it, however slowly it comes; it counts as a session meanwhile (`sessions_max`);
-//! it holds what [`Codec`] does. `handshakes_max` at a time: more wait until they have sent their first byte and there is
-//! room, within the same patience.
+//! Limits: `handshake_ms_max` for the whole handshake, however slow; the connection counts as a session meanwhile
+//! (`sessions_max`) and needs the memory of [`Codec`]. `handshakes_max` handshakes run at a time; others wait after
+//! their first byte, within the same time limit.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,23 +26,23 @@ use crate::nats;
 use crate::shared::Shared;
 use crate::stream::{Secured, Stream, explain};
 
-/// What a message of the handshake begins with.
+/// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
-/// A fatal alert of TLS 1.2 and 1.3: an internal error, which is as near as alerts come.
+/// A fatal TLS alert `internal_error`, the closest to "no room".
 const NO_PLACE: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
-/// How long a client that is refused has to take that in.
+/// Time for a refused client to read the refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What it still says is thrown away, up to so many bytes.
+/// Bytes of a refused client that are read and discarded.
 const UNHEARD_BYTES_MAX: usize = 256 << 10;
 
-/// A connection that has come through.
+/// A connection that completed the handshake.
 pub(crate) struct LetIn {
     pub(crate) stream: Stream,
-    /// The session's number, which the client was told.
+    /// The session's number, if the client has received it.
     pub(crate) told: Option<u64>,
 }
 
-/// Lets a client in by TLS; `None` where it does not come through. It was told why, as far as it can be.
+/// Does the TLS handshake with a client; `None` if it fails. The client receives the reason as far as possible.
 pub(crate) async fn let_in(
     shared: &Arc<Shared>,
     identity: &Identity,
@@ -52,7 +52,7 @@ pub(crate) async fn let_in(
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
     let greets = door == Door::Nats && !identity.nats_first();
     let place = shared.admit(session, &waiter);
-    // While the node opens there is time to say so in the door's own words.
+    // An opening node has time to refuse the client in its own protocol.
     if place.is_none() && !shared.is_opening() {
         turn_away(shared, greets.then_some(session), &mut socket).await;
         return None;
@@ -66,7 +66,7 @@ pub(crate) async fn let_in(
         if first_byte(&socket).await? != HANDSHAKE {
             return Ok(Shaken::Plain(socket));
         }
-        // It is closed never.
+        // The semaphore is never closed.
         let _turn = shared.handshakes.acquire().await;
         let codec = Codec::server(identity.of(door)).map_err(io::Error::other)?;
         let mut tls = Box::new(Secured::new(socket, codec));
@@ -107,7 +107,7 @@ pub(crate) async fn let_in(
 
 enum Shaken {
     Tls(Box<Secured>, io::Result<()>),
-    /// The client speaks no TLS.
+    /// The client does not use TLS.
     Plain(TcpStream),
 }
 
@@ -119,7 +119,7 @@ async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
     }
 }
 
-/// Goes on with the handshake, of either side.
+/// Continues the handshake, as client or server.
 pub(crate) fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut said = [0; 1 << 10];
     while !tls.is_established() {
@@ -129,7 +129,7 @@ pub(crate) fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Re
         }
         match tls.read(&mut said) {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-            // What it says at once, before it was told that all is well.
+            // The peer's first data came with the end of the handshake.
             Ok(read) => tls.give_back(&said[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if tls.is_established() {
@@ -143,14 +143,14 @@ pub(crate) fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Re
     Poll::Ready(Ok(()))
 }
 
-/// The client was told what is wrong; it gets the time to read that.
+/// Gives the client time to read the alert that was sent.
 async fn part(mut tls: Box<Secured>) -> io::Result<()> {
     poll_fn(|cx| tls.poll_writable(cx)).await?;
     tls.end_writing()?;
     hear_out(tls.socket()).await
 }
 
-/// Throws away what the client says until it ends: to close a socket with unread bytes in it would destroy what is on
+/// Reads and discards the client's data until it ends: closing a socket with unread bytes would destroy what is on
 /// its way to the client.
 async fn hear_out(socket: &TcpStream) -> io::Result<()> {
     let mut bin = [0; 4 << 10];
@@ -167,7 +167,7 @@ async fn hear_out(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What comes of it, or nothing when the server stops.
+/// The future's output, or `None` when the server stops.
 async fn unless_stopped<T>(shared: &Shared, waiter: &Waiter, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| {
@@ -182,8 +182,8 @@ async fn unless_stopped<T>(shared: &Shared, waiter: &Waiter, future: impl Future
     .await
 }
 
-/// There is no place for the client: it is told so in plain where it expects that (with the number it is given), else
-/// by an alert.
+/// Refuses a client for lack of a session: in plain text to a client that expects it (with the session's number),
+/// else by an alert.
 async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
     let mut said = Vec::new();
     match told {
@@ -196,7 +196,7 @@ async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
     say_and_part(socket, &said).await;
 }
 
-/// Tells a client in its own protocol, without TLS.
+/// Refuses a client in its own protocol, without TLS.
 async fn refuse_in_plain(door: Door, socket: &mut TcpStream, refused: &Refused) {
     let said = match door {
         Door::Tcp => {
@@ -212,7 +212,7 @@ async fn refuse_in_plain(door: Door, socket: &mut TcpStream, refused: &Refused) 
 }
 
 async fn say_and_part(socket: &mut TcpStream, said: &[u8]) {
-    // Who does not even take this is not waited for.
+    // A client that does not read this either is not waited for.
     let _ = timeout(FAREWELL, async {
         socket.write_all(said).await?;
         socket.shutdown().await?;

@@ -1,14 +1,14 @@
-//! Who a client's certificate names.
+//! The names in a client's certificate.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a verified certificate says of its owner.
+/// The names in a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
-    /// The whole subject, like `CN=worker-7, O=Example`.
+    /// The whole subject, such as `CN=worker-7, O=Example`.
     pub(crate) subject: String,
-    /// Names of machines, addresses of mail and URIs among its alternative names.
+    /// DNS names, email addresses and URIs among the alternative names.
     pub(crate) names: Vec<String>,
 }
 

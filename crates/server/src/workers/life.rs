@@ -1,4 +1,4 @@
-//! How far a process is, without the process: what is seen of it and the time go in, what is said and done comes out.
+//! State machine of a worker process: observations and time come in, events and signals go out.
 //!
 //! ```text
 //!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
@@ -10,38 +10,38 @@
 //!     └─attached, or too long: SIGKILL ──► Failed
 //! ```
 
-/// How far it is.
+/// State of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It has until then to attach.
+    /// The process must attach until then.
     Starting {
         until_ms: u64,
     },
-    /// It has until then to say that it is prepared.
+    /// The process must report that it is prepared until then.
     Preparing {
         until_ms: u64,
     },
-    /// It waits for its call.
+    /// The process waits in the warm pool.
     Warm,
-    /// It took too long to attach, or did so uncalled, and is killed for it.
+    /// The process attached too late or without a call, and is being killed.
     Failing,
     Ready,
     Draining {
         until_ms: u64,
     },
-    /// Killed, or told to end.
+    /// The process was killed or asked to end.
     Ending,
 }
 
-/// A process's life.
+/// The lifecycle of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Life {
     stage: Stage,
-    /// Since when it is not among the workers.
+    /// Since when no worker of its name is attached.
     unseen_ms: Option<u64>,
 }
 
-/// What is said of it.
+/// Events of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     Ready,
@@ -51,7 +51,7 @@ pub(super) enum Said {
     Gone,
 }
 
-/// What is done to it.
+/// Signals to a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
     Nothing,
@@ -66,22 +66,22 @@ impl Life {
         Life { stage: Stage::Starting { until_ms }, unseen_ms: None }
     }
 
-    /// Of one for the warm pool.
+    /// The lifecycle of a process for the warm pool.
     pub(super) fn for_pool(until_ms: u64) -> Life {
         Life { stage: Stage::Preparing { until_ms }, unseen_ms: None }
     }
 
-    /// Whether what it says would be news.
+    /// Whether the process has yet to report that it is prepared.
     pub(super) fn is_preparing(&self) -> bool {
         matches!(self.stage, Stage::Preparing { .. })
     }
 
-    /// It said that it is prepared.
+    /// Records that the process is prepared.
     pub(super) fn prepared(&mut self) {
         self.stage = Stage::Warm;
     }
 
-    /// It is called, and has until then to attach. False where there is nobody to call.
+    /// Calls a warm process, which must then attach until `until_ms`. Returns whether the process was warm.
     pub(super) fn wake(&mut self, until_ms: u64) -> bool {
         let is_warm = self.stage == Stage::Warm;
         if is_warm {
@@ -90,7 +90,7 @@ impl Life {
         is_warm
     }
 
-    /// Whether it stands among the workers.
+    /// Records whether a worker of its name is attached.
     pub(super) fn seen(&mut self, now_ms: u64, is_attached: bool) -> Option<Said> {
         if !is_attached {
             self.unseen_ms.get_or_insert(now_ms);
@@ -102,7 +102,7 @@ impl Life {
                 self.stage = Stage::Ready;
                 Some(Said::Ready)
             }
-            // It was given tasks that the others were to have.
+            // The process takes tasks that it was not called for.
             Stage::Preparing { .. } | Stage::Warm => {
                 self.stage = Stage::Ending;
                 Some(Said::Failed)
@@ -111,12 +111,12 @@ impl Life {
         }
     }
 
-    /// Nobody could look.
+    /// Records that the attached workers are unknown.
     pub(super) fn unknown(&mut self) {
         self.unseen_ms = None;
     }
 
-    /// What the time brings.
+    /// Handles deadlines.
     pub(super) fn advance(&mut self, now_ms: u64, silent_ms_max: u64) -> (Option<Said>, Deed) {
         let is_silent = self.unseen_ms.is_some_and(|since_ms| now_ms >= since_ms + silent_ms_max);
         match self.stage {
@@ -139,7 +139,7 @@ impl Life {
                 self.stage = Stage::Draining { until_ms };
                 Deed::Ask
             }
-            // There is less time now, never more.
+            // A second drain may shorten the grace period, never extend it.
             Stage::Draining { until_ms: before_ms } => {
                 self.stage = Stage::Draining { until_ms: until_ms.min(before_ms) };
                 Deed::Nothing
@@ -153,7 +153,7 @@ impl Life {
         Deed::Kill
     }
 
-    /// The process is no more.
+    /// The events of a process that has ended.
     pub(super) fn ended(&self) -> &'static [Said] {
         match self.stage {
             Stage::Starting { .. } | Stage::Preparing { .. } | Stage::Failing => &[Said::Failed],
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(life.advance(2_999, SILENT_MS), (None, Deed::Nothing));
         assert_eq!(life.advance(3_000, SILENT_MS), (None, Deed::Kill));
         assert_eq!(life.ended(), [Said::Gone]);
-        // One that drains is gone from the workers before its process is.
+        // A draining worker detaches before its process ends.
         let mut life = ready();
         life.drain(60_000);
         life.seen(1_000, false);

@@ -1,4 +1,4 @@
-//! The provider: processes of this machine.
+//! Starts, drains and kills worker processes of this machine for the autoscaler.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -12,34 +12,34 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_pro
 
 use super::life::{Deed, Life, Said};
 
-/// Under which name a worker is to attach.
+/// Variable with the name under which a worker attaches.
 const NAME: &str = "DUNLIN_WORKER_NAME";
-/// That it is to end when its standard input does.
+/// Variable that asks a worker to end with its standard input.
 const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
-/// That it is to say when it is prepared, and to wait for its call before it attaches.
+/// Variable that asks a worker to report that it is prepared, and to wait for its call before it attaches.
 const WARM: &str = "DUNLIN_WORKER_WARM";
-/// Its call.
+/// The line that calls a warm worker.
 const WORK: &[u8] = b"work\n";
 
-/// What is run for each worker.
+/// The command of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// The program and its arguments; no shell comes in between.
+    /// The program and its arguments, without a shell.
     pub words: Vec<String>,
-    /// What its environment has besides this process's: `DUNLIN_URL` at least.
+    /// Additional environment variables; at least `DUNLIN_URL`.
     pub environment: Vec<(String, String)>,
-    /// What the workers' names begin with: no other provider's may.
+    /// Prefix of the workers' names, which no other provider may use.
     pub prefix: String,
 }
 
-/// How long processes have, and how many there are.
+/// Limits of worker processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
-    /// From the start, or the call, to the first sight among the workers; and from the start until it is prepared.
+    /// Time from the start or call until the worker is attached, and from the start until it is prepared, ms.
     pub ready_ms_max: u64,
-    /// A process that works is killed when it has not been among the workers for so long.
+    /// Time without an attached worker after which a ready process is killed, ms.
     pub silent_ms_max: u64,
-    /// Processes at once.
+    /// Number of processes at the same time.
     pub processes_max: usize,
 }
 
@@ -49,7 +49,7 @@ impl Default for WorkersLimits {
     }
 }
 
-/// Starts, drains and ends processes. Dropping it kills all of them.
+/// Starts, drains and kills processes. Dropping it kills all of them.
 #[derive(Debug)]
 pub struct LocalWorkers {
     command: WorkerCommand,
@@ -61,28 +61,28 @@ pub struct LocalWorkers {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// The other end of its standard input.
+    /// The other end of the process's standard input.
     line: UnixStream,
     life: Life,
 }
 
 impl LocalWorkers {
-    /// With nobody yet.
+    /// A provider without processes.
     pub fn new(command: WorkerCommand, limits: WorkersLimits) -> LocalWorkers {
         LocalWorkers { command, limits, processes: BTreeMap::new(), said: Vec::new() }
     }
 
-    /// How many run.
+    /// The number of processes.
     pub fn len(&self) -> usize {
         self.processes.len()
     }
 
-    /// Whether none runs.
+    /// Whether there is no process.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
-    /// The workers that the scheduler has now, by name.
+    /// Takes the names of the workers that are attached now.
     pub fn attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
         let there: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
@@ -100,18 +100,18 @@ impl LocalWorkers {
         }
     }
 
-    /// The scheduler could not be asked.
+    /// Records that the scheduler cannot be read.
     pub fn cannot_see(&mut self) {
         self.processes.values_mut().for_each(|process| process.life.unknown());
     }
 
-    /// Which of its processes has this name.
+    /// The process with this worker name.
     pub fn instance_of(&self, name: &str) -> Option<Instance> {
         let instance = name.strip_prefix(&self.command.prefix)?.strip_prefix('-')?.parse().ok()?;
         self.processes.contains_key(&instance).then_some(instance)
     }
 
-    /// The process ids, for who wants to see or disturb them.
+    /// The processes with their ids.
     pub fn process_ids(&self) -> impl Iterator<Item = (Instance, u32)> {
         self.processes.iter().map(|(instance, process)| (*instance, process.child.id()))
     }
@@ -139,7 +139,7 @@ impl LocalWorkers {
     fn start(&self, instance: Instance, is_warm: bool) -> io::Result<(Child, UnixStream)> {
         let WorkerCommand { words, environment, prefix } = &self.command;
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        // What it prints is for people, as this process's standard error is; its standard output may be read by a machine.
+        // The worker's output goes to standard error: this process's standard output may be parsed.
         let out = io::stderr().as_fd().try_clone_to_owned()?;
         let (line, stdin) = UnixStream::pair()?;
         line.set_nonblocking(true)?;
@@ -154,7 +154,7 @@ impl LocalWorkers {
     fn wake(&mut self, now_ms: u64, instance: Instance) {
         let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
         let called = self.processes.get_mut(&instance).is_some_and(|process| {
-            // One that has just ended cannot be told, and is swept.
+            // The write fails if the process has just ended; `sweep` removes it.
             process.life.wake(until_ms) && process.line.write_all(WORK).is_ok()
         });
         if !called {
@@ -207,12 +207,13 @@ fn event(said: Said, instance: Instance) -> Event {
 }
 
 impl Process {
-    /// Whether it said something. What, does not matter: there is one thing to say.
+    /// Whether the process wrote to its socket. It has one thing to report, so the content does not matter.
     fn has_spoken(&mut self) -> bool {
         matches!(self.line.read(&mut [0; 64]), Ok(1..))
     }
 
-    /// How it ended, if it has; whoever it left behind is killed first, while its number is still its group's.
+    /// The exit status, if the process has ended. Its remaining process group is killed first, while the id is still
+    /// reserved.
     fn ended(&mut self) -> Option<ExitStatus> {
         let pid = Pid::from_child(&self.child);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -230,7 +231,7 @@ impl Process {
             Deed::Ask => kill_process(pid, Signal::TERM),
             Deed::Kill => kill_process_group(pid, Signal::KILL),
         };
-        // It may have ended in this moment.
+        // The process may have ended just now.
         if let Err(error) = done {
             tracing::debug!(pid = self.child.id(), %error, "cannot be signalled");
         }
@@ -251,7 +252,7 @@ impl Provider for LocalWorkers {
         match *action {
             Action::Launch { instance, is_warm, .. } => self.launch(now_ms, instance, is_warm),
             Action::Wake { instance } => self.wake(now_ms, instance),
-            // Who has drained ends.
+            // A drained process ends.
             Action::Park { instance } => {
                 self.processes.remove(&instance);
                 self.said.push(Event::Failed { instance, is_capacity: true });
@@ -279,7 +280,7 @@ impl Provider for LocalWorkers {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        // Processes end when they please.
+        // Processes can end at any time.
         None
     }
 }

@@ -1,4 +1,4 @@
-//! What a node sees of the cluster's tasks. Every node takes in every command, so that none has to ask another.
+//! Reads the cluster's tasks from the node's own state: every node applies every command.
 
 use dunlin::Node;
 use dunlin::scheduler::{Found, Query, Shape, Signals, WorkerView};
@@ -6,8 +6,9 @@ use dunlin_scale::{Looked, Totals};
 
 use super::Seen;
 
-/// Looks at the tasks of a node's cluster, as the node has them; nothing while it takes no part. A worker more is like those whose names begin with this:
-/// what they could not do does not count. Until the first of them has come nobody knows what they can, and all tasks count.
+/// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. Only tasks count
+/// that a further worker could run, judged by the workers whose names begin with `prefix`. Before the first of them
+/// attaches, all tasks count.
 pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<Seen> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");
@@ -40,7 +41,7 @@ pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<Seen> + Send
     }
 }
 
-/// What those are like that are there now, each sort once; while none is, what they were like.
+/// Notes the distinct shapes of the attached workers; without workers, the previous shapes stay.
 fn note_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<Shape>) {
     let own = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
     let mut now: Vec<Shape> = own.map(Shape::from).collect();

@@ -1,4 +1,4 @@
-//! Workers as those see them who look on.
+//! A view of the workers for reports.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::Shared;
 
-/// How many there are and may be, and what was decided lately.
+/// The number of workers, their limits and the recent decisions.
 #[derive(Debug, Clone)]
 pub struct WorkersView {
     pub(super) shared: Arc<Shared>,
     pub(super) workers_min: u32,
     pub(super) workers_max: u32,
-    /// When the times of decisions begin, ms since 1970.
+    /// The zero of the decisions' times, ms since 1970.
     pub(super) began_unix_ms: u64,
 }
 
 impl WorkersView {
-    /// As JSON; times are ms since 1970.
+    /// The report as JSON, with times in ms since 1970.
     pub(crate) fn said(&self) -> Value {
         let decided = self.shared.decided().clone();
         let mut events: Vec<Value> = decided.out.iter().map(|out| self.more(out)).collect();
@@ -34,7 +34,7 @@ impl WorkersView {
         })
     }
 
-    /// What has not come about yet is 0.
+    /// A phase's time since 1970; 0 means that the phase is not over.
     fn at(&self, ms: u64) -> Option<u64> {
         (ms > 0).then(|| self.began_unix_ms + ms)
     }
@@ -59,7 +59,7 @@ impl WorkersView {
     }
 }
 
-/// What the scaler expects. Null in it is what there is too little history for.
+/// The autoscaler's forecast; values without enough history are null.
 fn forecast(outlook: &Outlook) -> Value {
     let ahead = outlook.ahead;
     json!({

@@ -1,4 +1,4 @@
-//! The users file as it is written.
+//! The users file as written, before validation.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! The checksum of a JSON object in a file: its last entry, `"checksum": "CRC"`, CRC-32C over all bytes of the text before that entry.
+//! The checksum of a JSON file: its last entry, `"checksum": "CRC"`, CRC-32C over all bytes before that entry.
 
 use crc_fast::{CrcAlgorithm, checksum};
 
 const ENTRY: &str = "\"checksum\": \"";
 
-/// Adds the entry to an object that `serde_json` has written in lines.
+/// Adds the checksum to an object that `serde_json` pretty-printed.
 pub(super) fn seal(text: &str) -> String {
     let entries = text.strip_suffix("\n}").unwrap_or(text);
     let before = format!("{entries},\n  ");
@@ -12,7 +12,7 @@ pub(super) fn seal(text: &str) -> String {
     format!("{before}{ENTRY}{crc}\"\n}}")
 }
 
-/// Whether the text has a checksum; an error where it has another content.
+/// Whether the text has a checksum; an error if the checksum is wrong.
 pub(super) fn check(text: &str) -> Result<bool, String> {
     let Some(at) = text.rfind(ENTRY) else { return Ok(false) };
     let (before, entry) = text.split_at(at);
