@@ -1,20 +1,20 @@
-//! Many nodes that agree: the listener for other nodes, who they are, and how one becomes a node or ceases to be one.
+//! A node's part in its cluster: connections between nodes, membership, joining and removal.
 //!
-//! Nodes speak by TLS, with certificates of the cluster's own [authority](authority), over connections of their own (`link`,
-//! `serving`). What is agreed on goes through [`Control`], whose transport this is; which nodes there are is agreed on, too (`records`), and
-//! whoever leads sees to it that raft's members follow (`reconcile`).
+//! Nodes use TLS with certificates of the cluster's own [authority](authority), over connections of their own
+//! (`link`, `serving`). These connections are the transport of [`Control`], which holds the agreed state. The table
+//! of nodes is part of that state (`records`); the leader makes Raft's members follow it (`reconcile`).
 //!
 //! Invariants:
-//! - Nobody is let in whose certificate is not the cluster's, but who has a join token, and that one to join only.
-//! - A number is never given to two nodes. A node that was removed, whose directory is an older copy, or of whose directory another
-//!   copy runs, is refused, told what to do, and ends (`started`).
-//! - A lane is a connection of its own, and those with large messages have a thread of their own, so that heartbeats and votes
-//!   wait for nothing.
+//! - A node without a certificate of the cluster can only join, with a join token.
+//! - A number is never given to two nodes. A node that was removed, or whose directory is an old copy or is in use by
+//!   another process, is refused with instructions, and ends (`started`).
+//! - Each lane has its own connection, and lanes with large messages have their own thread, so that heartbeats and
+//!   votes never wait.
 //!
 //! Limits: [`ClusterLimits`].
 //!
-//! Turned down: fewer connections, with frames of all lanes interleaved. What the kernel has taken of one connection cannot be
-//! overtaken, and that is megabytes just when it matters.
+//! Rejected: fewer connections that interleave the frames of all lanes. Data in the kernel's buffers cannot be
+//! overtaken, and under load those are megabytes.
 
 mod admin;
 mod authority;
@@ -73,31 +73,31 @@ use frame::{Frame, Kind};
 use secure::Secrets;
 use transport::Links;
 
-/// This build.
+/// The release of this build.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
-/// How long a node that ends waits for another to lead.
+/// How long a stopping node waits for another node to lead.
 const HAND_OVER: Duration = Duration::from_secs(3);
 
-/// How a node takes part.
+/// Configuration of a node's part in its cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
-    /// Where other nodes reach it; port 0 takes any free port.
+    /// Address of the port for other nodes; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The same as they write it, host and port, where it is another.
+    /// Host and port under which other nodes reach this address, if they differ.
     pub advertise: Option<String>,
-    /// Of the node.
+    /// The node's data directory.
     pub data_dir: PathBuf,
-    /// Where a node of the cluster is, and a token of it; of no meaning once this node has joined.
+    /// Address of a member, and a join token; ignored once the node has joined.
     pub join: Option<(String, Token)>,
-    /// Set when joining is to end at once, with [`ClusterError::GivenUp`].
+    /// Set to cancel joining with [`ClusterError::GivenUp`].
     pub give_up: Arc<AtomicBool>,
-    /// What connections between nodes hold at most.
+    /// Limits of connections between nodes.
     pub limits: ClusterLimits,
-    /// Those of what is agreed on.
+    /// Limits of the agreed state.
     pub control: ControlLimits,
-    /// Those of tasks.
+    /// Limits of tasks.
     pub tasks: TasksLimits,
-    /// Those of topics that others own.
+    /// Limits of topic ownership.
     pub ownership: OwnershipLimits,
 }
 
@@ -110,32 +110,32 @@ pub struct Cluster {
     running: Vec<Thread>,
 }
 
-/// What a node asked others, and how often it had to connect for that.
+/// Counters of a node's requests and connections to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkUse {
-    /// Questions that were sent.
+    /// Requests that were sent.
     pub asked: u64,
     /// Connections that were opened.
     pub opened: u64,
 }
 
-/// A thread, and what ends it when it is dropped.
+/// A thread, and a sender that ends the thread when dropped.
 type Thread = (oneshot::Sender<()>, JoinHandle<()>);
 
 impl Cluster {
-    /// Starts the node's part in its cluster.
-    /// node's doors open, and before anybody asks the node for what is agreed on.
+    /// Starts the node's part in the cluster that its data directory belongs to, or that [`init`] prepared; otherwise
+    /// joins a cluster. To be called before the listeners start, and before the agreed state is used.
     pub fn start(node: &Node, config: ClusterConfig) -> Result<Cluster, ClusterError> {
         let listen = |error| ClusterError::Listen { address: config.listen, error };
         let listener = std::net::TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (handle, connections) = start_thread("dunlin-cluster")?;
-        // Copying and encrypting megabytes delays no heartbeat.
+        // A thread for large messages, so that they delay no heartbeat.
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
-        // What looks into the state may have to wait for it, as long as it takes a snapshot in; connections do not.
+        // A thread for tasks that read the state, which may be locked while a snapshot is applied.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
-        // Many tasks hold up no key, nor a leader's signs of life.
+        // A thread for each shard of tasks, so that they delay neither keys nor heartbeats.
         let mut schedules = Vec::new();
         for _ in 0..config.tasks.shards {
             schedules.push(start_thread("dunlin-cluster-tasks")?);
@@ -149,7 +149,7 @@ impl Cluster {
         let member = Member { id: identity.node, address: identity.address.clone() };
         let seat = Seat::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         seat.set_handles(handle.clone(), bulk.clone());
-        // Whoever looks who is at this address is to find this start.
+        // Other nodes that check this address must find this start.
         let accepting = Arc::clone(&seat);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
@@ -196,48 +196,48 @@ impl Cluster {
         Ok(Cluster { seat, address, handle, topics, running })
     }
 
-    /// Takes its share of the topics, once it knows what was agreed on: doors are open.
+    /// Takes the node's share of the topics once the agreed state is complete. The listeners are open.
     pub(crate) fn own_topics(&self) {
         self.topics.own();
     }
 
-    /// Where other nodes reach it, with its real port.
+    /// The address of the port for other nodes, with its real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The host at which other nodes reach it.
+    /// The host under which other nodes reach this one.
     pub(crate) fn host(&self) -> &str {
         self.seat.identity.address.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
-    /// Its number.
+    /// The node's number.
     pub fn node(&self) -> u64 {
         self.seat.identity.node
     }
 
-    /// Its cluster.
+    /// The cluster's id.
     pub fn cluster(&self) -> &str {
         &self.seat.identity.cluster
     }
 
-    /// How it used connections to other nodes since it started.
+    /// Requests and connections to other nodes since the start.
     pub fn link_use(&self) -> LinkUse {
         let count = |counted: &AtomicU64| counted.load(Ordering::Relaxed);
         LinkUse { asked: count(&self.seat.links.asked), opened: count(&self.seat.links.opened) }
     }
 
-    /// Why this node can take no part any more: its disk failed, or it was removed. It is to be ended then.
+    /// Why this node has left the cluster for good: its disk failed, or it was removed. The process should end then.
     pub fn ended(&self) -> Option<String> {
         self.seat.ended()
     }
 
-    /// What it lacks to be of use; none once it has a leader and knows all that was agreed on.
+    /// Why the node is not ready; `None` with a leader and a complete state.
     pub fn missing(&self) -> Option<String> {
         self.seat.missing()
     }
 
-    /// Has other nodes own its volatile topics, and another lead, if this one does: before it ends.
+    /// Gives volatile topics and the lead to other nodes, before this node ends.
     pub fn hand_over(&self) {
         self.topics.leave();
         let (done, handed) = std::sync::mpsc::channel();
@@ -283,7 +283,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Has another node lead, if this one does and there is another.
+/// Transfers the lead, if this node has it and there is another voter.
 async fn hand_over_lead(seat: &Seat) {
     if let Some(control) = seat.control()
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
@@ -296,7 +296,7 @@ async fn hand_over_lead(seat: &Seat) {
     }
 }
 
-/// A thread for tasks.
+/// Starts a thread with a runtime.
 fn start_thread(name: &str) -> Result<(Handle, Thread), ClusterError> {
     let failed = || ClusterError::io("cannot start the cluster's thread");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
@@ -321,9 +321,9 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
     }
 }
 
-/// Has a data directory become that of the first node of a new cluster, once in the cluster's life; the node keeps what it held
-/// alone. A directory in which a cluster's member was is refused. `address` is where others will reach it; it may be another when it starts. The
-/// cluster's name.
+/// Makes a data directory that of the first node of a new cluster; the node keeps its topics, keys and tasks.
+/// `address` is where other nodes will reach it, and may change at the next start. Returns the cluster's id, and an error for a
+/// directory of a cluster's member.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     let files = Files::of(data_dir);
     if let Some(identity) = files.identity()? {
@@ -341,7 +341,7 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     Ok(cluster)
 }
 
-/// Who this node is: by its directory, or by joining; and whether its cluster is to begin with it.
+/// The node's identity, from its directory or by joining, and whether its cluster begins now.
 async fn place(
     files: &Files,
     config: &ClusterConfig,
@@ -402,7 +402,7 @@ fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Messages that are few are JSON.
+/// Encodes a rare message as JSON.
 fn text(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }

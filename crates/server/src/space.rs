@@ -1,12 +1,12 @@
-//! Regions of space over many processes: the runner that makes ticks at a fixed rate, and the connections between runners.
+//! Worlds over many processes: the runner, which makes ticks at a fixed rate, and the connections between runners.
 //!
-//! A [`Runner`] is one thread. It makes the ticks of its [`Host`]'s regions when they are due, and carries hand-overs, ghosts and
-//! records for standbys over one connection to each other runner; between ticks it sleeps in one `poll` of them all. So messages
-//! are handled between ticks, and an answer waits for nobody's wake.
+//! A [`Runner`] is one thread. It makes the ticks of its [`Host`]'s regions when they are due. Over one connection to
+//! each other runner it sends handovers, ghosts and records for standbys. Between ticks it waits in one `poll` for
+//! all of them, and handles messages.
 //!
-//! Clients ask at a [`SpaceDoor`], and are answered between ticks.
+//! Clients send requests to a [`SpaceDoor`], which are handled between ticks.
 //!
-//! What a message means is the crate `space`'s business, what regions one process has the crate `dunlin`'s.
+//! The crate `space` defines the messages, and the crate `dunlin` runs the regions of one process.
 
 mod config;
 mod connection;

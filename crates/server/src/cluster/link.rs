@@ -24,23 +24,23 @@ use super::frame::{self, Frames, Kind};
 use super::seat::Seat;
 use crate::stream::Stream;
 
-/// A node that cannot be reached is tried again after the first of these, then less and less often, up to the second.
+/// First and longest pause before an unreachable node is tried again; the pause doubles.
 const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// As long as answers are awaited, the other side is asked this often whether it is there.
+/// Interval of pings while responses are pending.
 const PING: Duration = Duration::from_millis(250);
-/// The same where the leader of a group is asked for somebody who waits.
+/// The interval for a connection that forwards requests to a leader.
 const PING_LEADER: Duration = Duration::from_millis(100);
-/// A node that has been silent for so long, and that does not lead any more, is not waited for by those who asked it as the leader.
+/// Silence after which forwarded requests to a node fail that does not lead any more.
 const DEPOSED: Duration = Duration::from_millis(300);
-/// What is sent with one write, about.
+/// Approximate size of one write.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// How connections to other nodes were used since this one started.
+/// Counters of requests and connections to other nodes since the start.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     pub(super) asked: AtomicU64,
     pub(super) opened: AtomicU64,
-    /// When each node last answered.
+    /// Time of each node's last message.
     heard: Mutex<HashMap<u64, Instant>>,
 }
 
@@ -49,30 +49,30 @@ impl Used {
         lock(&self.heard).insert(node, Instant::now());
     }
 
-    /// Whether a node answered no longer ago than that.
+    /// Whether a node sent a message within this time.
     pub(super) fn has_heard(&self, node: u64, within: Duration) -> bool {
         lock(&self.heard).get(&node).is_some_and(|at| at.elapsed() < within)
     }
 }
 
-/// A question, and who waits for its answer.
+/// A request, and the sender of its response.
 pub(super) struct Ask {
-    /// In pieces.
+    /// The request's bytes in pieces.
     pub(super) request: Vec<Bytes>,
     pub(super) answer: oneshot::Sender<io::Result<Bytes>>,
 }
 
-/// Where to.
+/// The node and lane of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) node: u64,
     pub(super) address: String,
     pub(super) lane: Lane,
-    /// The shard of tasks whose group asks; none for the group of keys.
+    /// The shard of tasks; `None` for the group of keys.
     pub(super) shard: Option<u8>,
 }
 
-/// Works until nobody can ask any more.
+/// Sends requests until the queue's senders are gone.
 pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receiver<Ask>) {
     let (mut rest, mut by_table) = (REST.0, false);
     while let Some(first) = asks.recv().await {
@@ -80,7 +80,7 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
             continue;
         }
         let patience = Duration::from_millis(seat.limits.connect_ms_max);
-        // Raft keeps a way to where a member was when the way was made: one that has moved is where the table has it.
+        // Raft's address of a member may be old: the table has the present one. Attempts alternate between both.
         let moved_to = seat.address_of(target.node).filter(|_| by_table);
         let address = moved_to.unwrap_or_else(|| target.address.clone());
         by_table = !by_table;
@@ -102,7 +102,7 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
         seat.unreachable(target.node, &address, &failed);
         let why = format!("node {} at {address}: {failed}", target.node);
         fail(first, &why);
-        // Nobody waits for a node that is not there.
+        // Requests to an unreachable node fail at once.
         let until = Instant::now() + rest;
         while let Ok(Some(ask)) = timeout_at(until, asks.recv()).await {
             fail(ask, &why);
@@ -121,7 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks and hears answers until the connection ends; why it did.
+/// Exchanges requests and responses until the connection ends; returns the cause.
 async fn talk(
     seat: &Seat,
     target: &Target,
@@ -151,12 +151,13 @@ async fn ask_all(
     (awaited, heard): (&Awaited, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
-    // A node that takes megabytes is there, though its answer to a ping comes behind them. Little fits into buffers whoever is there.
+    // Progress of a large write shows that the node is alive, though its pong waits behind the data. Small writes fit
+    // into buffers and show nothing.
     let progressed = || *lock(heard) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {
         while let Some(ask) = next.take() {
-            // Who gave up, as one does on a sign of life that is late, is not asked for.
+            // A cancelled request, such as a late heartbeat, is not sent.
             if !ask.answer.is_closed() {
                 id += 1;
                 seat.links.asked.fetch_add(1, Ordering::Relaxed);
@@ -169,7 +170,7 @@ async fn ask_all(
         }
         if Instant::now() >= ping_at {
             ping_at = Instant::now() + ping;
-            // Answers may have to wait for a disk; this one does not.
+            // Responses may wait for a disk; a pong does not.
             if !lock(awaited).is_empty() {
                 frame::put(&mut out, 0, Kind::Ping, &[]);
             }
@@ -217,7 +218,7 @@ impl Target {
         if self.lane == Lane::Forward { PING_LEADER } else { PING }
     }
 
-    /// It is asked because it leads, and it does not any more: another does, or a later term has begun.
+    /// Whether the node is asked as the leader and leads no more: another node leads, or a later term began.
     fn is_deposed(&self, seat: &Seat) -> bool {
         self.lane == Lane::Forward && seat.leader_of(self.shard) != Some(self.node)
     }
@@ -232,7 +233,7 @@ impl Target {
     }
 }
 
-/// Ends a connection on which the other side is silent though it was asked, or that leaves a question open for too long.
+/// Ends a connection whose peer is silent while requests are pending, or leaves a request open for too long.
 async fn watch(seat: &Seat, target: &Target, awaited: &Awaited, heard: &Mutex<Instant>) -> io::Result<()> {
     let silent_max = Duration::from_millis(seat.limits.silent_ms_max);
     let ask_max = Duration::from_millis(seat.limits.ask_ms_max);

@@ -1,28 +1,28 @@
-//! Who owns a topic, as operators are told through the doors.
+//! The owner of a topic, as reported to operators.
 
 use dunlin::topic::Topic;
 use serde::Serialize;
 
 use super::seat::Seat;
 
-/// The node that has a topic's records.
+/// The node that owns a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Owner {
-    /// Its number.
+    /// The node's number.
     node: u64,
-    /// The epoch that it writes, as far as is known here.
+    /// The epoch of the owner, as far as this node knows.
     epoch: u32,
-    /// It is the node that was asked.
+    /// The owner is this node.
     here: bool,
-    /// It takes part at present.
+    /// The owner is alive.
     alive: bool,
-    /// Its door `tcp`.
+    /// The address of the owner's own protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
 }
 
 impl Seat {
-    /// Who owns a topic; `None` before this is known.
+    /// The owner of a topic; `None` before it is known.
     pub(crate) fn owner_of(&self, topic: &Topic) -> Option<Owner> {
         let ownership = self.ownership()?;
         let (node, epoch) = ownership.owner_of(topic);
@@ -33,12 +33,12 @@ impl Seat {
 }
 
 impl Owner {
-    /// Its number.
+    /// The node's number.
     pub(crate) fn node(&self) -> u64 {
         self.node
     }
 
-    /// As settings that have names.
+    /// The owner as named settings.
     pub(crate) fn settings(self) -> Vec<(String, String)> {
         let Owner { node, epoch, here, alive, address } = self;
         let is = if here {

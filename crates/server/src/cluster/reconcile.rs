@@ -1,7 +1,7 @@
-//! What a node sees to by itself while it runs: that the cluster knows where it is, and, as long as it leads, that those have
-//! a vote who are in the table.
+//! Periodic work of a member: it keeps its entry in the cluster's table current. While it leads, it makes Raft's
+//! voters follow the table.
 //!
-//! Invariants: one thing is changed at a time, and only by the leader; a node gets a vote when it has caught up.
+//! Invariants: only the leader changes voters, one at a time; a node becomes a voter when it has caught up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use super::records::{self, NodeRecord};
 use super::seat::Seat;
 use super::started::{self, Outcome};
 
-/// Between two looks.
+/// Interval of the work.
 const LOOK: Duration = Duration::from_millis(300);
-/// Of a restored state's records so many are deleted at once.
+/// Number of a restored state's records that are deleted at once.
 const TOGETHER_MAX: usize = 32;
-/// How long a node may take to catch up before others are looked after; it goes on by itself.
+/// How long the leader waits for a node to catch up before it handles others; catching up continues.
 const CATCH_UP: Duration = Duration::from_secs(5);
-/// A leader whose disk is full looks this often for another node that can lead.
+/// Interval at which a leader with a full disk tries to transfer the lead.
 const GIVE_WAY: Duration = Duration::from_secs(2);
 
-/// Goes on until it is dropped.
+/// Runs until it is dropped.
 pub(super) async fn run(seat: Arc<Seat>) {
     let mut remembered = Vec::new();
     let mut led_by = None;
@@ -71,7 +71,7 @@ pub(super) async fn run(seat: Arc<Seat>) {
     }
 }
 
-/// A leader whose disk is full refuses what makes the state larger: another node leads instead, if one is ready.
+/// Transfers the lead to a node that is ready: a leader with a full disk refuses changes that enlarge the state.
 async fn give_way(seat: &Seat, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
@@ -104,7 +104,7 @@ async fn give_way(seat: &Seat, control: &Control, status: &Status) {
     }
 }
 
-/// Looks, again and again, whether this node knows all that was agreed on.
+/// Checks repeatedly whether this node has the complete agreed state.
 pub(super) async fn follow(seat: Arc<Seat>) {
     loop {
         if let Some(control) = seat.control()
@@ -116,8 +116,8 @@ pub(super) async fn follow(seat: Arc<Seat>) {
     }
 }
 
-/// What was restored from a backup still knows the nodes and tokens of the cluster that it was made of. Numbers are not given
-/// again; and who watches keys is to see that this is another life.
+/// Removes the nodes and tokens of the backup's cluster from the restored state. Numbers are not reused, and a new
+/// epoch tells watchers of keys about the restore.
 async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), ClusterError> {
     let status = control.status()?;
     if status.leader != Some(status.id) {
@@ -138,7 +138,7 @@ async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), Cluster
     seat.files.write_identity(&seat.identity.clone().settled())
 }
 
-/// Has the table say where this node is, and which start of it.
+/// Writes this node's address and start into the table.
 async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlError> {
     let identity = &seat.identity;
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
@@ -150,7 +150,7 @@ async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlErro
         return Ok(());
     }
     if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
-        // Its start is not in the table, as this node has it; or another has followed.
+        // The table does not have this start yet, or has a later one.
         match started::ask_all(seat).await {
             Outcome::Refused(why) => seat.expel(why),
             Outcome::Silent(why) | Outcome::Unknown(why) => tracing::debug!("not taken in yet: {why}"),
@@ -166,11 +166,11 @@ async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlErro
     let (key, value) = (records::node_key(identity.node), records::value(&record));
     let compare = vec![records::unchanged(&key, revision)];
     let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
-    // Changed by another meanwhile, the next look tells.
+    // If the record changed meanwhile, the next run sees it.
     control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 
-/// A raft group whose members are to be those of the table.
+/// A Raft group whose members follow the table.
 trait Members {
     async fn set_voters(&self, voters: &[u64]) -> Result<(), String>;
     async fn add_learner(&self, member: &Member) -> Result<(), String>;
@@ -201,7 +201,8 @@ macro_rules! members {
 }
 members!(Control Shard);
 
-/// The tasks' own groups, one for each shard: one node begins them, once in the cluster's life, and who leads one sees to it that the others follow.
+/// Reconciles the Raft groups of the task shards. One node begins them, once in the cluster's life; each group's
+/// leader makes its members follow the table.
 async fn look_after_tasks(
     tasks: &Tasks,
     control: &Control,
@@ -220,7 +221,7 @@ async fn look_after_tasks(
         Some(node) => {
             let mut outcome = Ok(());
             for shard in tasks.shards() {
-                // What is in one's way is in nobody else's.
+                // A failure of one shard does not stop the others.
                 outcome = outcome.and(look_after_shard(shard, node == status.id, table).await);
             }
             outcome
@@ -243,11 +244,11 @@ async fn look_after_shard(shard: &Shard, begins: bool, table: &[NodeRecord]) -> 
     }
 }
 
-/// Does the first thing that is to be done.
+/// Makes the first necessary change.
 async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord]) -> Result<(), String> {
     let wanted: BTreeMap<u64, &NodeRecord> =
         table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();
-    // Before this node has said who it is there is no table to go by.
+    // The table is incomplete before this node has written its own entry.
     if !wanted.contains_key(&status.id) && !table.iter().any(|record| record.node == status.id) {
         return Ok(());
     }
@@ -281,7 +282,7 @@ async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord
     Ok(())
 }
 
-/// For whoever asks while this node is down.
+/// Writes the members to a file, for commands that run while this node is down.
 fn remember(seat: &Seat, status: &Status, remembered: &mut Vec<Known>) {
     let members = status.voters.iter().chain(&status.learners);
     let known: Vec<Known> =

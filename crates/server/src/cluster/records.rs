@@ -1,13 +1,13 @@
-//! What the cluster knows of its nodes and tokens: keys of the system, beside everybody's.
+//! The cluster's table of nodes and join tokens: system keys of the agreed state.
 //!
 //! | key | what |
 //! |---|---|
-//! | `$cluster/nodes/<id>` | [`NodeRecord`]: who is to take part, or has been removed |
+//! | `$cluster/nodes/<id>` | [`NodeRecord`]: a member, or a removed node |
 //! | `$cluster/tasks` | the node that began the group of the cluster's tasks; written once |
 //! | `$cluster/next` | the number of the next node; never given twice |
-//! | `$cluster/tokens/<digest>` | a join token that is good; those with an end hang on a lease |
+//! | `$cluster/tokens/<digest>` | a valid join token; one that expires depends on a lease |
 //!
-//! Who is in the table is to have a vote: whoever leads sees to that (`reconcile`).
+//! Every member in the table becomes a voter; the leader sees to that (`reconcile`).
 
 use std::collections::BTreeMap;
 
@@ -22,31 +22,31 @@ const ALL: &[u8] = b"$cluster/";
 const NODES: &str = "$cluster/nodes/";
 const TOKENS: &str = "$cluster/tokens/";
 
-/// A node of the cluster, as all know it.
+/// A node's entry in the cluster's table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its number; never another's.
+    /// The node's number, which is never reused.
     pub node: u64,
-    /// Where other nodes reach it.
+    /// The node's address for other nodes.
     pub address: String,
-    /// The program it runs.
+    /// The node's release of Dunlin.
     pub release: String,
-    /// Where clients reach it, by the doors' names.
+    /// The addresses of the node's listeners, by protocol.
     pub doors: BTreeMap<String, String>,
-    /// Which start of it.
+    /// The node's last start.
     pub(super) incarnation: Option<Incarnation>,
-    /// Why it takes part no more.
+    /// Why the node was removed; `None` for a member.
     pub removed: Option<String>,
 }
 
-/// A join token that is good.
+/// A valid join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TokenRecord {
-    /// For more than one node.
+    /// The token admits more than one node.
     pub(super) reusable: bool,
 }
 
-/// All of these keys.
+/// All keys of the table.
 pub(super) fn keys(state: &State) -> Vec<Vec<u8>> {
     pairs(state, ALL).into_iter().map(|pair| pair.key.to_vec()).collect()
 }
@@ -64,13 +64,13 @@ pub(super) fn value(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// A node's record, and the revision that wrote it; 0 if none did.
+/// A node's entry, and the revision that wrote it; 0 without an entry.
 pub(super) fn node(state: &State, node: u64) -> (Option<NodeRecord>, u64) {
     let item = state.get(&node_key(node));
     (item.and_then(read), item.map_or(0, |item| item.modified))
 }
 
-/// All of them.
+/// The entries of all nodes.
 pub(super) fn nodes(state: &State) -> Vec<NodeRecord> {
     pairs(state, NODES.as_bytes()).iter().filter_map(|pair| read(&pair.item)).collect()
 }
@@ -89,7 +89,7 @@ fn pairs(state: &State, prefix: &[u8]) -> Vec<Pair> {
     }
 }
 
-/// The next node's number, and the revision of the key that says so; 0 if there is none.
+/// The next node's number, and the revision of its key; 0 without a key.
 pub(super) fn next(state: &State) -> (u64, u64) {
     let item = state.get(NEXT);
     let next = item.and_then(read::<u64>).unwrap_or(1);
@@ -97,18 +97,18 @@ pub(super) fn next(state: &State) -> (u64, u64) {
     (next.max(taken + 1), item.map_or(0, |item| item.modified))
 }
 
-/// Which node begins the group of the cluster's tasks, once that is agreed on.
+/// The node that begins the groups of the tasks, once agreed.
 pub(super) fn begins_tasks(state: &State) -> Option<u64> {
     state.get(TASKS).and_then(read)
 }
 
-/// A token, and the revision that made it.
+/// A token, and the revision that wrote it.
 pub(super) fn token(state: &State, digest: &str) -> Option<(TokenRecord, u64)> {
     let item = state.get(&token_key(digest))?;
     Some((read(item)?, item.modified))
 }
 
-/// A key still is as that revision left it; 0 for one that is not there.
+/// A condition that a key is unchanged since a revision; 0 for a missing key.
 pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
     Compare { key, is: Is::Equal, target: Target::Modified { revision } }
 }

@@ -1,4 +1,4 @@
-//! A node's place in its cluster: what all its connections share.
+//! A node's part in its cluster: state that all its cluster connections share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,22 +28,22 @@ use crate::Door;
 use crate::figures::{ANSWER_WITHIN, Answer, Wanted};
 use crate::stream::Stream;
 
-/// How long a look at all that was agreed on counts as new.
+/// How long a check of the agreed state counts as current.
 const FRESH: Duration = Duration::from_secs(2);
-/// Who was not heard for so long may be gone: a node without a majority has no other way to know.
+/// Silence after which a node may be down: a node without a majority has no other way to know.
 const SILENT: Duration = Duration::from_secs(5);
-/// A node that cannot be reached is spoken of this often.
+/// Interval of warnings about an unreachable node.
 const TOLD: Duration = Duration::from_secs(30);
 
-/// What takes connections that speak the protocol of Dunlin's own door: the node they are from, and they.
+/// Handles connections of a node that use Dunlin's own protocol.
 type ForDoor = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// What this node knows of topics that another asks for; it may take a while.
+/// Collects this node's figures of topics for another node; may take a while.
 type TellFigures = Arc<dyn Fn(&Wanted) -> Answer + Send + Sync>;
 
-/// See the module.
+/// A node's part in its cluster.
 pub(crate) struct Seat {
     pub(super) limits: ClusterLimits,
-    /// Of the cluster's tasks, as this node has them.
+    /// Number of task shards that this node is configured with.
     pub(super) shards: u8,
     pub(super) files: Files,
     pub(super) identity: Identity,
@@ -55,16 +55,16 @@ pub(crate) struct Seat {
     ownership: OnceLock<Weak<Ownership>>,
     door: OnceLock<ForDoor>,
     figures: OnceLock<TellFigures>,
-    /// The thread of connections to other nodes, and that of those with large messages.
+    /// The threads of connections to other nodes, and of those with large messages.
     handles: OnceLock<(Handle, Handle)>,
     doors: Mutex<BTreeMap<String, String>>,
-    /// The nodes that there are, as of the last look: connections do not wait for a state that is busy.
+    /// The table of nodes at the last check, so that connections need not wait for the state.
     table: Mutex<Vec<NodeRecord>>,
-    /// The cluster knows where this node is.
+    /// The table has this node's address and start.
     announced: AtomicBool,
-    /// Why the cluster does not want this node, and never will.
+    /// Why the cluster refuses this node for good.
     expelled: OnceLock<String>,
-    /// When this node last knew all that the cluster had agreed on.
+    /// When this node last had the complete agreed state.
     current: Mutex<Option<Instant>>,
     told: Mutex<BTreeMap<u64, Instant>>,
 }
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection that both sides have agreed on.
+/// A connection after its handshake.
 pub(super) type Connection = (Frames<ReadHalf<Stream>>, WriteHalf<Stream>);
 
 impl Seat {
@@ -135,7 +135,7 @@ impl Seat {
         let _ = self.tasks.set(tasks);
     }
 
-    /// The node's part in who owns which topic.
+    /// The node's ownership of topics.
     pub(crate) fn ownership(&self) -> Option<Arc<Ownership>> {
         self.ownership.get()?.upgrade()
     }
@@ -144,13 +144,13 @@ impl Seat {
         let _ = self.ownership.set(Arc::downgrade(ownership));
     }
 
-    /// Who hands on what speaks a door's protocol, and where clients find the doors.
+    /// Sets the listeners' addresses, and the handler of connections that use Dunlin's own protocol.
     pub(crate) fn set_doors(&self, addresses: BTreeMap<String, String>, for_door: ForDoor) {
         *lock(&self.doors) = addresses;
         let _ = self.door.set(for_door);
     }
 
-    /// Who tells other nodes what this one knows of topics.
+    /// Sets the function that collects this node's figures for other nodes.
     pub(crate) fn set_figures(&self, tell: impl Fn(&Wanted) -> Answer + Send + Sync + 'static) {
         let _ = self.figures.set(Arc::new(tell));
     }
@@ -168,7 +168,7 @@ impl Seat {
         self.handles.get().map(|(_, bulk)| bulk)
     }
 
-    /// The other nodes that take part, and where they are.
+    /// The other live nodes and their addresses.
     pub(crate) fn others(&self) -> Vec<(u64, String)> {
         let is_other = |record: &&NodeRecord| {
             record.removed.is_none() && record.node != self.identity.node && self.is_alive(record.node)
@@ -177,7 +177,7 @@ impl Seat {
         table.iter().filter(is_other).map(|record| (record.node, record.address.clone())).collect()
     }
 
-    /// Asks other nodes what they know of topics, all at a time.
+    /// Requests figures of topics from other nodes in parallel.
     pub(crate) fn ask_for_figures(
         self: &Arc<Seat>,
         others: Vec<(u64, String)>,
@@ -215,31 +215,31 @@ impl Seat {
         door(node, stream)
     }
 
-    /// How raft sees the cluster.
+    /// Raft's status.
     pub(super) fn status(&self) -> Option<Status> {
         self.control()?.status().ok()
     }
 
-    /// How this node sees its cluster; nothing while it takes no part.
+    /// This node's view of its cluster; `None` while it takes no part.
     pub(crate) fn as_seen(&self) -> Option<NodeStatus> {
         let control = self.control()?;
         Some(admin::survey(self, control, &control.status().ok()?))
     }
 
-    /// Whether a page of this origin came from the door `http` of a node of the cluster.
+    /// Whether an origin is the HTTP listener of a member, tested by `is`.
     pub(crate) fn is_origin(&self, is: impl Fn(&str) -> bool) -> bool {
         let table = lock(&self.table);
         let there = table.iter().filter(|record| record.removed.is_none());
         there.filter_map(|record| record.doors.get("http")).any(|address| is(address))
     }
 
-    /// What this node has heard of another, as of the last look.
+    /// Another node's entry at the last check.
     pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
     }
 
-    /// Where clients reach the nodes that take part, by this door; without those that say an address of every network, which
-    /// none of them is from elsewhere.
+    /// The live members' listener addresses of a protocol, without wildcard addresses, which clients cannot connect
+    /// to.
     pub(crate) fn addresses_of(&self, door: Door) -> Vec<String> {
         let Some(ownership) = self.ownership() else { return Vec::new() };
         let takes_part = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
@@ -250,12 +250,12 @@ impl Seat {
         lock(&self.table).iter().filter(takes_part).filter_map(address).filter(is_one).collect()
     }
 
-    /// Where another node is, by the table as of the last look.
+    /// Another node's address at the last check.
     pub(super) fn address_of(&self, node: u64) -> Option<String> {
         lock(&self.table).iter().find(|record| record.node == node).map(|record| record.address.clone())
     }
 
-    /// These are the nodes that there are.
+    /// Stores the table of nodes.
     pub(super) fn note(&self, table: &[NodeRecord]) {
         let mut noted = lock(&self.table);
         if *noted != table {
@@ -263,8 +263,8 @@ impl Seat {
         }
     }
 
-    /// Whether a node takes part. One that is not in the table as this node has it may have come while this one was away, and
-    /// may even lead by now.
+    /// Refuses a removed node. A node that is not in this node's table may have joined while this one was away, and
+    /// is accepted.
     pub(super) fn check_removed(&self, node: u64) -> Result<(), Refused> {
         match self.record(node).and_then(|record| record.removed) {
             Some(why) => Err(Refused::for_good(format!(
@@ -275,9 +275,8 @@ impl Seat {
         }
     }
 
-    /// Whether this is a node that takes part, with the directory that it had last, as the table has it. A start is in the table
-    /// before the node takes part, if there is a leader (`started`). What others have met besides is not held against it: a copy
-    /// that merely tried would shut the node out.
+    /// Refuses a removed node, and a node whose directory is not the one of its last registered start. Starts that
+    /// were only attempted do not count (`started`): a copy that merely tried must not lock the node out.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -290,7 +289,7 @@ impl Seat {
         Ok(())
     }
 
-    /// What the table is to say of this node.
+    /// This node's entry for the table.
     pub(super) fn own_record(&self) -> NodeRecord {
         NodeRecord {
             node: self.identity.node,
@@ -302,12 +301,12 @@ impl Seat {
         }
     }
 
-    /// Connects to another node, and comes to terms with it.
+    /// Connects to another node and does the handshake.
     pub(super) async fn open(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<Connection> {
         self.open_for(node, address, (purpose, false)).await
     }
 
-    /// The same for one lane of what all agree on.
+    /// Connects to another node for a lane of Raft messages.
     pub(super) async fn open_lane(&self, node: u64, address: &str, lane: Lane) -> io::Result<Connection> {
         self.open_for(node, address, (Purpose::Control, lane.may_be_large())).await
     }
@@ -322,7 +321,7 @@ impl Seat {
         Ok(connection)
     }
 
-    /// Which start of a node answers at an address.
+    /// Returns the start of the node that responds at an address.
     pub(super) async fn who_is_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
         let patience = Duration::from_millis(self.limits.connect_ms_max);
         let (_, welcome) = timeout(patience, self.greet(node, address, (Purpose::Admin, false))).await??;
@@ -359,21 +358,21 @@ impl Seat {
         Ok(((frames, write), welcome))
     }
 
-    /// Whether a node is there.
+    /// Whether a node responds.
     pub(super) async fn answers(&self, node: u64, address: &str) -> bool {
         let patience = Duration::from_millis(self.limits.connect_ms_max);
         let opened = timeout(patience, self.open(node, address, Purpose::Control)).await;
         matches!(opened, Ok(Ok(_)))
     }
 
-    /// The cluster does not want this node any more.
+    /// Records that the cluster refuses this node for good.
     pub(super) fn expel(&self, why: String) {
         if self.expelled.set(why).is_ok() {
             tracing::error!("{}", self.expelled.get().map_or("", String::as_str));
         }
     }
 
-    /// Why this node can take no part any more.
+    /// Why this node has left the cluster for good.
     pub(super) fn ended(&self) -> Option<String> {
         let stopped =
             || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));
@@ -384,13 +383,13 @@ impl Seat {
         self.expelled.get().cloned().or_else(stopped).or_else(tasks)
     }
 
-    /// What its disk has no room for, and what the disk said, as long as that is so.
+    /// What the full disk cannot store, and the disk's error, while it is full.
     pub(super) fn lacks_room(&self) -> Option<String> {
         let tasks = || self.tasks()?.lacks_room();
         self.control()?.lacks_room().or_else(tasks)
     }
 
-    /// The cluster knows where this node is, and which start of it.
+    /// Records that the table has this node's address and start.
     pub(super) fn is_announced(&self) {
         self.announced.store(true, Ordering::Release);
     }
@@ -399,7 +398,7 @@ impl Seat {
         self.announced.load(Ordering::Acquire)
     }
 
-    /// This node knows all that was agreed on, by now.
+    /// Records that this node has the complete agreed state now.
     pub(super) fn is_current(&self) {
         *lock(&self.current) = Some(Instant::now());
     }
@@ -408,8 +407,8 @@ impl Seat {
         lock(&self.current).is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Who leads: raft goes by the last leader there was, be it dead, until it hears of another. A node that leads without a majority does
-    /// not know what is agreed on, nor does it lead anybody.
+    /// The leader. Raft reports the last leader, even a dead one, until it hears of another; and a leader without a
+    /// majority leads no node. Both count as no leader here.
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
         let is_heard = |leader: &u64| match *leader == self.identity.node {
             true => self.is_fresh(FRESH),
@@ -418,7 +417,7 @@ impl Seat {
         status.leader.filter(is_heard)
     }
 
-    /// Who leads a group, as raft has it: that of keys, or of a shard of tasks.
+    /// The leader of a group according to Raft: of the keys, or of a task shard.
     pub(super) fn leader_of(&self, shard: Option<u8>) -> Option<u64> {
         let lead = match shard {
             None => self.control()?.lead().ok()?,
@@ -431,8 +430,8 @@ impl Seat {
         }
     }
 
-    /// Whether a node takes part. Who has its lease is known as long as this node knows what is agreed on; without a majority no
-    /// lease ends, and only those that answer are sure to be there.
+    /// Whether a node is alive. With a complete state, a node's lease decides. Without a majority no lease ends, and
+    /// only nodes that respond are known to be alive.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENT) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),
@@ -454,7 +453,7 @@ impl Seat {
         }
     }
 
-    /// What it lacks to be of use.
+    /// Why the node is not ready; `None` if it is.
     pub(crate) fn missing(&self) -> Option<String> {
         if let Some(why) = self.ended().or_else(|| self.lacks_room()) {
             return Some(why);

@@ -1,7 +1,7 @@
-//! TLS between nodes: always, and both sides show who they are.
+//! Mutual TLS between nodes.
 //!
-//! A node that joins has no certificate yet. It knows the cluster by the fingerprint in its token, and may say nothing but
-//! that it wants to join.
+//! A joining node has no certificate yet. It verifies the cluster by the fingerprint in its token, and may only send
+//! a join request.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,10 +24,10 @@ use super::token::Token;
 use crate::stream::{Secured, Stream};
 use crate::tls::poll_shake;
 
-/// What nodes speak among themselves.
+/// The ALPN name of the protocol between nodes.
 pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
 
-/// Who this node is to others, and how it knows them.
+/// TLS configurations for accepting and connecting.
 #[derive(Debug, Clone)]
 pub(super) struct Secrets {
     cluster: String,
@@ -49,7 +49,7 @@ impl Secrets {
             .with_root_certificates(Arc::clone(&roots))
             .with_client_auth_cert(chain.clone(), key()?)?;
         connecting.alpn_protocols = vec![PROTOCOL.to_vec()];
-        // Who joins knows the authority by its fingerprint, and has to see it.
+        // A joining node needs the authority's certificate to check its fingerprint.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .allow_unauthenticated()
@@ -64,14 +64,14 @@ impl Secrets {
         Ok(Secrets { cluster: cluster.to_owned(), accepting, connecting })
     }
 
-    /// Connects to a node, and nobody else.
+    /// Connects to a node, and verifies that it is this node.
     pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
         let name = name_of(&self.cluster, node);
         let secured = secure(address, Arc::clone(&self.connecting), &name).await;
         secured.map_err(|error| self.explain(node, error))
     }
 
-    /// Lets a connection in.
+    /// Accepts a connection.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Caller> {
         let codec = Codec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
         let mut secured = Box::new(Secured::new(socket, codec));
@@ -101,16 +101,16 @@ impl Secrets {
     }
 }
 
-/// Who has come in.
+/// An accepted connection.
 pub(super) struct Caller {
-    /// By its certificate; `None` without one.
+    /// The node named by the certificate; `None` without one.
     pub(super) node: Option<u64>,
-    /// It wants the protocol of Dunlin's own door.
+    /// The peer uses Dunlin's own protocol, chosen by ALPN.
     pub(super) is_for_doors: bool,
     pub(super) stream: Stream,
 }
 
-/// Connects to any node of the cluster that a token is of; or why nobody there ever will be one.
+/// Connects to any node of a token's cluster. The inner error means that retrying cannot help.
 pub(super) async fn connect_by_token(
     token: &Token,
     address: &str,
@@ -148,7 +148,7 @@ async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Res
     Ok(Stream::Tls(secured))
 }
 
-/// Trusts whoever an authority of this fingerprint has signed, whatever its name.
+/// Accepts certificates of the authority with this fingerprint, whatever their names.
 #[derive(Debug)]
 struct ByFingerprint {
     fingerprint: [u8; 32],

@@ -1,7 +1,7 @@
-//! Letting other nodes in, and answering them.
+//! Accepts connections of other nodes and serves their requests.
 //!
-//! Limits: `connections_max`; a connection has `handshake_ms_max` to say who it is; of one connection `answers_max` questions
-//! are answered at a time, more wait with who asks.
+//! Limits: `connections_max` connections; `handshake_ms_max` for a peer to identify itself; `answers_max` requests of
+//! a connection at a time, further ones wait in the peer.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,12 +27,12 @@ use super::seat::Seat;
 use super::{admin, join, started};
 use crate::stream::Stream;
 
-/// How long accepting rests after it failed.
+/// Pause of accepting after a failure.
 const REST: Duration = Duration::from_millis(50);
-/// How long who is refused has to take that in.
+/// Time for a refused peer to read the refusal.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Lets nodes in until it is dropped.
+/// Accepts connections until the future is dropped.
 pub(super) async fn accept(seat: Arc<Seat>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(seat.limits.connections_max));
     loop {
@@ -57,7 +57,7 @@ pub(super) async fn accept(seat: Arc<Seat>, listener: TcpListener) {
     }
 }
 
-/// One connection, as long as it lasts.
+/// Serves one connection until it ends.
 async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let patience = Duration::from_millis(seat.limits.handshake_ms_max);
@@ -111,7 +111,7 @@ async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Whether who has come is to be let in.
+/// Checks that a peer may use the connection for its purpose.
 fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
     hello::check_version(hello.version, &hello.release)?;
     if matches!(hello.purpose, Purpose::Join | Purpose::Start) {
@@ -125,7 +125,7 @@ fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
     }
 }
 
-/// Answers a connection on another thread. Dropped, it ends.
+/// Serves a connection on another thread; dropping the future ends it.
 async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<Seat>) -> io::Result<()> {
     let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
     let leaving = secured.leave()?;
@@ -152,7 +152,7 @@ pub(super) async fn say(
 
 type Answering = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + Send>>;
 
-/// Hands questions to the node's part in what all agree on, in the order in which they came.
+/// Passes requests to Raft in the order of their arrival.
 async fn answer_all(
     seat: &Arc<Seat>,
     mut frames: Frames<ReadHalf<Stream>>,
@@ -166,7 +166,7 @@ async fn answer_all(
             biased;
             Some(answered) = answering.next(), if !answering.is_empty() => {
                 put_answer(&mut out, answered);
-                // Those that are there as well go along.
+                // Other finished responses are sent with it.
                 while let Some(Some(more)) = futures_util::FutureExt::now_or_never(answering.next()) {
                     put_answer(&mut out, more);
                 }
@@ -191,7 +191,7 @@ async fn answer_all(
     }
 }
 
-/// Has it taken, so that no later one comes before it; what came of it if that is known at once.
+/// Starts a request, before later ones; returns the response if it is known at once.
 async fn begin(
     seat: &Arc<Seat>,
     id: u64,

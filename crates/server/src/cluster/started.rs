@@ -1,4 +1,4 @@
-//! A node's new start, taken in by the cluster: of one directory, and of all its copies, one start at a time.
+//! Registers a node's new start with the cluster: of a directory and its copies, only one start is accepted.
 //!
 //! ```text
 //!  started node                      any node                leader
@@ -12,11 +12,13 @@
 //! ```
 //!
 //! Invariants:
-//! - Only what the table has is remembered of a start: one that was refused leaves nothing behind that could refuse another.
-//! - While the start that the table has answers, or its lease holds, or its process listens without answering, no other is taken in.
-//! - A directory whose own starts include the table's is taken in, be there however many that nobody heard of.
+//! - Only the table remembers starts: a refused start leaves nothing behind that could refuse another.
+//! - No other start is accepted while the registered one responds, or its lease holds, or its process still listens.
+//! - A directory is accepted if the registered start is one of its own, however many of its starts were never
+//!   registered.
 //!
-//! Limits: who is silent is waited for as long as `SILENT_WITHIN`. With no leader a node goes on as before, and asks again once there is one.
+//! Limits: a start waits `SILENT_WITHIN` for a silent one. Without a leader a node continues, and registers once
+//! there is a leader.
 
 use std::io;
 use std::sync::Arc;
@@ -35,45 +37,45 @@ use super::records::{self, NodeRecord};
 use super::seat::Seat;
 use super::serving::say;
 
-/// How long a start waits for the lease of another that does not answer.
+/// How long a start waits for the lease of a start that does not respond.
 const SILENT_WITHIN: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// What a node says of its start.
+/// A node's request to register its start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Started {
-    /// The starts of its directory, this one first.
+    /// The starts of its directory, newest first.
     lineage: Vec<Incarnation>,
-    /// As the table is to have it.
+    /// The node's entry for the table.
     record: NodeRecord,
 }
 
-/// What it is told.
+/// The reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Told {
-    /// The table has it.
+    /// The start is registered.
     TakenIn,
-    /// Another start of the node answers at that address.
+    /// Another start of the node responds at that address.
     Runs { address: String },
-    /// Another start of the node does not answer there, and its lease holds.
+    /// Another start of the node does not respond there, but its lease holds.
     Silent { address: String },
-    /// The last start of the node was not of this directory.
+    /// The registered start is not of this directory.
     Stale { number: u64 },
-    /// The leader takes it in.
+    /// The leader must be asked instead.
     Elsewhere { leader: Known },
-    /// Nobody can right now.
+    /// Try again later.
     Later { why: String },
 }
 
-/// What came of asking all.
+/// The result of asking the other nodes.
 pub(super) enum Outcome {
     TakenIn,
-    /// Another start may run.
+    /// Another start may be running.
     Silent(String),
     Refused(String),
-    /// Nobody knows: there is no leader, or it cannot be reached.
+    /// Not known: there is no leader, or it is unreachable.
     Unknown(String),
 }
 
@@ -85,7 +87,7 @@ impl Started {
     }
 }
 
-/// Has the cluster take this start in, and waits for one that is silent; why not, if another runs or has followed.
+/// Registers this start, and waits for a silent earlier one; an error if another start runs or is newer.
 pub(super) async fn begin(seat: &Arc<Seat>) -> Result<(), String> {
     let deadline = Instant::now() + SILENT_WITHIN;
     loop {
@@ -102,7 +104,7 @@ pub(super) async fn begin(seat: &Arc<Seat>) -> Result<(), String> {
     }
 }
 
-/// Asks one after another until one says what is final; itself, if it leads.
+/// Asks one node after another for a final reply; this node itself, if it leads.
 pub(super) async fn ask_all(seat: &Arc<Seat>) -> Outcome {
     let status = seat.status();
     if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {
@@ -162,7 +164,7 @@ async fn ask(seat: &Seat, other: &Known) -> io::Result<Told> {
     super::parse(answer, Kind::Answer)
 }
 
-/// What a node is told that has started.
+/// Answers a node that has started.
 pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Told {
     let later = |why: String| Told::Later { why };
     let Some(control) = seat.control() else { return later("the node there is starting".to_owned()) };
@@ -198,7 +200,8 @@ pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Tol
     }
 }
 
-/// What can be said without changing the table. Only a leader's is of now, by which a directory is stale.
+/// The reply that needs no change of the table, if any. Only the leader's table is current enough to call a directory
+/// stale.
 async fn check(
     seat: &Seat,
     node: u64,
@@ -233,7 +236,8 @@ async fn check(
     }
 }
 
-/// Whether a process has this address, however busy or frozen it is. On a busy machine a node's lease may lapse while it runs.
+/// Whether a process listens at the address, even a frozen one. On a busy machine the lease of a running node may
+/// lapse.
 async fn listens(seat: &Seat, address: &str) -> bool {
     let connect = Duration::from_millis(seat.limits.connect_ms_max);
     matches!(timeout(connect, TcpStream::connect(address)).await, Ok(Ok(_)))

@@ -1,4 +1,5 @@
-//! What lets a new node in: by whom it knows the cluster, and by what the cluster knows it.
+//! Join tokens: the fingerprint by which a new node recognizes the cluster, and the secret by which the cluster
+//! admits the node.
 //!
 //! ```text
 //!  dunlin-join-1-<SHA-256 of the authority's certificate, hex>-<secret, 32 bytes hex>
@@ -12,13 +13,13 @@ use sha2::{Digest, Sha256};
 use super::error::ClusterError;
 use super::hex;
 
-/// What every token begins with.
+/// Prefix of every token.
 pub(super) const PREFIX: &str = "dunlin-join-1-";
 
-/// A join token. Whoever has it may become a node.
+/// A join token. A node with the token may join.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Of the authority's certificate.
+    /// Fingerprint of the authority's certificate.
     pub(super) fingerprint: [u8; 32],
     pub(super) secret: [u8; 32],
 }
@@ -30,7 +31,7 @@ impl Token {
         Ok(Token { fingerprint, secret })
     }
 
-    /// What the cluster keeps of it: nobody who reads that can join.
+    /// The digest that the cluster stores; it does not allow to join.
     pub(super) fn digest(secret: &[u8; 32]) -> String {
         hex::write(&Sha256::digest(secret))
     }

@@ -1,16 +1,16 @@
-//! The cluster's topics, as this node has them: what it hears of who owns which, and how it reaches the others for their records.
+//! A node's part in the cluster's topics: it follows the agreed owners, and connects to them for their records.
 //!
-//! A node reaches another at the address where it is for the cluster, and shows the cluster's certificate there: what it speaks is
-//! door `tcp`'s protocol, chosen by ALPN. Clients' addresses, users and certificates have no part in it.
+//! A node connects to another node's cluster address with the cluster's certificate, and uses Dunlin's own protocol
+//! there, chosen by ALPN. Client addresses, users and client certificates are not involved.
 //!
 //! Invariants:
-//! - The node knows of every change of an owner in the order in which it was agreed on: it watches the topic of all changes, and
-//!   where that has a hole it looks at the whole.
-//! - What was agreed on before it began is taken in as a whole. A node that begins is given all of the past again that no snapshot has, and
-//!   what lies on its disk is not of the past: a topic that is deleted there may be made again since, and have taken records.
-//! - It takes its share only when it knows all that was agreed on before it began.
+//! - The node applies all changes of owners in the agreed order: it subscribes to the topic of all changes, and after
+//!   a gap reads the whole state.
+//! - Changes from before the start are applied as a whole. The start replays all changes that no snapshot has, while
+//!   the disk has later states: a topic that is deleted in the replay may have been created again and hold records.
+//! - The node takes its share of topics only when it knows everything that was agreed before its start.
 //!
-//! Limits: [`OwnershipLimits`]; what is asked of the cluster takes `answer_ms_max` at most.
+//! Limits: [`OwnershipLimits`]; a request to the cluster takes at most `answer_ms_max`.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,15 +32,15 @@ use super::error::ClusterError;
 use super::seat::Seat;
 use crate::peers::NodeLinks;
 
-/// Keys may change all the time, and few changes are about topics: those of so long are taken in together.
+/// Pause after a change, so that further changes are applied together: keys change often, owners of topics seldom.
 const REST: Duration = Duration::from_millis(1);
-/// How long a thread waits for news before it looks whether it is to end.
+/// How long a thread waits for changes before it checks whether to end.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a node that ends waits until others have its topics.
+/// How long a stopping node waits until other nodes own its topics.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
-/// How long a node that begins waits for the history of what was agreed on before.
+/// How long a starting node waits for the history of earlier changes.
 const HISTORY_WITHIN: Duration = Duration::from_secs(10);
-/// Between two tries of what the cluster did not answer.
+/// Pause between two attempts of a request to the cluster.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The node's part in the cluster's topics.
@@ -49,17 +49,17 @@ pub(super) struct Topics {
     shared: Arc<Known>,
 }
 
-/// How much of what was agreed on the node's topics are at.
+/// Applies the agreed owners to the node's topics.
 struct Known {
     seat: Weak<Seat>,
     control: Arc<Control>,
-    /// Taken in up to this revision.
+    /// The last applied revision.
     revision: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Topics {
-    /// The node's topics are the cluster's from now on.
+    /// Makes the node's topics those of the cluster.
     pub(super) fn start(
         node: &Node,
         seat: &Arc<Seat>,
@@ -86,7 +86,8 @@ impl Topics {
         Ok(Topics { ownership, shared })
     }
 
-    /// Takes its share as soon as the cluster answers: says which durable topics lie here, and takes part.
+    /// Takes the node's share of topics as soon as the cluster responds: announces the durable topics on this disk,
+    /// then takes part.
     pub(super) fn own(&self) {
         let (known, of) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || known.own(&of)) {
@@ -94,10 +95,10 @@ impl Topics {
         }
     }
 
-    /// Has others own what this node does, before it ends.
+    /// Gives this node's topics to other nodes, before it ends.
     pub(super) fn leave(&self) {
         if !self.shared.control.status().is_ok_and(|status| status.leader.is_some()) {
-            // Nobody would take it in.
+            // Without a leader no change is possible.
             return;
         }
         let (left, done) = std::sync::mpsc::channel();
@@ -107,7 +108,7 @@ impl Topics {
             let _ = left.send(());
         };
         if spawn("dunlin-leave", leaving).is_ok() {
-            // The cluster may lose its leader just now.
+            // The cluster may lose its leader meanwhile.
             let _ = done.recv_timeout(2 * LEAVE_WITHIN);
         }
     }
@@ -122,7 +123,7 @@ impl Known {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Takes in what is agreed on, as it comes.
+    /// Applies the agreed changes as they come.
     fn follow(&self, mut news: Subscriber, ownership: &Weak<Ownership>) {
         let mut is_whole = self.begin(&mut news, ownership);
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
@@ -143,7 +144,7 @@ impl Known {
                         ownership.changed(events);
                         self.revision.store(revision, Ordering::Release);
                     } else {
-                        // What the whole had is not to be taken for news.
+                        // The state that was read as a whole includes this change.
                         self.deleted_before(&ownership, Ownership::deleted_by(events));
                     }
                 }
@@ -160,7 +161,7 @@ impl Known {
         }
     }
 
-    /// Waits until the node has all that was agreed on before this, and takes it in as a whole. False where it ended before.
+    /// Waits for the complete agreed state and applies it as a whole. False if the node ended before.
     fn begin(&self, news: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
@@ -179,8 +180,8 @@ impl Known {
         false
     }
 
-    /// Waits for word of all that was deleted up to a revision, which may come later than the state does. Without it what lies on the disk
-    /// would be announced, and so made again.
+    /// Waits for all deletions up to a revision, which may arrive later than the state. Without them, deleted topics
+    /// on the disk would be announced, and so created again.
     fn hear_of_deletions(&self, news: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
         let latest = Instant::now() + HISTORY_WITHIN;
         loop {
@@ -225,7 +226,7 @@ impl Known {
             is_known = is_known || self.is_known();
             match if is_known { ownership.announce() } else { Err(unanswered()) } {
                 Ok(()) => {
-                    // Others tell their clients where to find this node.
+                    // Other nodes report this address to their clients.
                     let doors = self.seat.upgrade().map(|seat| seat.doors()).unwrap_or_default();
                     let address = doors.get("tcp").cloned().unwrap_or_default();
                     if let Err(error) = ownership.take_part(address.into_bytes()) {
@@ -240,7 +241,7 @@ impl Known {
         }
     }
 
-    /// Whether all that was agreed on when this was asked has become so here.
+    /// Waits until the revision that was current at the call is applied here; false if it cannot be.
     fn is_known(&self) -> bool {
         let revision = block_on(self.control.read(Consistency::Linearizable, |state| state.revision()));
         let Ok(revision) = revision else { return false };
@@ -261,9 +262,9 @@ fn unanswered() -> TopicError {
 fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     let options = SubscribeOptions {
         name: "the node's own".to_owned(),
-        // Raft may have come far before somebody listens.
+        // Raft may have applied much before this subscription.
         start: Start::Earliest,
-        // A node that begins finds its first epoch changed: it has read nothing then, and nothing of the past may be left out.
+        // A starting node finds a new epoch at first. It has read nothing then, and must not skip history.
         on_gap: OnGap::Oldest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()
@@ -271,7 +272,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     node.subscribe(KV, &options)
 }
 
-/// What is shown to other nodes, the name they have to show apart.
+/// Options for connections to other nodes, without the expected name.
 fn ways(seat: &Seat) -> Result<Options, ClusterError> {
     let read = |name| {
         let path = seat.files.path(name);
@@ -284,9 +285,9 @@ fn ways(seat: &Seat) -> Result<Options, ClusterError> {
     Ok(Options { tls, limits, ..Options::default() })
 }
 
-/// Where a node is for others, if it takes part.
+/// A live node's address, and the options to connect.
 fn reach(seat: &Seat, ways: &Options, to: u64) -> Option<(Address, Options)> {
-    // Nobody is there, or is not to be asked: its lease says when that has changed.
+    // A node without a lease is not contacted until its lease is back.
     seat.ownership().filter(|ownership| ownership.is_alive(to))?;
     let record = seat.record(to).filter(|record| record.removed.is_none())?;
     let (host, port) = record.address.rsplit_once(':')?;

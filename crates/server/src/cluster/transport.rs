@@ -1,4 +1,4 @@
-//! Raft's ways to other nodes, over links.
+//! Raft's transport over connections to other nodes.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::link::{self, Ask, Target};
 use super::seat::Seat;
 
-/// A link for each node and lane that was asked.
+/// One connection for each node and lane in use.
 pub(super) struct Links {
     seat: Arc<Seat>,
-    /// The shard of tasks whose group asks; none for the group of keys.
+    /// The shard of tasks; `None` for the group of keys.
     shard: Option<u8>,
-    /// Of the thread that has the group, and its connections for short messages.
+    /// Thread of the group and its connections for short messages.
     handle: Handle,
-    /// Of the thread that has its connections for large ones.
+    /// Thread of the connections for large messages.
     bulk: Handle,
     links: Mutex<HashMap<(u64, Lane), Link>>,
 }
@@ -38,7 +38,7 @@ impl Links {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.get(&(member.id, lane)) {
             Some(link) if link.address == member.address => link.asks.clone(),
-            // The link to where it was before ends when what was asked there is answered.
+            // The connection to the old address ends after its last response.
             _ => {
                 let (asks, asked) = mpsc::channel(self.seat.limits.ask_queue_max);
                 let (node, address, shard) = (member.id, member.address.clone(), self.shard);

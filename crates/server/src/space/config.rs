@@ -1,4 +1,4 @@
-//! What a runner is started with.
+//! Configuration of a runner.
 
 use std::net::SocketAddr;
 
@@ -7,59 +7,60 @@ use dunlin::space::Balance;
 use super::pace::Pace;
 use super::secret::Secret;
 
-/// What a runner is started with, beside its regions.
+/// Configuration of a runner, besides its regions.
 #[derive(Debug, Clone)]
 pub struct SpaceConfig {
-    /// The world's name: runners of others are refused.
+    /// The world's name; runners of other worlds are refused.
     pub world: String,
-    /// This process's number, told by no other of the world. Of two processes the one of the higher number connects to the other.
+    /// This process's number, unique in the world. Of two processes, the higher number connects to the lower.
     pub process: u64,
-    /// Where others connect to; port 0 for any. Only a loopback address, unless `insecure`.
+    /// Address for other processes; port 0 selects a free port. Must be a loopback address unless `insecure`.
     pub listen: SocketAddr,
-    /// The other processes that are known from the start.
+    /// The other processes known at the start.
     pub peers: Vec<Peer>,
     /// When ticks are made.
     pub pace: Pace,
-    /// A tick waits until everybody has made the last, has handed over whom it had to and told its ghosts: then the same inputs
-    /// give the same bytes on any number of processes.
+    /// Makes a tick wait until all processes have finished the last one, its handovers and its ghosts. The same
+    /// inputs then give the same bytes on any number of processes.
     pub lockstep: bool,
-    /// Has the curve cut anew where regions' loads grow apart; not in lock-step.
+    /// Rebalances regions when their loads diverge; not with `lockstep`.
     pub balance: Option<Balance>,
-    /// Listens beyond this machine though connections are not encrypted.
+    /// Allows an address that other machines can reach, without encryption.
     pub insecure: bool,
-    /// What lets processes into the world; those that take part by a cluster's keys find it there.
+    /// Secret that admits processes; processes that use a cluster's keys find it there.
     pub secret: Secret,
-    /// What is held at most.
+    /// Limits of the runner.
     pub limits: SpaceLimits,
 }
 
 /// Another process of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number.
+    /// The process's number.
     pub process: u64,
-    /// Where it listens.
+    /// The process's address.
     pub address: SocketAddr,
 }
 
-/// Every bound of a runner, in one place.
+/// All limits of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceLimits {
-    /// Processes it is connected to.
+    /// Connected processes.
     pub peers_max: usize,
-    /// Connections that have not said who they are.
+    /// Connections whose process is not verified yet.
     pub strangers_max: usize,
-    /// Bytes that wait to be sent to one process. What comes on top is dropped: hand-overs are said again, ghosts are told anew.
+    /// Bytes that wait to be sent to one process. Beyond it, messages are dropped; handovers and ghosts are sent
+    /// again.
     pub queued_bytes_max: usize,
-    /// A message; a whole region for a standby is the largest.
+    /// Bytes of a message; a whole region for a standby is the largest.
     pub frame_bytes_max: usize,
-    /// How long a connection may take to say who it is, ms.
+    /// Time limit for the handshake, ms.
     pub hello_ms_max: u64,
-    /// How far ticks may fall behind before some are left out.
+    /// Ticks that may be late before some are skipped.
     pub ticks_behind_max: u64,
     /// Orders that wait for the runner's thread.
     pub orders_max: usize,
-    /// Reports kept until they are taken; those beyond are counted.
+    /// Reports kept until they are taken; further ones are only counted.
     pub reports_max: usize,
 }
 

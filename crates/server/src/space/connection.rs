@@ -1,4 +1,4 @@
-//! One connection: a socket that never blocks, what came and is not read yet, what is to be sent and is not gone yet.
+//! A connection between runners: a non-blocking socket with its buffers.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -9,21 +9,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::Frame;
 
-/// What is read at once, about.
+/// Approximate size of one read.
 const READ_BYTES: usize = 256 << 10;
-/// Memory of a buffer that is kept while it is empty.
+/// Largest capacity of an empty buffer that is kept.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// A body of so many bytes is not copied to be sent.
+/// Size from which a body is sent without copying it.
 const SHARED_BYTES_MIN: usize = 16 << 10;
-/// Parts that are written at once.
+/// Number of parts in one write.
 const SLICES_MAX: usize = 16;
 
-/// What came and is not read yet. Its memory is cleared once, and read into again and again.
+/// Received bytes that are not read yet. Its memory is zeroed once and reused.
 #[derive(Debug, Default)]
 pub(super) struct Came {
     bytes: Vec<u8>,
-    /// From here on, up to there.
+    /// Range of the unread bytes.
     from: usize,
     end: usize,
 }
@@ -33,12 +33,12 @@ impl Came {
         &self.bytes[self.from..self.end]
     }
 
-    /// So many bytes were read.
+    /// Marks bytes as read.
     pub(super) fn pass(&mut self, count: usize) {
         self.from = self.end.min(self.from + count);
     }
 
-    /// Where to read into.
+    /// Free space to read into.
     fn room(&mut self) -> &mut [u8] {
         if self.bytes.len() - self.end < READ_BYTES {
             self.bytes.resize(self.end + READ_BYTES, 0);
@@ -46,7 +46,7 @@ impl Came {
         &mut self.bytes[self.end..]
     }
 
-    /// Makes room of what was read.
+    /// Frees the space of read bytes.
     fn tidy(&mut self) {
         if self.from == self.end {
             (self.from, self.end) = (0, 0);
@@ -60,13 +60,13 @@ impl Came {
     }
 }
 
-/// What is to be sent and is not gone yet: parts that nothing is added to any more, then the last.
+/// Bytes to be sent: finished parts, then a last part that grows.
 #[derive(Debug, Default)]
 struct Out {
     parts: VecDeque<Bytes>,
     parts_bytes: usize,
     last: Vec<u8>,
-    /// Of the last, while there are no parts before it.
+    /// Sent bytes of the last part, while it is the only one.
     sent: usize,
 }
 
@@ -75,7 +75,7 @@ impl Out {
         self.parts_bytes + self.last.len() - self.sent
     }
 
-    /// More bytes; many are not copied.
+    /// Adds bytes; many are not copied.
     fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.last.extend_from_slice(bytes);
@@ -87,7 +87,7 @@ impl Out {
         }
     }
 
-    /// Writes once; how many bytes are gone.
+    /// Writes once; returns the number of written bytes.
     fn write(&mut self, to: &mut impl Write) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let last = std::iter::once(&self.last[self.sent..]);
@@ -124,11 +124,11 @@ impl Out {
     }
 }
 
-/// See the module.
+/// A connection to another runner.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
-    /// It was begun and has no outcome yet.
+    /// Connecting is under way.
     pub(super) connecting: bool,
     came: Came,
     out: Out,
@@ -137,7 +137,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Over a socket that was accepted.
+    /// A connection over an accepted socket.
     pub(super) fn of(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -145,7 +145,7 @@ impl Connection {
         Ok(Connection { stream, connecting: false, came, out, sent_bytes: 0, received_bytes: 0 })
     }
 
-    /// Begins one, without waiting for its outcome.
+    /// Starts connecting, without waiting for the result.
     pub(super) fn begin(address: SocketAddr) -> io::Result<Connection> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -159,29 +159,29 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Its outcome is there.
+    /// Takes the result of connecting.
     pub(super) fn connected(&mut self) -> io::Result<()> {
         self.connecting = false;
         self.stream.take_error()?.map_or(Ok(()), Err)
     }
 
-    /// Puts a frame behind what is to be sent.
+    /// Queues a frame.
     pub(super) fn put(&mut self, frame: &Frame<'_>) {
         frame.encode(&mut self.out.last);
     }
 
-    /// The same of a frame whose body comes apart from it: a large one is sent from where it lies.
+    /// Queues a frame whose body is passed apart and, if large, not copied.
     pub(super) fn put_with(&mut self, frame: &Frame<'_>, body: &Bytes) {
         frame.encode_before(body.len(), &mut self.out.last);
         self.out.put(body);
     }
 
-    /// Bytes that are not gone yet.
+    /// Number of queued bytes.
     pub(super) fn queued(&self) -> usize {
         self.out.len()
     }
 
-    /// Gives the kernel what it takes.
+    /// Writes until the socket would block.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while self.out.len() > 0 && !self.connecting {
             match self.out.write(&mut self.stream) {
@@ -196,7 +196,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what the kernel has, once; `false` where it has nothing more for now.
+    /// Reads once; `false` if the socket has nothing more for now.
     pub(super) fn fill(&mut self) -> io::Result<bool> {
         let room = self.came.room();
         let asked = room.len();
@@ -213,12 +213,12 @@ impl Connection {
         }
     }
 
-    /// What came, to be read frame by frame; [`Connection::put_back`] what was not.
+    /// Takes the received bytes; [`Connection::put_back`] returns the unread ones.
     pub(super) fn take_came(&mut self) -> Came {
         std::mem::take(&mut self.came)
     }
 
-    /// Keeps what was not read.
+    /// Returns the unread bytes.
     pub(super) fn put_back(&mut self, mut came: Came) {
         came.tidy();
         self.came = came;
@@ -229,7 +229,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// Takes some of what it is given, as a socket does that is full.
+    /// Accepts a random part of each write, as a full socket does.
     struct Narrow(Vec<u8>, u64);
 
     impl Write for Narrow {
@@ -287,7 +287,7 @@ mod tests {
                 written += 1;
             });
             came.end += count;
-            // Now and then all of it, else some.
+            // Sometimes all of it, else a part.
             let unread = came.unread();
             let taken =
                 if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };

@@ -1,10 +1,10 @@
-//! What a world is, as a key of the cluster describes it for all who look at it.
+//! A world's description, in a key of the cluster.
 //!
 //! ```text
 //!  space/WORLD/world   {"version": 2, "dimensions", "low", "high", "regions", "processes", "standby", "tick_us",
 //!                       "components": [{"name", "bytes"}], "recipe"}       "bytes" is null for a component that is one f32
 //! ```
-//! A world's processes write it where it is missing, so that every world can be found, whatever program runs it.
+//! A world's processes write it if it is missing, so that every world can be found.
 
 use dunlin::space::{Kind, RegionId, Schema, Setup, World};
 use dunlin_client::{Kv, KvError};
@@ -17,54 +17,54 @@ const VERSION: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Component {
     name: String,
-    /// Its size; nothing for a number.
+    /// Size in bytes; `None` for a number.
     bytes: Option<u32>,
 }
 
-/// See the module.
+/// The description of a world.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     version: u32,
     /// 2 or 3.
     pub dimensions: usize,
-    /// The box's corners.
+    /// The lower corner of the world's box.
     pub low: Vec<f32>,
-    /// The box's corners.
+    /// The upper corner of the world's box.
     pub high: Vec<f32>,
-    /// All regions.
+    /// The numbers of all regions.
     pub regions: Vec<u32>,
-    /// Processes for which the world waits before its regions are distributed.
+    /// Number of processes that the world waits for before its regions are distributed.
     pub processes: usize,
     /// Whether regions need a standby.
     pub standby: bool,
-    /// How long a tick is, µs.
+    /// Length of a tick, µs.
     pub tick_us: u64,
     components: Vec<Component>,
-    /// What the program that runs the world needs to make it again; null where it needs nothing.
+    /// Data from which the world's program creates the world again; null if it needs none.
     pub recipe: Value,
 }
 
-/// Why a description is not known.
+/// Why a description cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
     /// There is no such world.
     #[error("there is no world {name:?} here: {} (`dunlin space run` begins one)", list(.known))]
     Unknown {
-        /// Its name.
+        /// The requested name.
         name: String,
-        /// The worlds that are there.
+        /// The existing worlds.
         known: Vec<String>,
     },
-    /// It was written by another version.
+    /// The description has another version.
     #[error("the description of world {name:?} was written by another Dunlin: {why}")]
     Unreadable {
-        /// Whose.
+        /// The world's name.
         name: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// It cannot be asked for.
+    /// The key cannot be read.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
@@ -74,7 +74,7 @@ fn list(known: &[String]) -> String {
 }
 
 impl Description {
-    /// Of a world that is set up so.
+    /// Describes a world.
     pub fn of<const D: usize>(
         setup: &Setup<D>,
         regions: &[RegionId],
@@ -108,12 +108,12 @@ impl Description {
         format!("space/{world}/world").into_bytes()
     }
 
-    /// As its key holds it.
+    /// The key's value.
     pub fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The world of this name.
+    /// Reads the description of the world `name`.
     pub fn read(kv: &Kv, name: &str) -> Result<Description, DescriptionError> {
         let Some(entry) = kv.get(Description::key(name))? else {
             let world = |key: &[u8]| {
@@ -132,7 +132,7 @@ impl Description {
         }
     }
 
-    /// The world's box; nothing where it has other dimensions.
+    /// The world's box; `None` for another number of dimensions.
     pub fn world<const D: usize>(&self) -> Option<World<D>> {
         let corner = |corner: &[f32]| <[f32; D]>::try_from(corner).ok();
         World::new(corner(&self.low)?, corner(&self.high)?).ok()
@@ -142,7 +142,7 @@ impl Description {
     pub fn schema(&self) -> Schema {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {
-            // They were registered once, so they can be again.
+            // Registering the same components again cannot fail.
             let _ = schema.register(name, bytes.map_or(Kind::F32, Kind::Bytes));
         }
         schema

@@ -1,11 +1,11 @@
-//! Where clients of a world ask its processes: to be told who is within sight, and to change entities.
+//! The subjects at which a world's process serves clients: watching, commands and spawning.
 //!
-//! Each process answers at three subjects of its node, `space.WORLD.process.N.watch`, `.command` and `.spawn`: so a node that
-//! knows its users lets some watch, and fewer command or spawn, as it does with any subject. What is asked and answered is drawn in
-//! `crates/space/src/interest/ask.rs` and `answer.rs`. A viewer is known by the inbox it is told at, and ends with it.
+//! Each process responds at three subjects of its node, `space.WORLD.process.N.watch`, `.command` and `.spawn`, so
+//! that a node's permissions can allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define the
+//! messages. A viewer is identified by its inbox, and ends with it.
 //!
-//! Limits: `Limits::viewers_max`, `SpaceLimits::orders_max`; what a viewer is told at once is one record of its inbox, whose limits
-//! are the node's.
+//! Limits: `Limits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the node's
+//! limits of records.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::handle::Space;
 use super::pace::monotonic_ns;
 use super::runner::{Runner, SpawnError};
 
-/// Questions are answered at once or not at all: nobody reads them later.
+/// Small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Answers as long as it is held.
+/// Serves clients until it is dropped.
 #[derive(Debug)]
 pub struct SpaceDoor {
     _watch: Responder,
@@ -31,23 +31,23 @@ pub struct SpaceDoor {
     _spawn: Responder,
 }
 
-/// Where a process of a world answers who wants to watch.
+/// The subject at which a world's process accepts viewers.
 pub fn watch_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.watch")
 }
 
-/// Where a process of a world takes commands.
+/// The subject at which a world's process accepts commands.
 pub fn command_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.command")
 }
 
-/// Where a process of a world takes new entities, and takes entities out.
+/// The subject at which a world's process spawns and removes entities.
 pub fn spawn_subject(world: &str, process: u64) -> String {
     format!("space.{world}.process.{process}.spawn")
 }
 
 impl SpaceDoor {
-    /// Opens it at a process's node. `allowed` says whom anybody may see.
+    /// Starts serving clients at a process's node. `allowed` limits the entities that any viewer may see.
     pub fn open<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         node: &Node,
         space: &Arc<Space<D, B>>,
@@ -87,7 +87,7 @@ fn respond(
     node.create_topic(subject, config, true).map_err(|why| failed(why.to_string()))?;
     let handler = move |mut request: Request<'_, '_>| {
         if let Err((why, text)) = hear(&request) {
-            // Who asked may be gone.
+            // The client may be gone.
             let _ = request.reply(&bytes_of(&Answer::Refused { why, text: &text })[..]);
         }
     };
@@ -162,7 +162,7 @@ fn hear_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     space.order(order).map_err(busy)
 }
 
-/// Where the client is answered; nothing where it does not wait for an answer.
+/// The publisher to the client's inbox; `None` if the client wants no response.
 fn inbox(node: &Node, asked: &Request<'_, '_>) -> Result<Option<Publisher>, (Denial, String)> {
     asked.record().frame.reply().map(|inbox| node.publisher(inbox)).transpose().map_err(wrong)
 }
@@ -199,7 +199,7 @@ fn busy(why: SpaceError) -> (Denial, String) {
     (Denial::Busy, why.to_string())
 }
 
-/// An answer as it is sent.
+/// Encodes a response.
 pub(super) fn bytes_of(answer: &Answer<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     answer.encode(&mut bytes);

@@ -1,4 +1,4 @@
-//! Why a runner does not start, or does not speak with another.
+//! Errors of runners and of connections between them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,65 +8,65 @@ use dunlin::space::{HostError, RegionId, WorldNameError};
 
 use super::owners::TTL_MIN;
 
-/// Why there is no runner.
+/// Why a runner cannot start, or cannot do an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
-    /// The world cannot have this name.
+    /// The world's name is invalid.
     #[error(transparent)]
     Name(#[from] WorldNameError),
-    /// The process's lease would end before it is renewed, or outlive what a cluster keeps.
+    /// The lease's time to live is too short to be renewed, or longer than a cluster allows.
     #[error("a process's lease lasts {} ms to 366 days, not {} ms", TTL_MIN.as_millis(), .0.as_millis())]
     Ttl(Duration),
-    /// It cannot listen there.
+    /// Listening failed.
     #[error("cannot listen on {address} for other processes of this world: {why}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         why: io::Error,
     },
-    /// Connections between runners are not encrypted.
+    /// The address can be reached from other machines, and connections between runners are not encrypted.
     #[error(
         "{0} can be reached from other machines, and connections between the processes of a world are not encrypted: \
          listen on a loopback address, or say that the network is trusted"
     )]
     Exposed(SocketAddr),
-    /// The system has none.
+    /// The system returned no random numbers.
     #[error("the system has no random numbers: {0}")]
     Random(String),
-    /// Two processes have one number.
+    /// Two processes have the same number.
     #[error("process {0} is both this one and another")]
     Number(u64),
-    /// Process 0 is nobody.
+    /// The process's number is 0.
     #[error("a process's number is above 0")]
     NumberZero,
-    /// More processes than there may be.
+    /// Too many processes.
     #[error("{count} other processes are more than {max}")]
     Peers {
-        /// How many.
+        /// Their number.
         count: usize,
         /// The limit.
         max: usize,
     },
-    /// A region cannot be begun.
+    /// A region cannot be started.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Clients cannot ask.
+    /// The subjects for clients cannot be served.
     #[error("cannot answer clients at {subject}: {why}")]
     Door {
-        /// Where.
+        /// The subject.
         subject: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Its thread cannot be started.
+    /// The runner's thread cannot be started.
     #[error("cannot start the runner: {0}")]
     Thread(io::Error),
     /// The runner has ended.
     #[error("the runner has ended{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     Ended(Option<String>),
-    /// Too many orders wait for it.
+    /// Too many orders wait for the runner.
     #[error("{max} orders wait for the runner already")]
     Busy {
         /// The limit.
@@ -74,62 +74,62 @@ pub enum SpaceError {
     },
 }
 
-/// Why two runners do not speak with each other.
+/// Why two runners do not connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It is no runner.
+    /// The peer is no runner.
     #[error("who connected does not speak as the processes of a world do")]
     Stranger,
-    /// It is none of this world's processes.
+    /// The peer does not know the world's secret.
     #[error("it does not know the world's secret, which stands in the cluster's keys")]
     Secret,
-    /// Another Dunlin.
+    /// The peer uses another protocol version.
     #[error(
         "it speaks version {theirs} between processes, this is version {ours}: use the same Dunlin on both sides"
     )]
     Version {
-        /// Its version.
+        /// The peer's version.
         theirs: u16,
-        /// Ours.
+        /// This runner's version.
         ours: u16,
     },
-    /// Another world.
+    /// The peer runs another world.
     #[error("it runs the world {theirs:?}, this is {ours:?}")]
     World {
-        /// Its world.
+        /// The peer's world.
         theirs: String,
-        /// Ours.
+        /// This runner's world.
         ours: String,
     },
-    /// A world of the same name that is not the same.
+    /// The peer's world has the same name and another setup.
     #[error(
         "the world {0:?} is set up otherwise there: extent, dimensions, components, tick, strip and how it is cut have to be the same"
     )]
     Setup(String),
-    /// It is this process, or another with its number.
+    /// The peer has this process's number.
     #[error("it calls itself process {0}, which is this one's number")]
     Number(u64),
-    /// It claims what is ours.
+    /// The peer claims a region of this process.
     #[error("it claims region {} in epoch {epoch}, which is run here in epoch {ours}", .region.0)]
     Region {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// Its epoch.
+        /// The peer's epoch.
         epoch: u64,
-        /// Ours.
+        /// This process's epoch.
         ours: u64,
     },
-    /// More processes than there may be.
+    /// Too many connected processes.
     #[error("{max} processes are connected already")]
     Full {
         /// The limit.
         max: usize,
     },
-    /// It broke the rules of the protocol.
+    /// The peer violated the protocol.
     #[error("it sent what is no message: {0}")]
     Frame(&'static str),
-    /// The other side refused us.
+    /// The peer refused this runner.
     #[error("refused by the other side: {0}")]
     ByThem(String),
 }

@@ -1,4 +1,4 @@
-//! What runners send each other, as bytes.
+//! The frames between runners.
 //!
 //! ```text
 //!  0         4      5
@@ -8,20 +8,20 @@
 //!  +---------+------+----------------------+
 //!   1 hello     see `hello`; the first of each side
 //!   2 refused   text; the last
-//!   3 turn      tick u64, time u64     begins what one turn of the sender says; its monotonic clock
+//!   3 turn      tick u64, time u64     begins the sender's messages of one turn; its monotonic clock
 //!   4 message   to u32, bytes          for a region
-//!   5 region    region u32, epoch u64  the sender runs it from here on
-//!   6 gone      region u32             the sender does not run it any more
-//!   7 settled   tick u64               in lock-step: all that the sender had to hand over after this tick is handed over
-//!   8 follow    region u32             the sender stands by for a region of the receiver's
-//!   9 whole     region u32, bytes      all there is of it: the standby begins
-//!  10 record    region u32, bytes      what changed in it
-//!  11 knows     region u32, entries u64, tick u64     the standby has taken in so much
+//!   5 region    region u32, epoch u64  the sender runs this region from now on
+//!   6 gone      region u32             the sender stopped running this region
+//!   7 settled   tick u64               in lock-step: the sender's handovers after this tick are complete
+//!   8 follow    region u32             the sender is a standby for a region of the receiver
+//!   9 whole     region u32, bytes      the region's whole state: the standby begins
+//!  10 record    region u32, bytes      a change of the region
+//!  11 knows     region u32, entries u64, tick u64     the standby has applied the region up to here
 //!  12 ping
-//!  13 weight    bytes                  what one of the sender's regions has to do
-//!  14 cut       bytes                  how the curve is cut from here on, as the cluster knows already
+//!  13 weight    bytes                  the load of one of the sender's regions
+//!  14 cut       bytes                  the new partition of the curve, as the cluster has it
 //!  15 proof     bytes                  see `secret`; answers a hello
-//!  16 ids       number u64, ids u64 each   which of these has the receiver?
+//!  16 ids       number u64, ids u64 each   a query: which of these ids does the receiver have?
 //!  17 held      number u64, bytes      answers `ids`: count u32, the sender's regions u32 each; then id u64, region u32, flags u8 of each
 //!                                      that it has (1 just spawned, 2 on its way to the region)
 //! ```
@@ -30,10 +30,10 @@ use dunlin::space::RegionId;
 
 use super::error::Refused;
 
-/// Bytes before a body.
+/// Bytes of the length and the kind.
 const HEAD: usize = 5;
 
-/// One of them.
+/// A frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     Hello(&'a [u8]),
@@ -56,7 +56,7 @@ pub(super) enum Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Appends its bytes.
+    /// Appends the frame's bytes.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
         out.extend_from_slice(&((1 + head.bytes().len() + body.len()) as u32).to_le_bytes());
@@ -65,7 +65,7 @@ impl Frame<'_> {
         out.extend_from_slice(body);
     }
 
-    /// Appends all but a body that comes apart from it, of so many bytes.
+    /// Appends the bytes before a body of `body_bytes` bytes that is sent apart.
     pub(super) fn encode_before(&self, body_bytes: usize, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
         debug_assert!(body.is_empty(), "it has a body of its own");
@@ -97,7 +97,7 @@ impl Frame<'_> {
         }
     }
 
-    /// The first of these bytes, and how many of them it is; nothing while it is not whole.
+    /// Decodes the first frame; returns it with its length, or `None` while it is incomplete.
     pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(Frame<'_>, usize)>, Refused> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
@@ -159,7 +159,7 @@ impl Head {
     }
 }
 
-/// What is still to be read.
+/// The bytes that are still to be read.
 pub(super) struct Body<'a>(pub(super) &'a [u8]);
 
 impl<'a> Body<'a> {

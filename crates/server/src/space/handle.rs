@@ -1,4 +1,4 @@
-//! A runner from outside: orders to its thread.
+//! The handle of a runner: sends orders to its thread.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,18 +13,18 @@ use super::error::SpaceError;
 use super::poll::Waker;
 use super::runner::Runner;
 
-/// What the thread does between ticks.
+/// A function that the thread runs between ticks.
 pub(super) type Order<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>) + Send>;
 
-/// Orders on their way to the thread.
+/// The receiving side of the orders.
 pub(super) struct Orders<const D: usize, B> {
     pub(super) orders: Receiver<Order<D, B>>,
     pub(super) waiting: Arc<AtomicUsize>,
-    /// Nobody gives orders any more.
+    /// The handle was dropped.
     pub(super) ended: Arc<AtomicBool>,
 }
 
-/// A runner on a thread of its own. It ends when this is dropped.
+/// A runner on its own thread, which ends when this is dropped.
 pub struct Space<const D: usize, B> {
     orders: Sender<Order<D, B>>,
     waiting: Arc<AtomicUsize>,
@@ -36,7 +36,7 @@ pub struct Space<const D: usize, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
-    /// Starts the thread; it makes ticks as the configuration says.
+    /// Starts the thread.
     pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
         check_world_name(&config.world)?;
         let address = config.listen;
@@ -64,12 +64,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         Ok(Space { orders: sender, waiting, ended, orders_max, waker, thread, address })
     }
 
-    /// Where other processes connect to.
+    /// The address for other processes.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Has the thread do something between two ticks, and does not wait for it.
+    /// Runs `order` on the thread between two ticks, without waiting for it.
     pub fn order(&self, order: impl FnOnce(&mut Runner<D, B>) + Send + 'static) -> Result<(), SpaceError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.orders_max {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -80,20 +80,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         Ok(())
     }
 
-    /// Has the thread do something between two ticks; what comes of it.
+    /// Runs `order` on the thread between two ticks, and returns its result.
     pub fn ask<T: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
         let (sender, answer) = channel();
-        // Who asked waits for it.
+        // The caller waits for the result.
         self.order(move |runner| drop(sender.send(order(runner))))?;
         answer.recv().map_err(|_| self.why())
     }
 
-    /// Ends it; what went wrong, if something did.
+    /// Stops the thread; returns its error, if it failed.
     pub fn stop(&self) -> Result<(), SpaceError> {
-        // It may have ended.
+        // The thread may have ended.
         let _ = self.order(Runner::end);
         match self.join() {
             None | Some(Ok(())) => Ok(()),
@@ -116,7 +116,7 @@ impl<const D: usize, B> Drop for Space<D, B> {
         self.ended.store(true, Ordering::Relaxed);
         self.waker.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It ends with whatever it does now.
+        // The thread ends after its present work.
         drop(thread.map(JoinHandle::join));
     }
 }

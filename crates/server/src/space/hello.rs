@@ -1,36 +1,35 @@
-//! Who a runner is: the first that each side of a connection says.
+//! The hello: the first message of each side of a connection between runners.
 //!
 //! ```text
 //!  magic "dunlinSP", version u16, process u64, setup u64, world: u16 length, UTF-8, regions: u16 count, (u32, epoch u64) each,
 //!  nonce 32 bytes
 //! ```
-//! The nonce is random, and another one in each connection. Who says a hello is let in when it has proved that it knows the world's
-//! secret (`secret`).
-//! What stands before `process` stays so in every version. Another version, another world, or a world that is set up otherwise is
-//! refused, in words.
+//! The nonce is random and new for each connection. A peer is admitted when it has proved that it knows the world's
+//! secret (`secret`). The fields before `process` are the same in every version. A peer with another version, world
+//! or setup is refused with the reason.
 
 use dunlin::space::{Kind, Partition, RegionId, Setup};
 
 use super::error::Refused;
 use super::frame::Body;
 
-/// The version of what runners say to each other.
+/// The version of the protocol between runners.
 pub const VERSION: u16 = 4;
 
 const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
-/// Which world, and how it is set up, in a number.
+/// A world's name and a hash of its setup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldKey {
-    /// Its name.
+    /// The world's name.
     pub name: String,
-    /// All that its processes have to agree on.
+    /// Hash of the setup that all processes must share.
     pub setup: u64,
 }
 
 impl WorldKey {
-    /// Of a world of this name that is set up so.
+    /// The key of a world.
     pub fn of<const D: usize>(name: &str, setup: &Setup<D>, partition: &Partition, lockstep: bool) -> Self {
         let mut hash = Hash(0xcbf2_9ce4_8422_2325);
         hash.add(&[D as u8, u8::from(lockstep)]);
@@ -45,7 +44,7 @@ impl WorldKey {
             hash.add(&[0, u8::from(component.kind == Kind::F32)]);
             hash.add(&component.kind.size().to_le_bytes());
         }
-        // Where it is cut may change while it runs; by then the processes know each other.
+        // The partition may change at run time, when the processes are connected; its regions may not.
         for (_, region) in partition.regions() {
             hash.add(&region.0.to_le_bytes());
         }
@@ -64,12 +63,12 @@ impl Hash {
     }
 }
 
-/// What a side says of itself.
+/// The hello of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) process: u64,
     pub(super) world: WorldKey,
-    /// The regions it runs, and in which epochs.
+    /// The regions that the side runs, with their epochs.
     pub(super) regions: Vec<(RegionId, u64)>,
 }
 
@@ -111,7 +110,7 @@ impl Hello {
         Ok(Hello { process, world: WorldKey { name, setup }, regions })
     }
 
-    /// Whether this one, ours, can speak with another.
+    /// Checks that this side can connect with `theirs`.
     pub(super) fn check(&self, theirs: &Hello) -> Result<(), Refused> {
         if theirs.world.name != self.world.name {
             let (theirs, ours) = (theirs.world.name.clone(), self.world.name.clone());

@@ -1,12 +1,12 @@
-//! The connections to all other runners, and which region is run where.
+//! The connections to all other runners, and the process of each region.
 //!
-//! Of two processes the one of the higher number connects to the other, and tries again while it is away. A connection begins with
-//! both sides' hellos and proofs (`secret`); a newer one of the same process takes the place of the older.
+//! Of two processes, the higher number connects to the lower, and tries again while that is away. A connection begins
+//! with the hellos and proofs of both sides (`secret`). A newer connection of a process replaces the older one.
 //!
 //! Invariants:
-//! - Nothing is taken from a connection, but its hello, before it has proved that it is a process of this world.
-//! - A region is looked for where its highest epoch is.
-//! - Whoever is met knows all regions that are run here, also those that began, or ended, after our hello to it was written.
+//! - Before a connection has proved that it belongs to a process of this world, only its hello is read.
+//! - Messages for a region go to the process with its highest epoch.
+//! - A newly connected process learns all regions that run here, including changes after our hello was written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,9 +22,9 @@ use super::frame::Frame;
 use super::hello::Hello;
 use super::secret::{Role, Secret, random};
 
-/// Who could not be reached is tried again after the first of these, ns, then less and less often, up to the second.
+/// First and longest pause before an unreachable process is tried again, ns; the pause doubles.
 const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Refusals that are kept until they are asked for.
+/// Refusals that are kept until they are taken.
 const REFUSALS_MAX: usize = 64;
 
 /// A connection's number.
@@ -33,33 +33,33 @@ pub(super) type Key = u64;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) connection: Connection,
-    /// Who it is, once it has said so.
+    /// The peer's process, once it is verified.
     pub(super) process: Option<u64>,
-    /// Whom we meant to reach.
+    /// The process that this side connected to; `None` for an accepted connection.
     expected: Option<u64>,
-    /// The regions of our hello, and its bytes.
+    /// The regions in our hello.
     told: Vec<(RegionId, u64)>,
     hello: Vec<u8>,
-    /// What the other side says of itself and has yet to prove, and its bytes.
+    /// The peer's hello, decoded and as bytes, until it is proved.
     heard: Option<(Hello, Vec<u8>)>,
     since_ns: u64,
-    /// This turn's first frame is there.
+    /// This turn's first frame was queued.
     turned: bool,
-    /// What comes belongs to a later tick.
+    /// The next frame belongs to a later tick.
     pub(super) waits: bool,
-    /// The tick and time of what comes.
+    /// Tick and time of the received frames.
     pub(super) turn: (u64, u64),
-    /// It ends when all is sent.
+    /// The connection ends when everything is sent.
     ending: bool,
 }
 
 impl Link {
-    /// Our end of it.
+    /// This side's role.
     fn role(&self) -> Role {
         if self.expected.is_some() { Role::Connects } else { Role::Listens }
     }
 
-    /// Says which regions are run here now and were not before, and the other way round.
+    /// Tells the peer which regions started or stopped running here.
     fn tell_regions(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
         let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
         for (region, _) in before.iter().filter(is_gone) {
@@ -78,7 +78,7 @@ struct Dial {
     rest_ns: u64,
 }
 
-/// What happened to connections.
+/// Connections that were established or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     Met { process: u64, regions: Vec<(RegionId, u64)> },
@@ -95,14 +95,14 @@ pub(super) struct Links {
     next_key: Key,
     by_process: BTreeMap<u64, Key>,
     dials: BTreeMap<u64, Dial>,
-    /// Where regions are run, and in which epoch.
+    /// Process and epoch of each region that runs elsewhere.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
     events: Vec<Event>,
     refusals: Vec<(Option<u64>, Refused)>,
     pub(super) dropped: u64,
     pub(super) made: u64,
-    /// Of connections that are over.
+    /// Bytes of ended connections.
     past_bytes: (u64, u64),
 }
 
@@ -127,7 +127,7 @@ impl Links {
         }
     }
 
-    /// Another process is known: if it is ours to connect, we do.
+    /// Adds another process, and connects to it if its number is lower.
     pub(super) fn add_peer(&mut self, peer: Peer, now_ns: u64) {
         if peer.process >= self.hello.process {
             return;
@@ -139,7 +139,7 @@ impl Links {
         }
     }
 
-    /// A process is gone for good.
+    /// Removes a process.
     pub(super) fn remove_peer(&mut self, process: u64) {
         self.dials.remove(&process);
         if let Some(key) = self.by_process.get(&process).copied() {
@@ -147,7 +147,7 @@ impl Links {
         }
     }
 
-    /// Connects to those who are due.
+    /// Connects to the processes that are due, and closes connections that are not verified in time.
     pub(super) fn dial(&mut self, now_ns: u64) {
         let due = |(process, dial): (&u64, &Dial)| (dial.at_ns <= now_ns).then_some((*process, dial.address));
         let due: Vec<(u64, SocketAddr)> = self.dials.iter().filter_map(due).collect();
@@ -184,12 +184,12 @@ impl Links {
         self.dials.values().map(|dial| dial.at_ns).chain(late).min()
     }
 
-    /// Lets in who waits at the door.
+    /// Accepts waiting connections.
     pub(super) fn accept(&mut self, now_ns: u64) {
         while let Ok((stream, _)) = self.listener.accept() {
             let strangers =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
-            // Who comes now is let in, and who has said nothing for longest goes: strangers keep nobody out.
+            // At the limit, the oldest unverified connection is closed, so that strangers keep no process out.
             let oldest = strangers().next().map(|(key, _)| *key);
             if strangers().count() >= self.limits.strangers_max
                 && let Some(oldest) = oldest
@@ -223,7 +223,7 @@ impl Links {
         self.links.insert(self.next_key, link);
     }
 
-    /// A connection has said who it is: we prove that we are of this world.
+    /// Handles a peer's hello: checks it, and sends this side's proof.
     pub(super) fn hear(&mut self, key: Key, hello: &[u8]) -> Result<(), Refused> {
         let theirs = Hello::decode(hello)?;
         self.hello.check(&theirs)?;
@@ -240,12 +240,12 @@ impl Links {
         Ok(())
     }
 
-    /// A connection has proved that it is of this world.
+    /// Handles a peer's proof: the connection is verified.
     pub(super) fn meet(&mut self, key: Key, proof: &[u8]) -> Result<(), Refused> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let Some((theirs, hello)) = link.heard.take() else { return Err(Refused::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
-        // What it claims may have become ours since its hello.
+        // A region of the hello may run here by now.
         self.hello.check(&theirs)?;
         let process = theirs.process;
         let max = self.limits.peers_max;
@@ -271,12 +271,12 @@ impl Links {
         Ok(())
     }
 
-    /// The world's secret, for connections from now on.
+    /// Sets the world's secret for new connections.
     pub(super) fn set_secret(&mut self, secret: Secret) {
         self.secret = secret;
     }
 
-    /// A region is run by this process in this epoch.
+    /// Records that a region runs at a process in an epoch.
     pub(super) fn route(&mut self, region: RegionId, process: u64, epoch: u64) {
         let newer = self.routes.get(&region).is_none_or(|(_, known)| *known <= epoch);
         if newer {
@@ -284,28 +284,28 @@ impl Links {
         }
     }
 
-    /// A process does not run a region any more.
+    /// Records that a process stopped running a region.
     pub(super) fn unroute(&mut self, region: RegionId, process: u64) {
         if self.routes.get(&region).is_some_and(|(known, _)| *known == process) {
             self.routes.remove(&region);
         }
     }
 
-    /// Where a region is run.
+    /// The process and epoch of a region.
     pub(super) fn whereabouts(&self, region: RegionId) -> Option<(u64, u64)> {
         self.routes.get(&region).copied()
     }
 
-    /// All regions elsewhere, their processes and epochs.
+    /// All regions at other processes, with process and epoch.
     pub(super) fn routes(&self) -> impl Iterator<Item = (RegionId, u64, u64)> + '_ {
         self.routes.iter().map(|(region, (process, epoch))| (*region, *process, *epoch))
     }
 
-    /// The regions that are run here, which others are told.
+    /// Sets the regions that run here, and tells the other processes.
     pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
         let before = std::mem::replace(&mut self.hello.regions, regions);
         let regions = &self.hello.regions;
-        // Whoever is not met yet is told when it is.
+        // A connection that is not verified yet learns them later.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
             link.tell_regions(&before, regions);
         }
@@ -317,13 +317,13 @@ impl Links {
         }
     }
 
-    /// A turn begins: its tick, and the time.
+    /// Begins a turn with its tick and time.
     pub(super) fn begin_turn(&mut self, tick: u64, now_ns: u64) {
         self.turn = (tick, now_ns);
         self.links.values_mut().for_each(|link| link.turned = false);
     }
 
-    /// Sends what nothing may follow without: to who is too far behind for it, nothing more is said over this connection.
+    /// Sends a frame that must not be skipped; closes the connection if too much is queued for the process.
     pub(super) fn send_or_end(&mut self, process: u64, frame: &Frame<'_>, body: &Bytes) {
         if !self.send_with(process, frame, body)
             && let Some(key) = self.by_process.get(&process).copied()
@@ -332,12 +332,12 @@ impl Links {
         }
     }
 
-    /// Sends a frame to a process, unless too much waits for it: whether it is sent.
+    /// Sends a frame to a process, unless too much is queued for it; returns whether it was queued.
     pub(super) fn send(&mut self, process: u64, frame: &Frame<'_>) -> bool {
         self.put(process, |connection| connection.put(frame))
     }
 
-    /// The same of a frame whose body comes apart from it.
+    /// Sends a frame whose body is passed apart.
     fn send_with(&mut self, process: u64, frame: &Frame<'_>, body: &Bytes) -> bool {
         self.put(process, |connection| connection.put_with(frame, body))
     }
@@ -360,7 +360,7 @@ impl Links {
         }
     }
 
-    /// Sends a frame to all who are known.
+    /// Sends a frame to all connected processes.
     pub(super) fn send_all(&mut self, frame: &Frame<'_>) {
         let all: Vec<u64> = self.by_process.keys().copied().collect();
         for process in all {
@@ -368,10 +368,10 @@ impl Links {
         }
     }
 
-    /// Sends a message to whoever runs a region.
+    /// Sends a message to the process that runs a region.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
-            // A message that is lost is said again.
+            // A lost message is sent again later.
             Some((process, _)) => {
                 self.send_with(process, &Frame::Message { to, bytes: &[] }, bytes);
             }
@@ -379,19 +379,19 @@ impl Links {
         }
     }
 
-    /// Refuses a connection, in words; it ends.
+    /// Refuses a connection with the reason, and closes it.
     pub(super) fn refuse(&mut self, key: Key, refused: Refused) {
         let by_them = matches!(refused, Refused::ByThem(_));
         if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
             link.connection.put(&Frame::Refused(&refused.to_string()));
-            // Whether it arrives or not.
+            // The connection ends, whether the refusal arrives or not.
             let _ = link.connection.flush();
             link.ending = true;
         }
         self.close(key, Some(refused));
     }
 
-    /// A connection is over.
+    /// Closes a connection.
     pub(super) fn close(&mut self, key: Key, refused: Option<Refused>) {
         let Some(link) = self.links.remove(&key) else { return };
         self.past_bytes.0 += link.connection.sent_bytes;
@@ -410,14 +410,14 @@ impl Links {
         }
     }
 
-    /// Gives the kernel what is to be sent.
+    /// Writes the queued bytes of all connections.
     pub(super) fn flush(&mut self) {
         let broken = |(key, link): (&Key, &mut Link)| link.connection.flush().is_err().then_some(*key);
         let broken: Vec<Key> = self.links.iter_mut().filter_map(broken).collect();
         broken.into_iter().for_each(|key| self.close(key, None));
     }
 
-    /// A connection can be written to: its outcome may be there.
+    /// Handles a writable connection, which may have just connected.
     pub(super) fn writable(&mut self, key: Key) {
         let Some(link) = self.links.get_mut(&key) else { return };
         let connecting = link.connection.connecting;
@@ -427,7 +427,7 @@ impl Links {
         }
     }
 
-    /// Takes what the kernel has for us; whether there may be more.
+    /// Reads from a connection; returns whether there may be more.
     pub(super) fn fill(&mut self, key: Key) -> bool {
         let Some(link) = self.links.get_mut(&key) else { return false };
         match link.connection.fill() {
@@ -453,7 +453,7 @@ impl Links {
         self.by_process.contains_key(&process)
     }
 
-    /// Who is connected.
+    /// The connected processes.
     pub(super) fn processes(&self) -> impl Iterator<Item = u64> + '_ {
         self.by_process.keys().copied()
     }

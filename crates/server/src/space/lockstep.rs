@@ -1,40 +1,40 @@
-//! Ticks in lock-step over processes.
+//! Lock-step of ticks over several processes.
 //!
 //! ```text
 //!  step 2r      a tick was made: hand-overs    ── all of ours are over: we say `settled 2r`; all have said so ──►
 //!  step 2r + 1  ghosts are told                ── told: we say `settled 2r + 1`;  all have said so ──► the next tick may begin
 //! ```
-//! What comes from a step that is not begun here waits in its connection: so nobody is handed an entity that was moved in a tick which
-//! it has not made itself. A run begins with a round without a tick, since entities may have come meanwhile.
+//! Frames of a step that has not begun here wait in their connection, so that no process receives an entity from a
+//! tick that it has not made. A run begins with a round without a tick, because entities may have been added.
 
 use std::collections::BTreeMap;
 
-/// Where this process is.
+/// The state of this process's lock-step.
 #[derive(Debug)]
 pub(super) struct Lockstep {
     step: u64,
     said: Option<u64>,
-    /// The last step that each of the others has settled.
+    /// The last step that each other process has settled.
     others: BTreeMap<u64, Option<u64>>,
-    /// It may go on.
+    /// The next tick may begin.
     open: bool,
 }
 
-/// What is to be done now.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing, until others have said more.
+    /// Wait for other processes.
     Wait,
-    /// Say that this step is settled.
+    /// Announce that this step is settled.
     Say(u64),
-    /// Tell ghosts: the next step has begun.
+    /// Send ghosts: the next step has begun.
     TellGhosts,
-    /// A tick may be made.
+    /// Make a tick.
     Tick,
 }
 
 impl Lockstep {
-    /// Beside these processes.
+    /// The lock-step with these other processes.
     pub(super) fn new(others: impl Iterator<Item = u64>) -> Lockstep {
         Lockstep { step: 0, said: None, others: others.map(|process| (process, None)).collect(), open: true }
     }
@@ -43,20 +43,20 @@ impl Lockstep {
         self.step
     }
 
-    /// Another has settled a step.
+    /// Records that another process has settled a step.
     pub(super) fn hear(&mut self, process: u64, step: u64) {
         if let Some(last) = self.others.get_mut(&process) {
             *last = (*last).max(Some(step));
         }
     }
 
-    /// A tick begins, or a run.
+    /// Begins a tick or a run.
     pub(super) fn begin(&mut self) {
         self.step += 2 - self.step % 2;
         self.open = false;
     }
 
-    /// What to do; `settled` where all of ours is handed over.
+    /// The next action; `settled` if all handovers of this process are complete.
     pub(super) fn next(&mut self, settled: bool) -> Next {
         if self.open {
             return Next::Tick;

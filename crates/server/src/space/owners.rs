@@ -1,16 +1,17 @@
-//! Who owns which region, by leases of the cluster; who stands by for it; and what happens when somebody is gone.
+//! Ownership of regions by leases of the cluster, their standbys, and takeover when an owner is lost.
 //!
 //! ```text
 //!  space/WORLD/world         what the world is (`description`)
-//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; what it has in memory of regions when it registers
+//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; its copies of regions when it registers
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which it was claimed
 //!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch alone; it stays when the owner is gone
 //!  space/WORLD/began/R       once the region was begun
 //!  space/WORLD/cut/0          {"version", "cuts"}           how the curve is cut; written by the owner of the first region, one after another
-//!  space/WORLD/hold/0        while it is there nobody makes ticks; hand-overs come to their end
+//!  space/WORLD/hold/0        while this key exists no process makes ticks; handovers finish
 //! ```
-//! A thread looks at all of it again and again, keeps the lease alive, and does what [`plan`](plan::plan) says.
+//! A thread reads all these keys periodically, keeps the lease alive, and performs the actions of
+//! [`plan`](plan::plan).
 //!
 //! Invariants:
 //! - A region acts until its owner's lease is sure to last, and no longer, whatever this thread does.

@@ -1,33 +1,33 @@
-//! When ticks are made.
+//! The schedule of ticks.
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// When ticks are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Not until it is told otherwise; messages are handled all the same.
+    /// No ticks; messages are handled.
     Hold,
-    /// One each so many nanoseconds, in phase on all processes of a machine.
+    /// One tick in each interval of this many nanoseconds, in phase on all processes of a machine.
     Every(u64),
-    /// One after another.
+    /// One tick directly after another.
     FlatOut,
 }
 
-/// Now, ns since some moment of this boot: the same on all processes of a machine.
+/// The monotonic time since boot, ns; equal in all processes of a machine.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The ticks of a pace. They are made on multiples of their length; who is behind makes them one after another, and leaves out
-/// what is more than so many behind.
+/// Schedules ticks at multiples of their interval. Late ticks are made one after another; if more than a limit are
+/// late, they are skipped.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pace: Pace,
     due_ns: u64,
     behind_max: u64,
-    /// So many more, then none.
+    /// Number of further ticks; `None` without a limit.
     left: Option<u64>,
 }
 
@@ -46,12 +46,12 @@ impl Schedule {
         };
     }
 
-    /// When the next is due; none while it holds.
+    /// When the next tick is due; `None` while ticks are suspended.
     pub(super) fn due_ns(&self) -> Option<u64> {
         (self.pace != Pace::Hold && self.left != Some(0)).then_some(self.due_ns)
     }
 
-    /// One begins now: how late it is, and how many are left out.
+    /// Begins a tick; returns its delay, and the number of skipped ticks.
     pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
         self.left = self.left.map(|left| left - 1);
         let late_ns = now_ns.saturating_sub(self.due_ns);

@@ -1,4 +1,4 @@
-//! One wait for everything a runner waits for.
+//! One `poll` for everything that a runner waits for.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::links::{Key, Links};
 
-/// Wakes the runner's thread from others.
+/// Wakes the runner's thread from other threads.
 #[derive(Debug, Clone)]
 pub(super) struct Waker(Arc<OwnedFd>);
 
@@ -18,7 +18,7 @@ impl Waker {
     }
 
     pub(super) fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A full counter wakes the thread as well.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
@@ -27,7 +27,7 @@ impl Waker {
     }
 }
 
-/// What there is to do.
+/// The sockets that are ready.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     pub(super) door: bool,
@@ -35,7 +35,7 @@ pub(super) struct Ready {
     pub(super) writable: Vec<Key>,
 }
 
-/// Waits until something can be read or written, somebody wakes us, or the time has passed.
+/// Waits until a socket is ready, the waker is called, or the time has passed.
 pub(super) fn wait(
     links: &Links,
     waker: &Waker,

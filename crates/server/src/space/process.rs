@@ -1,5 +1,4 @@
-//! A process of a world, all of it: its regions' topics on its node, the runner, the subjects at which clients ask, and its part in
-//! the cluster's leases.
+//! A process of a world: its regions' topics, the runner, the subjects for clients, and the lease.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,33 +17,33 @@ use super::owners::{Owners, OwnersConfig, Populate, Told, process_number};
 use super::pace::Pace;
 use super::secret::Secret;
 
-/// What a process of a world is started with.
+/// Configuration of a world's process.
 #[derive(Debug, Clone)]
 pub struct WorldConfig<const D: usize> {
     /// The world's name.
     pub name: String,
-    /// Where clients reach this process's node.
+    /// The address of this process's node for clients.
     pub url: String,
-    /// The setup of every region, but for its number. Regions have a standby where it asks for one.
+    /// The setup of every region, except its number. It also says whether regions have standbys.
     pub setup: Setup<D>,
-    /// All regions of the world.
+    /// The regions of the world.
     pub regions: Vec<RegionId>,
-    /// Processes for which the world waits before its regions are distributed; 1 by default.
+    /// Number of processes that the world waits for before its regions are distributed; default 1.
     pub processes: usize,
-    /// How long the regions of a process that is not heard of wait for it; 1 s at first.
+    /// Time to live of the process's lease; default 1 s.
     pub ttl: Duration,
-    /// How long a region waits for a process that has a copy of it; 10 s at first.
+    /// How long a region waits for a process with a copy; default 10 s.
     pub patience: Duration,
-    /// Where other processes of the world connect to; any port of the loopback address at first.
+    /// Address for other processes of the world; default any port of the loopback address.
     pub between: SocketAddr,
-    /// History of a region's topic, bytes; 64 MiB at first.
+    /// History of a region's topic, bytes; default 64 MiB.
     pub history_bytes: u64,
-    /// What the program needs to make the world again, for all who read its description; null at first.
+    /// Data from which the program creates the world again, for readers of its description; default null.
     pub recipe: Value,
 }
 
 impl<const D: usize> WorldConfig<D> {
-    /// A world of these regions for one process or more.
+    /// The default configuration of a world with these regions.
     pub fn new(name: &str, url: &str, setup: Setup<D>, regions: &[RegionId]) -> WorldConfig<D> {
         WorldConfig {
             name: name.to_owned(),
@@ -61,23 +60,22 @@ impl<const D: usize> WorldConfig<D> {
     }
 }
 
-/// See the module. Dropped, it leaves the world: its regions go to those who stand by for them.
+/// A process of a world. Dropping it gives its regions to their standbys.
 #[derive(Debug)]
 pub struct WorldProcess<const D: usize, B> {
     number: u64,
-    // In this order: what it owns is given up first.
+    // In this order: regions are given up first.
     owners: Owners,
     door: SpaceDoor,
     space: Arc<Space<D, B>>,
 }
 
-/// How often the cluster is looked at.
+/// Interval at which the world's keys are read.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
-    /// Takes part in a world, or begins it. All its processes are given the same setup, regions and behaviour. `node` is this process's,
-    /// `kv` the cluster's through which the world's processes agree; `populate` fills a region that is begun for the first time, `tell` is
-    /// told what happens.
+    /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv` holds
+    /// the world's keys. `populate` fills a region that begins for the first time; `tell` receives events.
     pub fn start(
         node: &Node,
         kv: Kv,
@@ -111,7 +109,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             lockstep: false,
             balance: Some(Balance::default()),
             insecure: false,
-            // Until the world's own is read from its key.
+            // Replaced by the world's secret when its key is read.
             secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
@@ -136,17 +134,17 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         Ok(WorldProcess { number, owners, door, space })
     }
 
-    /// Its number in the world.
+    /// The process's number in the world.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Its regions, to spawn and change entities between two ticks.
+    /// The regions, to spawn and change entities between two ticks.
     pub fn space(&self) -> &Arc<Space<D, B>> {
         &self.space
     }
 
-    /// Leaves the world; what went wrong, if something did.
+    /// Leaves the world; returns the runner's error, if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
         let WorldProcess { owners, door, space, .. } = self;
         drop(owners);

@@ -1,4 +1,4 @@
-//! Two that meet, and strangers.
+//! Tests of connecting processes and of unverified peers.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn links(process: u64, regions: Vec<(RegionId, u64)>) -> Links {
     Links::new(listener, Hello { process, world, regions }, secret, SpaceLimits::default())
 }
 
-/// What a runner does between ticks, as far as connections are concerned.
+/// The connection work of a runner between ticks.
 fn turn(links: &mut Links) {
     links.dial(0);
     links.accept(0);
@@ -42,7 +42,7 @@ fn turn(links: &mut Links) {
     }
 }
 
-/// The lower one has written its hello, and neither has read the other's.
+/// The lower process has written its hello, and neither has read the other's.
 fn half_met(regions: Vec<(RegionId, u64)>) -> (Links, Links) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
     higher.add_peer(Peer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);

@@ -1,8 +1,9 @@
-//! How the curve is cut, agreed on by one key.
+//! The partition of the curve, agreed by one key.
 //!
-//! The owner of the first region weighs all, and writes the key where it is still as it was read and the region still its own. So of two
-//! who take themselves for its owner one at most has its way, and partitions follow each other one by one. Who is in another's stretch
-//! is handed over as ever: a process that has not heard of the last cut gives and takes as the one before says, and loses nothing.
+//! The owner of the first region weighs all regions. It writes the key only if the key and its own region are
+//! unchanged since it read them. So at most one of two processes that both believe to be this owner succeeds, and
+//! partitions follow each other one by one. Entities in another region's stretch are handed over as usual. A process
+//! with an old partition loses nothing.
 
 use dunlin::space::Behaviour;
 use dunlin::state::{Is, Target};
@@ -12,7 +13,7 @@ use super::keys::{Cut, Seen, key};
 use super::thread::{KeepError, Keeper, Told};
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
-    /// Goes by the newest cut that the cluster knows, before any region begins here.
+    /// Applies the newest partition of the cluster, before any region begins here.
     pub(super) fn adopt(&mut self, seen: &Seen) -> Result<(), KeepError> {
         let Some((_, cut)) = &seen.cut else { return Ok(()) };
         if cut.version <= self.cut_version {
@@ -26,14 +27,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    /// Cuts the curve anew where loads have grown apart, if that is this process's to do.
+    /// Changes the partition if loads have diverged and this process owns the first region.
     pub(super) fn balance(&mut self, seen: &Seen) -> Result<(), KeepError> {
         let Some(first) = self.config.regions.first().copied() else { return Ok(()) };
         let Some(epoch) = self.claims.get(&first).copied().filter(|_| !seen.hold) else { return Ok(()) };
         let Some(next) = self.space.ask(|runner| runner.next_cut())? else { return Ok(()) };
         let read = seen.cut.as_ref().map_or((0, 1), |(revision, cut)| (*revision, cut.version));
         if next.version() != read.1 + 1 {
-            // What was read is older than what the runner goes by.
+            // The keys that were read are older than the runner's partition.
             return Ok(());
         }
         let (own, owner) = self.owner_key(first, epoch);

@@ -1,4 +1,4 @@
-//! What a process does with regions: claims, goes on, begins, names a standby, follows, lets go.
+//! The actions of a process on regions: claim, take over, begin, name a standby, follow, release.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::space::error::SpaceError;
 use crate::space::pace::monotonic_ns;
 use crate::space::runner::Runner;
 
-/// A copy is asked for again after so long.
+/// Interval at which a missing copy is requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// A region that is let go has this long to be known to its standby, in steps of the second.
+/// Time for a released region's standby to catch up, and the pause between checks.
 const RELEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
@@ -28,7 +28,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
                     Deed::Begin { lost, .. } => self.begin(region, authority, lost, seen),
                     _ => self.take_over(region, authority, seen),
                 };
-                // What is not run here is nobody's.
+                // A region that does not run here must not stay claimed.
                 if done.is_err() {
                     self.claims.remove(&region);
                     self.give_up(region, authority.epoch)?;
@@ -42,7 +42,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         }
     }
 
-    /// The region's key, if nobody has it: until when the region may act, and its epoch.
+    /// Claims the region's key if it is free; returns the new epoch and until when the region may act.
     fn claim(&mut self, region: RegionId, deed: Deed, seen: &Seen) -> Result<Option<Authority>, KeepError> {
         let Some(lease) = &self.lease else { return Ok(None) };
         let (until, lease) = (lease.check()?, lease.id());
@@ -50,13 +50,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let claimed = match known {
             Some((_, epoch)) => Some(*epoch),
             None => {
-                // Before anybody can see whose it is.
+                // Prepared before other processes see the claim.
                 let (prepared, heard) = self
                     .space
                     .ask(move |runner| (runner.host().prepare(region), runner.epoch_known(region)))?;
                 prepared.map_err(SpaceError::from)?;
                 self.in_doubt.insert(region, deed);
-                // A cluster that has lost its keys has a later epoch of revisions than any region's before: regions' epochs begin there.
+                // If the cluster has lost its keys, its epoch of revisions is above all earlier epochs of regions;
+                // epochs of regions start there.
                 let (newest, read) = seen.epochs.get(&region).copied().unwrap_or_default();
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(heard) + 1);
                 let value = Owner { process: self.config.process, epoch }.bytes();
@@ -65,12 +66,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
                 let text = epoch.to_string();
                 let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
                 let claim = claim.then(Operation::Put { key: &own, value: &value, lease });
-                // Whoever stood by for the owner before does not for this one.
+                // A standby of the previous owner is none of this one's.
                 let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
-        // Where it was not, an earlier try may still have been: that is seen in the next turn.
+        // If it failed, an earlier attempt may have succeeded: the next turn sees that.
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);
@@ -123,32 +124,32 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             (self.tell)(Told::WaitedOut { region, processes, expected });
         }
         (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick: None });
-        // If this is not answered it is said again.
+        // Written again in a later turn if this fails.
         let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
         Ok(())
     }
 
-    /// Takes the region's key away, if it is still that of this epoch.
+    /// Deletes the region's key, if it still has this epoch.
     fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, KeepError> {
         let (own, value) = self.owner_key(region, epoch);
         let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &value });
         Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
     }
 
-    /// The key of a region that is ours in this epoch, and what it holds.
+    /// The key of a region that this process owns in this epoch, and its value.
     pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
         let value = Owner { process: self.config.process, epoch }.bytes();
         (key(&self.config.world, "region", region.0.into()), value)
     }
 
-    /// Says who stands by, if the region is still ours.
+    /// Names a region's standby, if this process still owns the region.
     fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), KeepError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         let (own, owner) = self.owner_key(region, epoch);
         let key = key(&self.config.world, "standby", region.0.into());
         let value = serde_json::to_vec(&standby).unwrap_or_default();
         if !standby.is_nobody() {
-            // Before anybody may go on from a copy nothing happens that is not in it.
+            // From here on, nothing may happen that a copy could lack.
             self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
         let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &owner });
@@ -168,7 +169,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         if !recent {
             self.asked.insert(region, Instant::now());
             self.space.order(move |runner| {
-                // What is known of an owner before this one is nothing to go on from.
+                // A copy of an earlier owner cannot be continued.
                 runner.forget_older(region, epoch);
                 runner.follow(region);
             })?;
@@ -176,14 +177,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    /// Stands still, sees to it that its standby knows all, and gives the region up.
+    /// Stops a region, waits until its standby knows everything, and gives the region up.
     fn release(&mut self, region: RegionId) -> Result<(), KeepError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         self.space.ask(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE.0;
         while !self.space.ask(move |runner| runner.host().is_known(region))? {
             if Instant::now() > deadline {
-                // The next turn lets it act again.
+                // The next turn lets the region act again.
                 return Ok(());
             }
             std::thread::sleep(RELEASE.1);
@@ -197,7 +198,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 }
 
-/// This is what the key of one of its regions says.
+/// Applies the key that names a region's standby.
 pub(super) fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
     runner: &mut Runner<D, B>,
     region: RegionId,
@@ -209,7 +210,7 @@ pub(super) fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// A moment of this process, on the runner's clock.
+/// Converts an instant to the runner's clock.
 pub(super) fn until_ns(until: Instant) -> u64 {
     monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
 }

@@ -1,4 +1,4 @@
-//! What stands in the cluster of a world.
+//! The keys of a world in its cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::space::secret::Secret;
 
-/// Where a process is.
+/// The entry of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// For the others of its world.
+    /// The address for other processes of the world.
     pub(super) address: SocketAddr,
-    /// Its node's door, for clients.
+    /// The address of its node for clients.
     pub(super) url: String,
-    /// What it had in memory of regions when it registered: a cluster that has lost its keys knows nothing of them.
+    /// The regions that it had in memory when it registered, for a cluster that has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) memory: BTreeMap<u32, Memory>,
 }
 
-/// A state that a process has of a region that it does not own. Of two the later epoch counts, of one epoch its owner's.
+/// A region's state in a process that does not own the region. The higher epoch counts, and of one epoch the owner's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Memory {
     /// The epoch of the owner whose state it is.
     pub(super) epoch: u64,
-    /// The process was that owner; else it stood by for it, and its copy counted.
+    /// Whether the process was that owner; otherwise it was a standby whose copy counted.
     pub(super) owner: bool,
 }
 
-/// Whose a region is, and in which epoch: higher than any before it, also where the cluster has lost its keys in between.
+/// The owner of a region, and its epoch, which only grows, even if the cluster loses its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Owner {
     pub(super) process: u64,
@@ -43,18 +43,18 @@ impl Owner {
     }
 }
 
-/// Who stands by for it, and who did before and still counts.
+/// The standby of a region, and the previous one while that still counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StandbyKey {
     pub(super) process: u64,
-    /// 0 for nobody.
+    /// The previous standby; 0 for none.
     pub(super) before: Option<u64>,
-    /// The owner's whose copy it is: one of another epoch is of no use.
+    /// The epoch of the owner whose copy counts.
     pub(super) epoch: u64,
 }
 
 impl StandbyKey {
-    /// Nobody is there who could stand by: the owner of this epoch goes on alone, and no copy counts.
+    /// No standby: the owner of this epoch continues alone, and no copy counts.
     pub(super) fn nobody(epoch: u64) -> StandbyKey {
         StandbyKey { process: 0, before: None, epoch }
     }
@@ -63,7 +63,7 @@ impl StandbyKey {
         self.process == 0
     }
 
-    /// Whether this process goes on when the owner is gone, if it has a copy.
+    /// Whether this process takes over if the owner is lost, given a copy.
     pub(super) fn counts(&self, process: u64) -> bool {
         match self.before {
             None | Some(0) => self.process == process,
@@ -72,7 +72,7 @@ impl StandbyKey {
     }
 }
 
-/// How the curve is cut: first keys and whose they are, in order.
+/// The partition of the curve: first keys of stretches with their regions, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cut {
     pub(super) version: u64,
@@ -91,48 +91,48 @@ impl Cut {
     }
 }
 
-/// All of it, as it was read.
+/// All keys of a world, as they were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) processes: BTreeMap<u64, Place>,
-    /// Owner, and the epoch.
+    /// Process and epoch of each region's owner.
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     pub(super) began: BTreeSet<RegionId>,
-    /// The newest epoch in which a region was claimed, and the revision that wrote it.
+    /// The highest claimed epoch of each region, and the revision that wrote it.
     pub(super) epochs: BTreeMap<RegionId, (u64, u64)>,
-    /// The world's description is there.
+    /// Whether the world's description exists.
     pub(super) described: bool,
-    /// Nobody makes ticks.
+    /// Whether ticks are suspended.
     pub(super) hold: bool,
-    /// What lets processes into the world.
+    /// The secret that admits processes.
     pub(super) secret: Option<Secret>,
-    /// How the curve is cut, and the revision by which it was; nothing while it is as at first.
+    /// The partition and the revision of its key; `None` for the first partition.
     pub(super) cut: Option<(u64, Cut)>,
 }
 
-/// The key of what lets processes into a world.
+/// The key of a world's secret.
 pub(super) fn secret_key(world: &str) -> Vec<u8> {
     key(world, "secret", 0)
 }
 
-/// What lets processes into a world, as its key holds it.
+/// Decodes a world's secret.
 pub(super) fn secret_of(value: &[u8]) -> Option<Secret> {
     value.try_into().ok().map(Secret::of)
 }
 
-/// What a world's keys begin with.
+/// The prefix of a world's keys.
 pub(super) fn prefix(world: &str) -> String {
     format!("space/{world}/")
 }
 
-/// The key of something of a world.
+/// A key of a world.
 pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
     format!("space/{world}/{what}/{number}").into_bytes()
 }
 
 impl Seen {
-    /// Of a world's keys; what cannot be read is as good as not there.
+    /// Decodes a world's keys; unreadable ones count as missing.
     pub(super) fn of(world: &str, entries: &[Entry]) -> Seen {
         let (prefix, mut seen) = (prefix(world), Seen::default());
         for entry in entries {
@@ -179,13 +179,13 @@ impl Seen {
         seen
     }
 
-    /// The process whose memory of a region counts most.
+    /// The process whose memory of a region counts.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory = |(process, place): (&u64, &Place)| Some((*place.memory.get(&region.0)?, *process));
         self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
     }
 
-    /// How many regions a process owns.
+    /// Number of regions that a process owns.
     pub(super) fn count(&self, process: u64) -> usize {
         self.owners.values().filter(|(owner, _)| *owner == process).count()
     }

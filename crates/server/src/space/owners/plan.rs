@@ -1,4 +1,5 @@
-//! What a process does, from what it sees. Pure: it is told how long regions have been without an owner.
+//! Decides the actions of a process from the world's keys and its own state. Pure: time comes in as the age of free
+//! regions.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +7,44 @@ use dunlin::space::RegionId;
 
 use super::keys::{Memory, Seen, StandbyKey};
 
-/// What a process knows beside the keys.
+/// What a process knows besides the keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Own {
     pub(super) process: u64,
     /// All regions of the world.
     pub(super) regions: Vec<RegionId>,
-    /// How many processes there are to be before regions are shared out.
+    /// Number of processes that the world waits for before regions are distributed.
     pub(super) expected: usize,
     /// Whether regions need a standby.
     pub(super) standby: bool,
-    /// Regions of others of which it has a copy, and of which owner's epoch.
+    /// Copies of other processes' regions, with their owners' epochs.
     pub(super) copies: BTreeMap<RegionId, u64>,
-    /// What it has in memory of regions that it does not own.
+    /// Regions in memory that the process does not own.
     pub(super) memory: BTreeMap<RegionId, Memory>,
-    /// Its own regions whose named standby has a copy.
+    /// Own regions whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
-    /// What it was about to do when an answer was lost, and where that was done.
+    /// Actions whose responses were lost.
     pub(super) in_doubt: BTreeMap<RegionId, Deed>,
-    /// For how long each region has had no owner, ms.
+    /// How long each region has had no owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
-    /// How long regions wait for who has a copy before they are begun anew, ms.
+    /// How long a region waits for a process with a copy before it begins anew, ms.
     pub(super) patience_ms: u64,
 }
 
-/// One thing to do.
+/// An action on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// Go on from the copy, another owner's or this process's own.
+    /// Continue from a copy, of another owner's region or of an own one.
     TakeOver(RegionId),
-    /// Begin without a copy; `lost` where there was an owner before.
+    /// Begin without a copy; `lost` if the region had an owner before.
     Begin { region: RegionId, lost: bool },
-    /// Name who stands by.
+    /// Name the standby.
     Name(RegionId, StandbyKey),
-    /// Follow another's region.
+    /// Become a standby of another process's region.
     Follow(RegionId),
-    /// Do not follow it any more.
+    /// Stop being a standby.
     Forget(RegionId),
-    /// Let who stands by for it go on with it.
+    /// Give the region to its standby.
     Release(RegionId),
 }
 
@@ -59,7 +60,7 @@ pub(super) fn plan(seen: &Seen, own: &Own) -> Vec<Deed> {
             None => deeds.extend(as_heir(seen, own, *region)),
         }
     }
-    // One region is begun or let go at a time, so that what follows from it is seen first.
+    // One region begins or is released at a time, so that its effects are seen first.
     let (mut released, mut begun, mut given) = (false, false, false);
     deeds.retain(|deed| match deed {
         Deed::Release(_) => !std::mem::replace(&mut released, true),
@@ -80,20 +81,20 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed
         return has_copy.then_some(Deed::Name(region, StandbyKey { process, before: None, epoch }));
     }
     let best = seen.processes.keys().copied().filter(|process| *process != own.process);
-    // The one with the least to do; of equals the next in line.
+    // The process with the fewest regions; of equals, the next number.
     let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)));
     let Some(best) = best else {
         let nobody = StandbyKey::nobody(epoch);
         return (own.standby && named != Some(nobody)).then_some(Deed::Name(region, nobody));
     };
     let gains = seen.count(best) + 2 <= seen.count(own.process);
-    // Without standbys a process is named only to be given the region, and one region at a time.
+    // Without standbys, a process is named only to receive the region, one region at a time.
     let ours = |region: &RegionId| seen.owners.get(region).is_some_and(|(owner, _)| *owner == own.process);
     let given = || seen.standbys.keys().any(|other| *other != region && ours(other));
     if !own.standby && (!gains || named.is_none() && given()) {
         return None;
     }
-    // Whose copy counts until another has begun; 0 for nobody's.
+    // The process whose copy counts until another has begun; 0 for none.
     let counts = named.map_or(0, |named| named.before.unwrap_or(named.process));
     let current = named.filter(|named| named.before.is_none() && is_there(named.process));
     match current.map(|named| named.process) {
@@ -103,7 +104,8 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed
     }
 }
 
-/// Whether this process has nothing to do, and never will as things are: it owns nothing, stands by for nobody, and is given nothing.
+/// Whether this process has no region and cannot receive one: it owns nothing, is no standby, and no other process
+/// has a region to give.
 pub(super) fn is_idle(seen: &Seen, own: &Own) -> bool {
     let busiest = seen.processes.keys().map(|process| seen.count(*process)).max().unwrap_or(0);
     let stands_by = seen.standbys.values().any(|standby| standby.process == own.process);
@@ -119,12 +121,12 @@ fn as_standby(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
     (!counts && own.copies.contains_key(&region)).then_some(Deed::Forget(region))
 }
 
-/// Nobody owns it.
+/// The action on a region without an owner.
 fn as_heir(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
     let newest = seen.epochs.get(&region).map(|(epoch, _)| *epoch);
     let memory = own.memory.get(&region);
     if memory.is_some_and(|memory| memory.owner && Some(memory.epoch) == newest) {
-        // The lease of this process ran out, and nobody has claimed the region since.
+        // The lease of this process expired, and no process has claimed the region since.
         return Some(Deed::TakeOver(region));
     }
     let free_ms = own.free_ms.get(&region).copied().unwrap_or(0);
@@ -133,7 +135,7 @@ fn as_heir(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
         && let Some(best) = seen.best_memory(region)
         && free_ms <= 2 * own.patience_ms
     {
-        // The cluster has lost its keys: the one whose memory counts most goes on, once everybody had time to come back.
+        // The cluster has lost its keys: the process with the best memory continues once all had time to return.
         let goes_on = best == own.process && memory.is_some() && enough;
         return goes_on.then_some(Deed::TakeOver(region));
     }
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(plan(&named, &own(1)), []);
         assert_eq!(plan(&named, &own(2)), [Deed::Follow(R)]);
         assert_eq!(plan(&named, &Own { begun_copies: vec![R], ..own(1) }), [key(2, None)]);
-        // Who stood by is gone: another, and until it has begun the one before counts.
+        // The standby is gone: another is named, and the previous one counts until that has begun.
         assert_eq!(plan(&seen(&[1, 3], Some(1), Some((2, None))), &own(1)), [key(3, Some(2))]);
     }
 
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(plan(&others, &remembers(1, EPOCH, true)), []);
     }
 
-    /// The cluster knows nothing any more, and these processes have come back with these memories.
+    /// A cluster that lost its keys, with these processes and their memories.
     fn without_keys(back: &[(u64, Option<Memory>)]) -> Seen {
         let processes: Vec<u64> = back.iter().map(|(process, _)| *process).collect();
         let mut seen = Seen { began: [].into(), epochs: [].into(), ..seen(&processes, None, None) };

@@ -1,4 +1,4 @@
-//! A process registers in its world, learns the world's secret and meets the others.
+//! Registration of a process in its world, the world's secret, and the other processes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::space::description::Description;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
 
-/// Numbers of processes have at most so many digits that people can tell them apart.
+/// Upper bound of process numbers, so that people can tell them apart.
 const NUMBERS: u64 = 1_000_000;
 
-/// A number for a process of a world, at random: a cluster that has lost its keys does not know which it has given out. A process
-/// whose number is another's is told so, and is kept out of the world.
+/// A random process number: a cluster that has lost its keys does not know the assigned ones. A process with another
+/// process's number is refused.
 pub fn process_number() -> Result<u64, SpaceError> {
     let bytes = random()?;
     let number = bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -27,8 +27,8 @@ pub fn process_number() -> Result<u64, SpaceError> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
-    /// Until when the lease is sure to last. A process that has none registers first: with what it has in memory, and under a number
-    /// that nobody else has.
+    /// Returns until when the lease is certain to last. Without a lease, the process registers first, with its
+    /// memory, under a free number.
     pub(super) fn hold_lease(&mut self) -> Result<Instant, KeepError> {
         if let Some(lease) = &self.lease {
             return Ok(lease.check()?);
@@ -58,7 +58,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(until)
     }
 
-    /// Writes again what a cluster that has lost its keys knew of the world: that it was begun, and how it is cut.
+    /// Restores the world's keys after the cluster has lost them: the begun regions, and the partition.
     fn restore(&mut self) -> Result<(), KeepError> {
         let description = Description::key(&self.config.world);
         if self.began.is_empty() || self.kv.get(&description)?.is_some() {
@@ -73,11 +73,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
-        // Last: while it is missing this is done again.
+        // Last, because a missing description triggers this function.
         self.create(description, &self.description.bytes())
     }
 
-    /// Writes the world's description, if nobody has.
+    /// Writes the world's description if it is missing.
     pub(super) fn describe(&self, seen: &Seen) -> Result<(), KeepError> {
         if seen.described {
             return Ok(());
@@ -85,14 +85,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         self.create(Description::key(&self.config.world), &self.description.bytes())
     }
 
-    /// Writes a key that is not there.
+    /// Creates a missing key.
     fn create(&self, key: Vec<u8>, value: &[u8]) -> Result<(), KeepError> {
         self.kv.transact(&Transaction::new().if_modified_at(&key, 0).put(&key, value))?;
         Ok(())
     }
 
-    /// The world's secret is the one in its key; where there is none, because nobody was here before or because the cluster has
-    /// lost its keys, it becomes ours.
+    /// Adopts the secret in the world's key. If the key is missing, this process's secret is written.
     pub(super) fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), KeepError> {
         let secret = match (found, self.secret) {
             (Some(found), _) => found,

@@ -1,4 +1,4 @@
-//! The thread that keeps a process's part in its world.
+//! The thread that keeps a process's lease and regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,105 +20,107 @@ use crate::space::handle::Space;
 use crate::space::pace::Pace;
 use crate::space::secret::Secret;
 
-/// How a process takes part.
+/// How a process takes part in a world.
 #[derive(Debug, Clone)]
 pub struct OwnersConfig {
     /// The world's name.
     pub world: String,
-    /// This process's number, above 0 and that of no other of the world ([`process_number`](crate::space::process_number) gives one).
+    /// This process's number, above 0 and unique in the world ([`process_number`](crate::space::process_number)
+    /// returns one).
     pub process: u64,
-    /// Where others of the world connect to.
+    /// The address for other processes of the world.
     pub address: SocketAddr,
-    /// Where clients connect to.
+    /// The address of the node for clients.
     pub url: String,
-    /// All regions.
+    /// The regions of the world.
     pub regions: Vec<RegionId>,
-    /// So many processes there are to be before regions are shared out.
+    /// Number of processes that the world waits for before regions are distributed.
     pub expected: usize,
     /// Whether regions need a standby.
     pub standby: bool,
-    /// How long a process that is not heard of keeps its regions.
+    /// Time to live of a process's lease.
     pub ttl: Duration,
-    /// How often the cluster is looked at.
+    /// Interval at which the keys are read.
     pub look: Duration,
-    /// How long a region waits for who has a copy of it.
+    /// How long a region waits for a process with a copy.
     pub patience: Duration,
     /// When ticks are made.
     pub pace: Pace,
-    /// What this program needs to make the world again: it stands in the world's [`Description`].
+    /// Data from which this program creates the world again; part of the world's [`Description`].
     pub recipe: Value,
 }
 
-/// Fills a region that is begun for the first time.
+/// Populates a region that begins for the first time.
 pub type Populate<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + Send + Sync>;
 
-/// What happened here.
+/// An event of a process's part in its world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Told {
-    /// A region is run here from now on.
+    /// A region runs here from now on.
     Owns {
-        /// Which.
+        /// The region.
         region: RegionId,
         /// The fencing epoch.
         epoch: u64,
-        /// The tick from which it goes on, where it is another's; nothing where it begins.
+        /// The tick from which the region continues; `None` if it begins.
         from_tick: Option<u64>,
     },
-    /// The lease of this process had run out, or the cluster had lost its keys, and nobody else had the region: it goes on with all
-    /// that it held.
+    /// The region continues here with all its state, after the lease expired or the cluster lost its keys and no
+    /// other process claimed the region.
     Reclaimed {
-        /// Which.
+        /// The region.
         region: RegionId,
         /// The fencing epoch.
         epoch: u64,
-        /// The tick from which it goes on.
+        /// The tick from which it continues.
         tick: u64,
     },
-    /// Another process runs a region that this one owned. What this one still held of it is lost, unless that one stood by for it: then
-    /// the region goes on there, where it was at most one tick before this process's lease ran out.
+    /// Another process runs a region that this one owned. This process's state of it is lost, unless the other was
+    /// its standby: then the region continues there, at most one tick behind the end of this process's lease.
     GivenUp {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// The tick of what is lost, and how many entities it has, where that is still known.
+        /// Tick and number of entities of the lost state, if known.
         held: Option<(u64, u64)>,
-        /// The process that stood by for it, and goes on.
+        /// The standby that took over.
         heir: Option<u64>,
     },
-    /// A region is populated anew though fewer processes are there than the world waits for. A process that comes later and still holds
-    /// the region, because the node that held the keys was started again, loses it.
+    /// A region is populated although fewer processes are present than expected. A process that comes later with a
+    /// copy of the region loses that copy.
     WaitedOut {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// Processes that are there.
+        /// Processes that are present.
         processes: usize,
-        /// Processes that the world waits for.
+        /// Processes that the world expects.
         expected: usize,
     },
-    /// The cluster has lost the world's keys; its processes write them again, and go on with what they have in memory.
+    /// The cluster has lost the world's keys; its processes write them again, and continue from memory.
     KeysLost,
-    /// What a region held is lost: its owner is gone, and nobody has a copy that counts.
+    /// A region's state is lost: its owner is gone, and no copy counts.
     Lost(RegionId),
-    /// A region goes on without a standby, for there is no other process: what it holds is lost if this one is.
+    /// A region continues without a standby, because there is no other process. Its state is lost if this process
+    /// fails.
     Alone(RegionId),
-    /// There are fewer regions than processes, and this one has nothing to do until another ends.
+    /// This process has no region until another process ends.
     Idle,
-    /// A region is another's from now on.
+    /// A region was given to another process.
     Released(RegionId),
-    /// Loads had grown apart, and this process has cut the curve anew: the version of that.
+    /// This process changed the partition because loads had diverged: the partition's version.
     Cut(u64),
-    /// The lease was lost; the process takes part anew.
+    /// The lease was lost; the process registers again.
     LeaseLost(String),
-    /// The cluster did not do as asked; it is asked again.
+    /// A request to the cluster failed and is repeated.
     Away(String),
 }
 
-/// The shortest time to live of a process's lease: a shorter one ends before the process looks at it again.
+/// Shortest time to live of a process's lease: a shorter lease ends before its renewal.
 pub const TTL_MIN: Duration = Duration::from_millis(100);
-/// The longest that a cluster grants.
+/// Longest time to live that a cluster grants.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// A process's part in its world. It ends when this is dropped: its regions go to those who stand by for them.
+/// A process's part in its world. Dropping it gives the regions to their standbys.
 #[derive(Debug)]
 pub struct Owners {
     stop: Arc<AtomicBool>,
@@ -132,30 +134,30 @@ pub(super) struct Keeper<const D: usize, B> {
     pub(super) populate: Populate<D, B>,
     pub(super) tell: Box<dyn FnMut(Told) + Send>,
     pub(super) lease: Option<Lease>,
-    /// What the cluster is to know of the world.
+    /// The world's description for the cluster.
     pub(super) description: Description,
-    /// Regions that have begun, as far as was ever seen.
+    /// Regions that are known to have begun.
     pub(super) began: BTreeSet<RegionId>,
-    /// What this process has of regions that it does not own.
+    /// States in memory of regions that this process does not own.
     pub(super) memory: BTreeMap<RegionId, Memory>,
-    /// The tick and the entities of each state in memory.
+    /// Tick and number of entities of each state in memory.
     held: BTreeMap<RegionId, (u64, u64)>,
-    /// Regions that are run here, and in which epoch.
+    /// Regions that run here, with their epochs.
     pub(super) claims: BTreeMap<RegionId, u64>,
-    /// Who stood by for them last, in the epoch of the claim.
+    /// Their last standbys in the claim's epoch.
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
-    /// The newest cut that was heard of.
+    /// The newest known version of the partition.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) asked: BTreeMap<RegionId, Instant>,
-    /// Claims that were not answered: they may be ours.
+    /// Claims whose responses were lost: they may have succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, Deed>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
-    /// What lets processes into the world, once it is known.
+    /// The world's secret, once it is known.
     pub(super) secret: Option<Secret>,
     idle: bool,
-    /// What went wrong last, so that it is said once.
+    /// The last error, so that it is reported once.
     away: Option<String>,
 }
 
@@ -180,7 +182,7 @@ pub(super) enum KeepError {
 }
 
 impl Owners {
-    /// Takes part, as the keys and leases of this cluster say. `tell` is told what happens.
+    /// Starts the thread. `tell` receives the events.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
         config: OwnersConfig,
@@ -227,7 +229,7 @@ impl Owners {
         let stopped = Arc::clone(&stop);
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
-                // A wait for a node that does not answer ends with the lease, or when the process stops.
+                // A request to an unresponsive node ends with the lease, or when the process stops.
                 let (ends, pulse) = (Arc::clone(&stopped), keeper.lease.as_ref().map(Lease::pulse));
                 let lapsed = move || pulse.as_ref().is_some_and(|pulse| pulse.check().is_err());
                 let turn = || keeper.turn();
@@ -247,7 +249,7 @@ impl Owners {
 impl Drop for Owners {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // With its lease its keys go.
+        // The keys end with the lease.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
@@ -271,7 +273,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         self.renew(&seen, until)?;
         self.delete_topics(&seen)?;
         if !seen.processes.contains_key(&self.config.process) {
-            // The cluster has lost its keys. The lease's number may be another's by now.
+            // The cluster has lost its keys, and may have given the lease's number to another process.
             if let Some(lease) = self.lease.take() {
                 lease.leave();
             }
@@ -292,14 +294,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     fn went_wrong(&mut self, error: KeepError) {
-        // Whatever was asked when the lease ran out was broken off.
+        // The request was interrupted because the lease expired.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
         let error = lost.map_or(error, KeepError::Lease);
         if let KeepError::Lease(lost) = error {
             (self.tell)(Told::LeaseLost(lost.to_string()));
             self.lease = None;
             self.in_doubt.clear();
-            // Others may own them by now.
+            // Other processes may own the regions by now.
             for (region, epoch) in std::mem::take(&mut self.claims) {
                 self.retire(region, epoch);
             }
@@ -312,14 +314,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         }
     }
 
-    /// A region of this process may not act any more: what it holds is kept, should nobody else claim it.
+    /// Stops a region of this process, and keeps its state in case no other process claims it.
     fn retire(&mut self, region: RegionId, epoch: u64) {
         self.memory.insert(region, Memory { epoch, owner: true });
         // The runner may have ended.
         let _ = self.space.order(move |runner| runner.retire_region(region));
     }
 
-    /// Regions act as long as the lease is sure to last; one that is another's by now ends.
+    /// Extends the time until which regions act, and stops regions that another process owns.
     fn renew(&mut self, seen: &Seen, until: Instant) -> Result<(), KeepError> {
         let process = self.config.process;
         let is_ours = |region: &RegionId, epoch: u64| seen.owners.get(region) == Some(&(process, epoch));
@@ -337,7 +339,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    /// Topics of regions that are run at other nodes go.
+    /// Deletes topics of regions that run at other nodes.
     fn delete_topics(&mut self, seen: &Seen) -> Result<(), KeepError> {
         let is_elsewhere = |process: &u64| {
             let place = seen.processes.get(process);
@@ -353,7 +355,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    /// Has the runner, and the cluster, know what an order or an answer that was lost would have told.
+    /// Repeats to the runner and the cluster what a lost order or response would have told them.
     fn say_again(&mut self, seen: &Seen) -> Result<(), KeepError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);
@@ -377,7 +379,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
 
     fn own(&mut self, seen: &Seen) -> Result<Own, KeepError> {
         let regions = self.config.regions.clone();
-        // What is another's by now was not done.
+        // An action on a region that another process owns did not succeed.
         let process = self.config.process;
         self.in_doubt.retain(|region, _| seen.owners.get(region).is_none_or(|(owner, _)| *owner == process));
         self.free_since.retain(|region, _| !seen.owners.contains_key(region));
@@ -413,7 +415,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         })
     }
 
-    /// Which states in memory count, as far as the keys say. Where they say nothing of a region, those of before do.
+    /// Decides which states in memory count, by the keys; without keys, the previous decision stays.
     fn remember(&mut self, seen: &Seen, copies: &BTreeMap<RegionId, u64>) {
         let process = self.config.process;
         for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
