@@ -1,18 +1,17 @@
-//! The one table of error codes, the same through every door.
+//! The table of error codes of all protocols.
 //!
-//! A code's number never changes and is never used again. `docs/protocol.md` holds the same table;
-//! a test compares the two.
+//! A code's number never changes and is never reused. A test compares the table with the one in `docs/protocol.md`.
 
 use crate::layout::layout;
 
-/// Whether trying the same again can help.
+/// Whether the same request can succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// The same request will be refused again.
     No,
-    /// The same request may be accepted later: wait a little longer each time.
+    /// The same request may succeed later; retry with increasing delays.
     Later,
-    /// Connect again, then resume.
+    /// Reconnect, then resume.
     Reconnect,
 }
 
@@ -70,22 +69,22 @@ grpc_statuses! {
     16 Unauthenticated "UNAUTHENTICATED"
 }
 
-/// One row of the table.
+/// A row of the table of error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeRow {
     /// The code.
     pub code: ErrorCode,
-    /// Its name in documents and logs.
+    /// The code's name.
     pub name: &'static str,
-    /// Whether to try again.
+    /// Whether the request can succeed later.
     pub retry: Retry,
-    /// The status of an HTTP answer that says it. Where the request itself was at fault, the door may say so more closely.
+    /// HTTP status of the code. An HTTP listener may use a more specific status for an invalid request.
     pub http: u16,
-    /// The status of a gRPC answer that says it.
+    /// gRPC status of the code.
     pub grpc: GrpcStatus,
-    /// What the refusal's three numbers and its text are.
+    /// Meaning of the refusal's numbers and text. HTTP derives JSON names from the part before `text:`.
     pub carries: &'static str,
-    /// What to do about it.
+    /// What to do.
     pub advice: &'static str,
 }
 
@@ -203,7 +202,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// Its row of the table; `None` for a code that this version does not know.
+    /// The code's row; `None` for a code that this release does not know.
     pub fn row(self) -> Option<&'static CodeRow> {
         CODES.iter().find(|row| row.code == self)
     }
@@ -219,13 +218,13 @@ impl std::fmt::Display for ErrorCode {
 }
 
 layout! {
-    /// Why something was refused, with the numbers needed to act.
+    /// A refusal: its code, with the numbers and the text that the code defines.
     pub struct Refusal<'a> {
-        /// Which refusal.
+        /// The code.
         pub code: ErrorCode,
-        /// What they are stands in the code's row.
+        /// The numbers that the code's row defines; unused ones are 0.
         pub numbers: [u64; 3],
-        /// For people, or the name the code's row promises.
+        /// The text that the code's row defines.
         pub text: &'a str,
     }
 }
@@ -236,7 +235,7 @@ impl<'a> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text. Where that is a limit's name alone, the limit's value is added, and what was over it.
+    /// The text. If it is only a limit's name, the limit's value and the exceeding value are added.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {

@@ -1,40 +1,40 @@
-//! Keys and values, leases and locks: commands and questions on their way to what the cluster agrees on.
+//! Commands and queries for keys, leases and locks.
 //!
-//! What they are is not read here: they pass as the bytes of that crate, which carry a version of their own.
+//! Their bytes are opaque here: the crate of the agreed state encodes them, with a version of its own.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// What the bytes are.
+    /// The kind of a CONTROL's bytes.
     pub enum ControlKind {
         /// A command.
         Command = 1,
-        /// A question, whose answer is as fresh as all that was answered to anybody before.
+        /// A linearizable query.
         Question = 2,
-        /// A question that is answered as the node has it.
+        /// A stale query, answered from the node's state.
         StaleQuestion = 3,
     }
 }
 
 layout! {
-    /// A command or a question.
+    /// A command or a query.
     pub struct Control<'a> {
-        /// Its number, under which it is answered.
+        /// The request's number, repeated in the reply.
         pub request: u32,
-        /// Which it is.
+        /// The kind of the bytes.
         pub kind: ControlKind,
-        /// Its bytes.
+        /// The command or query.
         pub bytes: Long<'a>,
     }
 }
 
 layout! {
-    /// What came of it.
+    /// The reply to a CONTROL.
     pub struct Controlled<'a> {
         /// The request's number.
         pub request: u32,
-        /// The answer's bytes.
+        /// The reply's bytes.
         pub bytes: Long<'a>,
     }
 }

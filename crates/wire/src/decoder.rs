@@ -1,7 +1,7 @@
-//! From a stream of bytes to messages.
+//! Splits a byte stream into messages.
 //!
-//! The caller keeps the bytes; the decoder only says what the next message is and how long. A
-//! header is judged as soon as its eight bytes are there, before anything waits for the rest.
+//! The caller keeps the bytes; the decoder returns the next message and its length. A header is checked as soon as
+//! its eight bytes are present.
 
 use crate::error::WireError;
 use crate::from_client::FromClient;
@@ -11,16 +11,16 @@ use crate::layout::Fields;
 use crate::limits::Limits;
 use crate::version::VERSION;
 
-/// What stands at the start of the bytes.
+/// A decoded message, or how many bytes are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next<M> {
-    /// A message, and the bytes it took.
+    /// A message, and its length in bytes.
     Message(M, usize),
-    /// Part of a message: so many bytes are needed from its start on, at least.
+    /// An incomplete message: at least this many bytes are needed from its start.
     Need(usize),
 }
 
-/// Reads messages from the bytes of one direction of one connection, after its preamble.
+/// Decodes messages of one direction of a connection, after its preamble.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
     limits: Limits,
@@ -28,28 +28,27 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of this build's version; [`set_version`](Decoder::set_version) once another was
-    /// chosen.
+    /// A decoder of this release's version; [`set_version`](Decoder::set_version) sets the negotiated one.
     pub fn new(limits: Limits) -> Decoder {
         Decoder { limits, version: VERSION }
     }
 
-    /// The version in force from now on.
+    /// Sets the protocol version.
     pub fn set_version(&mut self, version: u8) {
         self.version = version;
     }
 
-    /// The version in force.
+    /// The protocol version.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// What it accepts.
+    /// The decoder's limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The next message of a client. Frames of a PUBLISH are not checked yet.
+    /// The next message of a client. The frames of a PUBLISH are not checked.
     #[inline]
     pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Next<FromClient<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, true)? {
@@ -62,7 +61,7 @@ impl Decoder {
         Ok(Next::Message(message, header.len as usize))
     }
 
-    /// The next message of a node. Frames of a RUN are not checked yet.
+    /// The next message of a node. The frames of a RUN are not checked.
     #[inline]
     pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Next<FromNode<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, false)? {
@@ -98,7 +97,7 @@ impl Decoder {
     }
 }
 
-/// Nothing may follow the fields, save in the messages that may grow.
+/// Checks that only padding follows the fields, except in messages that may grow.
 #[inline]
 fn end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(), WireError> {
     if header.flags != 0 && !flags_known {

@@ -3,14 +3,14 @@ use thiserror::Error;
 
 use crate::header::Kind;
 
-/// Why bytes are not this protocol. The connection cannot go on after one.
+/// Why bytes violate the protocol. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The first bytes are not a Dunlin preamble.
     #[error("the other side does not speak Dunlin's protocol: it began with {0:02x?}")]
     Magic([u8; 8]),
-    /// A preamble whose lowest version is above its highest.
+    /// A preamble whose lowest version is above the highest.
     #[error("preamble offers the empty range of versions {min} to {max}")]
     VersionRange {
         /// The lowest offered.
@@ -18,31 +18,31 @@ pub enum WireError {
         /// The highest offered.
         max: u8,
     },
-    /// A length that no message can have.
+    /// An impossible message length.
     #[error("message length {0} is no multiple of 8, or shorter than a header")]
     Length(u32),
-    /// A message over the limit for its kind.
+    /// A message above the limit of its kind.
     #[error("{kind:?} of {bytes} bytes is over the limit of {bytes_max}")]
     TooLarge {
-        /// What it says it is.
+        /// The message's kind.
         kind: Kind,
-        /// What it says it has.
+        /// The message's length.
         bytes: usize,
-        /// What is allowed.
+        /// The limit.
         bytes_max: usize,
     },
-    /// A kind this version does not know, or that never comes from this side.
+    /// A kind that this version does not know, or that this side never sends.
     #[error("message kind {0} is not known here")]
     UnknownKind(u8),
-    /// The reserved half-word of the header is not zero.
+    /// The reserved bytes of the header are not zero.
     #[error("reserved bytes of the message header are {0:#06x}, not zero")]
     Reserved(u16),
-    /// Flags this version does not know.
+    /// Flags that this version does not know.
     #[error("{kind:?} has unknown flags {flags:#010b}")]
     Flags {
         /// The message.
         kind: Kind,
-        /// Its flags.
+        /// The flags.
         flags: u8,
     },
     /// The body ends inside a field.
@@ -50,7 +50,7 @@ pub enum WireError {
     Short {
         /// The message.
         kind: Kind,
-        /// How many bytes the field still needs.
+        /// Number of missing bytes.
         missing: usize,
     },
     /// Bytes after the last field that are not padding.
@@ -58,26 +58,26 @@ pub enum WireError {
     Trailing {
         /// The message.
         kind: Kind,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// A field holds a value that its layout does not allow.
+    /// A field has an invalid value.
     #[error("{kind:?} has an unsound {what}")]
     Value {
         /// The message.
         kind: Kind,
-        /// What is wrong.
+        /// The invalid field.
         what: &'static str,
     },
-    /// A run header or a frame is not sound.
+    /// A batch header or a frame is invalid.
     #[error("{kind:?}: {error}")]
     Frame {
         /// The message.
         kind: Kind,
-        /// What is wrong with them.
+        /// The fault.
         error: FrameError,
     },
-    /// The frames are more or fewer than announced.
+    /// The number of frames differs from the header's.
     #[error("{kind:?} holds {found} records, its header says {count}")]
     Count {
         /// The message.

@@ -1,4 +1,4 @@
-//! Everything a client can say.
+//! The messages of a client.
 
 use crate::control::Control;
 use crate::error::WireError;
@@ -47,7 +47,7 @@ pub enum FromClient<'a> {
 }
 
 impl<'a> FromClient<'a> {
-    /// Its kind.
+    /// The message's kind.
     pub fn kind(&self) -> Kind {
         match self {
             FromClient::Hello(_) => Kind::Hello,
@@ -79,7 +79,7 @@ impl<'a> FromClient<'a> {
         }
     }
 
-    /// Appends its bytes to `out`.
+    /// Appends the message's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if let FromClient::Publish(publish) = self {
             out.extend_from_slice(&publish_head(&publish.header, publish.flags));
@@ -115,7 +115,7 @@ impl<'a> FromClient<'a> {
         finish(out, at);
     }
 
-    /// Reads the body of a message whose kind is known. `None` for a kind that is the node's.
+    /// Decodes the body of a message; `None` for a node's kind.
     pub(crate) fn read(fields: &mut Fields<'a>, flags: u8) -> Result<Option<FromClient<'a>>, WireError> {
         Ok(Some(match fields.kind {
             Kind::Publish => {

@@ -1,4 +1,4 @@
-//! Everything a node can say.
+//! The messages of a node.
 
 use dunlin_frame::{RUN_HEADER_BYTES, RunHeader};
 
@@ -60,7 +60,7 @@ pub enum FromNode<'a> {
 }
 
 impl<'a> FromNode<'a> {
-    /// Its kind.
+    /// The message's kind.
     pub fn kind(&self) -> Kind {
         match self {
             FromNode::Welcome(_) => Kind::Welcome,
@@ -99,7 +99,7 @@ impl<'a> FromNode<'a> {
         }
     }
 
-    /// Appends its bytes to `out`.
+    /// Appends the message's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             FromNode::Run(run) => {
@@ -146,7 +146,7 @@ impl<'a> FromNode<'a> {
         finish(out, at);
     }
 
-    /// Reads the body of a message whose kind is known. `None` for a kind that is the client's.
+    /// Decodes the body of a message; `None` for a client's kind.
     #[inline]
     pub(crate) fn read(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
         if fields.kind == Kind::Run { read_run(fields).map(Some) } else { read_other(fields) }
@@ -202,7 +202,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
     }))
 }
 
-/// A gap of no or of negative length would be arithmetic nobody expects further on.
+/// Refuses an empty or reversed range, which later arithmetic does not expect.
 fn read_gap(fields: &mut Fields<'_>) -> Result<GapMessage, WireError> {
     let gap = GapMessage::read(fields)?;
     if gap.first == 0 || gap.last < gap.first || gap.last == u64::MAX {

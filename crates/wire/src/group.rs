@@ -1,7 +1,7 @@
-//! Groups: members share the records of a topic.
+//! Messages of groups, whose members share the records of a topic.
 //!
-//! A membership is numbered like a subscription: LOG, SUBSCRIBED, SUBSCRIPTION_ENDED, UNSUBSCRIBE,
-//! CREDIT and, for ranges lost to the group, GAP mean the same for both.
+//! A membership has a number like a subscription. LOG, SUBSCRIBED, SUBSCRIPTION_ENDED, UNSUBSCRIBE, CREDIT and GAP
+//! (for records lost to the group) apply to both.
 
 use dunlin_frame::Frame;
 
@@ -12,38 +12,39 @@ use crate::list::List;
 use crate::subscribe::{Position, StartAt};
 
 choice! {
-    /// How a group gives out records.
+    /// How a group distributes records.
     pub enum GroupKind {
-        /// Each record to one member, at most once.
+        /// Each record goes to one member, at most once.
         Share = 0,
-        /// Each record to one member, again and again until it is acknowledged.
+        /// Each record goes to one member, repeatedly until a member acknowledges it.
         Work = 1,
     }
 }
 
 layout! {
-    /// Becomes a member. Answered by SUBSCRIBED or SUBSCRIPTION_ENDED.
+    /// Joins a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
     pub struct JoinGroup<'a> {
-        /// The client's number for the membership, among those of its subscriptions.
+        /// The client's number of the membership, unique among its subscriptions.
         pub subscription: u32,
-        /// Bytes the node may send for a start.
+        /// Initial credit: bytes that the node may send.
         pub credit: u64,
         /// The group's kind.
         pub kind: GroupKind,
-        /// Where the group starts, when this makes it.
+        /// Where a new group starts.
         pub start: StartAt,
-        /// How long a claim holds, ms; 0 for the group's default. Only `work`.
+        /// Time to the deadline of a claim, ms; 0 for the group's default. Only `work`.
         pub claim_ms: u32,
-        /// After so many attempts the record goes to `dead_letter`; 0 for never. In a `share` group that a node joins for
-        /// its client, flags: [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST), [`GIVES_BACK`](JoinGroup::GIVES_BACK).
+        /// Number of attempts before a record goes to `dead_letter`; 0 for no limit. In a `share` group that a node
+        /// joins for its client: the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
+        /// [`GIVES_BACK`](JoinGroup::GIVES_BACK).
         pub attempts_max: u32,
-        /// The subject for records that failed too often; empty to drop them. Only `work`.
+        /// Subject of dead letters; empty to drop them. Only `work`.
         pub dead_letter: &'a str,
         /// The topic.
         pub topic: &'a str,
         /// The group's name.
         pub group: &'a str,
-        /// The member's name, which operators see.
+        /// The member's name, for operators.
         pub member: &'a str,
     }
 }
@@ -51,23 +52,23 @@ layout! {
 impl JoinGroup<'_> {
     /// The group ends with its last member.
     pub const ENDS_WITH_LAST: u32 = 1;
-    /// The member leaves in two steps. A first UNSUBSCRIBE has the node give it what is there and say SUBSCRIPTION_ENDED; a
-    /// second gives back what CREDIT has not said to be consumed by then.
+    /// The member leaves in two steps. After a first UNSUBSCRIBE, the node delivers what it has and sends
+    /// SUBSCRIPTION_ENDED. A second returns the records that CREDIT has not reported as consumed.
     pub const GIVES_BACK: u32 = 2;
 }
 
 layout! {
-    /// Asks for records. Only `work`.
+    /// Requests records. Only `work`.
     pub struct Claim {
         /// The membership.
         pub subscription: u32,
-        /// Records asked for since JOIN_GROUP in total. Never falls.
+        /// Total number of requested records since JOIN_GROUP. Never falls.
         pub wanted: u64,
     }
 }
 
 layout! {
-    /// ACK: these claims are done. RENEW: they are needed for longer. Answered by SETTLED.
+    /// ACK: the records are processed. RENEW: the claims need more time. The reply is SETTLED.
     pub struct Settle<'a> {
         /// The request.
         pub request: u32,
@@ -79,17 +80,17 @@ layout! {
 }
 
 layout! {
-    /// One claim that is given back.
+    /// A claim that is returned.
     pub struct NackedToken {
         /// The claim's token.
         pub token: u64,
-        /// Not before so many ms from now.
+        /// Shortest delay before the record is delivered again, ms.
         pub delay_ms: u32,
     }
 }
 
 layout! {
-    /// NACK: these claims are given back. Answered by SETTLED.
+    /// NACK: claims are returned. The reply is SETTLED.
     pub struct Nack<'a> {
         /// The request.
         pub request: u32,
@@ -101,13 +102,13 @@ layout! {
 }
 
 layout! {
-    /// What became of an ACK, a NACK or a RENEW.
+    /// The result of an ACK, a NACK or a RENEW.
     pub struct Settled<'a> {
         /// The request.
         pub request: u32,
-        /// How many claims were settled, or renewed.
+        /// Number of settled or renewed claims.
         pub settled: u32,
-        /// Tokens whose deadline had passed: their records went to somebody else.
+        /// Tokens of claims whose deadline had passed.
         pub stale: List<'a, u64>,
     }
 }
@@ -128,13 +129,13 @@ const CLAIM_BYTES: usize = 32;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecord<'a> {
-    /// Settles the claim; 0 in a `share` group.
+    /// The claim's token; 0 in a `share` group.
     pub token: u64,
-    /// Where the record stands.
+    /// The record's position.
     pub position: Position,
-    /// 1 for the first time it is given out.
+    /// Number of the delivery attempt, from 1.
     pub attempt: u32,
-    /// How long the claim holds from now, ms; 0 in a `share` group.
+    /// Time to the claim's deadline, ms; 0 in a `share` group.
     pub claim_ms: u32,
     /// The record.
     pub frame: Frame<'a>,
@@ -146,11 +147,11 @@ pub struct ClaimedRecord<'a> {
 pub struct Deliver<'a> {
     /// The membership's channel for the log.
     pub channel: u32,
-    /// The records, checked.
+    /// The checked records.
     pub records: ClaimedRecords<'a>,
 }
 
-/// The records of a [`Deliver`], read as they are asked for.
+/// The records of a [`Deliver`], decoded on iteration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecords<'a> {
     count: u32,
@@ -158,17 +159,17 @@ pub struct ClaimedRecords<'a> {
 }
 
 impl<'a> ClaimedRecords<'a> {
-    /// How many.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Never in a message that was decoded.
+    /// Whether there are no records; never true for a decoded message.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Record after record.
+    /// Iterates over the records.
     pub fn iter(&self) -> impl Iterator<Item = ClaimedRecord<'a>> + use<'a> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
@@ -240,7 +241,7 @@ impl<'a> Deliver<'a> {
         start
     }
 
-    /// Adds one record: its claim, and its frame's bytes, padding included.
+    /// Adds a record: its claim, and its frame with padding.
     pub fn add(out: &mut Vec<u8>, token: u64, position: Position, attempt: u32, claim_ms: u32, frame: &[u8]) {
         token.write(out);
         position.seq.write(out);
@@ -250,7 +251,7 @@ impl<'a> Deliver<'a> {
         out.extend_from_slice(frame);
     }
 
-    /// Fills in what was not known when it began.
+    /// Completes the message's header.
     pub fn finish(out: &mut [u8], start: usize, count: u32) {
         let len = out.len() - start;
         let fields = start + crate::header::HEADER_BYTES;

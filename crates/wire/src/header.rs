@@ -1,4 +1,4 @@
-//! The eight bytes in front of every message, and the table of kinds.
+//! The header of a message, and the table of message kinds.
 //!
 //! ```text
 //!  0          4      5       6          8
@@ -6,23 +6,23 @@
 //!  | len u32  | kind | flags | zero u16 | body …
 //!  +----------+------+-------+----------+-------------
 //! ```
-//! `len` is the whole message, header and padding included, and a multiple of 8.
+//! `len` is the length of the whole message, a multiple of 8.
 
 use crate::error::WireError;
 
-/// Bytes of the header.
+/// Length of the header, bytes.
 pub const HEADER_BYTES: usize = 8;
-/// Messages start at multiples of this.
+/// Alignment of messages, bytes.
 pub const MESSAGE_ALIGN: usize = 8;
 
-/// One row of the table of kinds.
+/// A row of the table of kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindRow {
     /// The kind.
     pub kind: Kind,
-    /// Its name in documents.
+    /// The kind's name.
     pub name: &'static str,
-    /// Whether it comes from the client.
+    /// Whether the client sends it.
     pub from_client: bool,
 }
 
@@ -53,23 +53,23 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Who the client is.
+    /// The client identifies itself.
     Hello = 1, "HELLO";
     /// Records to append.
     Publish = 2, "PUBLISH";
-    /// Gives a number to a topic to publish to.
+    /// Opens a publisher of a topic, with a number.
     OpenPublisher = 3, "OPEN_PUBLISHER";
-    /// Gives the number back.
+    /// Closes a publisher.
     ClosePublisher = 4, "CLOSE_PUBLISHER";
-    /// Positions for a subscription that goes on where it was.
+    /// Positions from which a subscription resumes.
     Resume = 5, "RESUME";
     /// Begins a subscription.
     Subscribe = 6, "SUBSCRIBE";
     /// Ends a subscription, or leaves a group.
     Unsubscribe = 7, "UNSUBSCRIBE";
-    /// Allows more bytes, and says what was consumed.
+    /// Grants more bytes, and reports what was consumed.
     Credit = 8, "CREDIT";
-    /// Asks for a sign of life.
+    /// Requests a PONG.
     Ping = 9, "PING";
     /// Creates a topic.
     CreateTopic = 10, "CREATE_TOPIC";
@@ -77,68 +77,68 @@ kinds! {
     DeleteTopic = 11, "DELETE_TOPIC";
     /// Lists topics.
     ListTopics = 12, "LIST_TOPICS";
-    /// Asks for all about one topic.
+    /// Describes a topic.
     DescribeTopic = 13, "DESCRIBE_TOPIC";
-    /// Becomes a member of a group.
+    /// Joins a group.
     JoinGroup = 14, "JOIN_GROUP";
-    /// Asks for more records of a work group.
+    /// Requests records of a work group.
     Claim = 15, "CLAIM";
-    /// Claimed records are done.
+    /// Acknowledges claimed records.
     Ack = 16, "ACK";
-    /// Claimed records are to be given to somebody again.
+    /// Returns claimed records for another delivery.
     Nack = 17, "NACK";
-    /// The client is done: answer what is open, then close.
+    /// The client is finished: the node replies to open requests, then closes.
     Leave = 18, "LEAVE";
-    /// What the next SUBSCRIBE wants of the states of stateful topics.
+    /// Options for states of the next SUBSCRIBE.
     Follow = 19, "FOLLOW";
-    /// A reader has found out that it is no longer right.
+    /// A subscriber found its state wrong.
     Resync = 20, "RESYNC";
-    /// Creates a topic with settings that have names.
+    /// Creates a topic with named settings.
     CreateTopicWith = 21, "CREATE_TOPIC_WITH";
-    /// Asks for the settings of a topic, and what has become of them.
+    /// Describes the settings of a topic.
     DescribeSettings = 22, "DESCRIBE_SETTINGS";
-    /// Claimed records are needed for longer.
+    /// Extends the deadlines of claimed records.
     Renew = 23, "RENEW";
-    /// A command or a question about keys and values, leases or locks.
+    /// A command or query for keys, leases or locks.
     Control = 24, "CONTROL";
-    /// Commands or a question about tasks, or a worker that attaches.
+    /// Task commands, a query, or a worker that attaches.
     Tasks = 25, "TASKS";
-    /// What the next OPEN_PUBLISHER expects of its topic.
+    /// Expectations of the next OPEN_PUBLISHER.
     ExpectTopic = 26, "EXPECT_TOPIC";
 
-    /// The client is let in.
+    /// The client is accepted.
     Welcome = 65, "WELCOME";
-    /// The client is not let in.
+    /// The client is refused.
     Refused = 66, "REFUSED";
-    /// Records of a channel.
+    /// A batch of records of a channel.
     Run = 67, "RUN";
-    /// A publisher may publish.
+    /// A publisher was opened.
     PublisherOpened = 68, "PUBLISHER_OPENED";
-    /// A publisher may not publish.
+    /// A publisher was refused.
     PublisherRefused = 69, "PUBLISHER_REFUSED";
     /// Records were appended.
     Published = 70, "PUBLISHED";
-    /// Records were not appended.
+    /// Records were refused.
     PublishRefused = 71, "PUBLISH_REFUSED";
-    /// A log of a subscription gets a channel.
+    /// Assigns a channel to a log of a subscription.
     Log = 72, "LOG";
     /// All logs that exist were announced.
     Subscribed = 73, "SUBSCRIBED";
-    /// A subscription was refused, or is over.
+    /// A subscription was refused or has ended.
     SubscriptionEnded = 74, "SUBSCRIPTION_ENDED";
-    /// Records were lost to this reader.
+    /// The subscriber lost records.
     Gap = 75, "GAP";
-    /// Records may soon be lost to this reader.
+    /// The subscriber may soon lose records.
     Lagging = 76, "LAGGING";
-    /// A log began anew.
+    /// A log has a new epoch.
     EpochChanged = 77, "EPOCH_CHANGED";
-    /// Nothing of interest through this position.
+    /// No matching records up to a position.
     Advance = 78, "ADVANCE";
     /// A log was deleted.
     Deleted = 79, "DELETED";
-    /// A sign of life, and where channels stand.
+    /// A heartbeat with the positions of channels.
     Heartbeat = 80, "HEARTBEAT";
-    /// The answer to PING.
+    /// The reply to PING.
     Pong = 81, "PONG";
     /// A request was done.
     Done = 82, "DONE";
@@ -146,36 +146,36 @@ kinds! {
     RequestRefused = 83, "REQUEST_REFUSED";
     /// A page of the list of topics.
     Topics = 84, "TOPICS";
-    /// All about one topic.
+    /// The description of a topic.
     Topic = 85, "TOPIC";
     /// Records for a member of a group.
     Deliver = 86, "DELIVER";
-    /// What became of an ACK, a NACK or a RENEW.
+    /// The result of an ACK, a NACK or a RENEW.
     Settled = 87, "SETTLED";
-    /// The client broke the protocol; the connection closes.
+    /// The client violated the protocol; the connection closes.
     Error = 88, "ERROR";
-    /// The node is shutting down; come back.
+    /// The node is stopping; the client should reconnect.
     Goodbye = 89, "GOODBYE";
-    /// Part of a state.
+    /// A part of a snapshot.
     Snapshot = 90, "SNAPSHOT";
-    /// What a state adds up to.
+    /// The checksum of a state.
     Checksum = 91, "CHECKSUM";
     /// The settings of a topic.
     Settings = 92, "SETTINGS";
-    /// What came of a CONTROL.
+    /// The reply to a CONTROL.
     Controlled = 93, "CONTROLLED";
-    /// What came of a TASKS.
+    /// The reply to a TASKS.
     Tasked = 94, "TASKED";
-    /// What the connection's workers are to do.
+    /// Orders for the connection's workers.
     TaskOrders = 95, "TASK_ORDERS";
-    /// What a publisher has to know of its topic when it opens it again.
+    /// Facts about a topic for a publisher that opens it again.
     PublisherTopic = 96, "PUBLISHER_TOPIC";
-    /// Whether a publisher of a stateful topic is connected.
+    /// Whether a publisher of a state topic is connected.
     Publishers = 97, "PUBLISHERS";
 }
 
 impl Kind {
-    /// Whether messages of this kind carry records, or values, and so have the larger limit.
+    /// Whether messages of this kind carry records or values, and so have the larger limit.
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(
@@ -191,7 +191,7 @@ impl Kind {
         )
     }
 
-    /// The version of the protocol that it came with.
+    /// The protocol version that introduced the kind.
     #[inline]
     pub fn since(self) -> u8 {
         match self as u8 {
@@ -211,12 +211,12 @@ pub struct MessageHeader {
     pub len: u32,
     /// The kind's number.
     pub kind: u8,
-    /// What they mean depends on the kind.
+    /// Flags, whose meaning depends on the kind.
     pub flags: u8,
 }
 
 impl MessageHeader {
-    /// Its bytes.
+    /// The header's bytes.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let word = u64::from(self.len) | u64::from(self.kind) << 32 | u64::from(self.flags) << 40;

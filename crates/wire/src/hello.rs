@@ -1,69 +1,69 @@
-//! Getting in, staying alive, and parting.
+//! Messages that open, keep and close a connection.
 
 use crate::code::Refusal;
 use crate::layout::{Added, layout};
 
-/// Stands for the cluster of a node that is of none.
+/// The cluster's id of a node without a cluster.
 pub const NO_CLUSTER: &str = "-";
 
 layout! {
-    /// The client's first message. Its layout never changes; fields may be added at its end.
+    /// The client's first message. Its layout never changes, except for fields added at the end.
     pub struct Hello<'a> {
-        /// Whose topics; empty for the default tenant.
+        /// The tenant; empty for the user's or the default one.
         pub tenant: &'a str,
-        /// What proves it; the node says which kinds it takes. Empty on loopback.
+        /// The credentials; empty if the node needs none.
         pub credentials: &'a [u8],
-        /// A name that operators see.
+        /// The client's name, for operators.
         pub client: &'a str,
     }
 }
 
 layout! {
-    /// The node's answer. Its layout never changes; fields may be added at its end.
+    /// The node's reply. Its layout never changes, except for fields added at the end.
     pub struct Welcome<'a> {
-        /// The node's number, which a restart changes.
+        /// The node's number, new at each start.
         pub node: u64,
-        /// This connection's number, which no other connection of the node ever had.
+        /// The connection's number, unique for the node.
         pub session: u64,
         /// The node's name.
         pub node_name: &'a str,
-        /// Subjects below this belong to this connection: `_INBOX.<something>.`.
+        /// Prefix of this connection's subjects: `_INBOX.<something>.`.
         pub inbox_prefix: &'a str,
-        /// The node sends something at least this often, ms.
+        /// Longest pause between two messages of the node, ms.
         pub heartbeat_ms: u32,
-        /// The largest message with records that the node takes, bytes.
+        /// Largest message with records that the node accepts, bytes.
         pub run_bytes_max: u32,
-        /// The largest other message that the node takes, bytes.
+        /// Largest other message that the node accepts, bytes.
         pub control_bytes_max: u32,
-        /// How many subscriptions and memberships the connection may have.
+        /// Subscriptions and memberships of a connection.
         pub subscriptions_max: u32,
-        /// How many publishers the connection may have.
+        /// Publishers of a connection.
         pub publishers_max: u32,
-        /// How many bytes of PUBLISH a publisher may have unanswered.
+        /// Bytes of PUBLISH that a publisher may have without a response.
         pub in_flight_bytes_max: u32,
-        /// The id of the node's cluster, [`NO_CLUSTER`] where it is of none; empty from older nodes, which do not say.
+        /// The id of the node's cluster; [`NO_CLUSTER`] without one; empty from older nodes.
         pub cluster: Added<'a>,
     }
 }
 
 layout! {
-    /// A number to be sent back.
+    /// A number that the reply repeats.
     pub struct Ping {
         /// The number.
         pub token: u64,
     }
 }
 
-/// The first number of a [`Goodbye`]'s reason where the node has answered every CONTROL and TASKS request that it took before: it has not
-/// done what it did not answer, which may be asked again.
+/// First number of a [`Goodbye`]'s reason if the node has replied to every CONTROL and TASKS request that it
+/// accepted. Requests without a reply were not executed and may be repeated.
 pub const ALL_ANSWERED: u64 = 1;
 
 layout! {
     /// The node closes the connection.
     pub struct Goodbye<'a> {
-        /// How long to wait before connecting again, ms.
+        /// Delay before the client should reconnect, ms.
         pub reconnect_after_ms: u32,
-        /// Why.
+        /// The reason.
         pub reason: Refusal<'a>,
     }
 }

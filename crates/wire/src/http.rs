@@ -1,6 +1,5 @@
-//! Text of door `http`: queries, the tokens by which a stream of events resumes, and the events themselves.
-//!
-//! Not here: HTTP itself, which a library reads; JSON, which the door writes.
+//! Text formats of HTTP: query strings, resume tokens of event streams, and events. A library parses HTTP itself, and
+//! the server writes JSON.
 
 mod event;
 mod query;

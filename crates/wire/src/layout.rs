@@ -1,19 +1,19 @@
-//! How the fields of control messages become bytes.
+//! Encoding of the fields of control messages.
 //!
-//! Integers are little-endian and unaligned; text and bytes are a `u16` length and that many
-//! bytes; lists are a `u32` count and that many items; a choice is one `u8`. Fields follow one
-//! another in the order of the struct that [`layout!`] declares: the struct *is* the layout.
+//! Integers are little-endian and unaligned. Text and bytes have a `u16` length, lists a `u32` count, and choices are
+//! one `u8`. Fields follow one another in the order of the struct that [`layout!`] declares: the struct *is* the
+//! layout.
 
 use crate::code::ErrorCode;
 use crate::error::WireError;
 use crate::header::Kind;
 
-/// The fields of one message that are still to be read.
+/// The unread fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) kind: Kind,
     pub(crate) rest: &'a [u8],
-    /// The version in force, for layouts that differ between versions.
+    /// The protocol version, for layouts that differ between versions.
     #[allow(dead_code)] // Version 2 only added kinds: no layout differs.
     pub(crate) version: u8,
 }
@@ -30,7 +30,7 @@ impl<'a> Fields<'a> {
         WireError::Value { kind: self.kind, what }
     }
 
-    /// Only padding may be left.
+    /// Checks that only padding remains.
     pub(crate) fn end(self) -> Result<(), WireError> {
         if self.rest.len() < crate::header::MESSAGE_ALIGN && self.rest.iter().all(|&b| b == 0) {
             return Ok(());
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Something that stands in a message.
+/// A value that can be encoded in a message.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, WireError>;
     fn write(&self, out: &mut Vec<u8>);
@@ -82,7 +82,7 @@ impl<'a> Layout<'a> for &'a [u8] {
         fields.take(usize::from(len))
     }
 
-    /// What is longer than a `u16` can say is cut: whoever fills a message checks lengths first.
+    /// Truncates to `u16::MAX` bytes; the sender checks lengths before.
     fn write(&self, out: &mut Vec<u8>) {
         let kept = &self[..self.len().min(usize::from(u16::MAX))];
         (kept.len() as u16).write(out);
@@ -96,13 +96,13 @@ impl<'a> Layout<'a> for &'a str {
         std::str::from_utf8(bytes).map_err(|_| fields.unsound("text"))
     }
 
-    /// Cut like bytes, but never within a character.
+    /// Truncates like bytes, but never within a character.
     fn write(&self, out: &mut Vec<u8>) {
         (&self.as_bytes()[..self.floor_char_boundary(usize::from(u16::MAX))]).write(out);
     }
 }
 
-/// A text that was added at the end of a message whose layout never changes otherwise: empty where the sender is older than it.
+/// A text that was added at the end of a message with a fixed layout; empty from older senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Added<'a>(pub &'a str);
 
@@ -155,7 +155,7 @@ impl<'a> Layout<'a> for ErrorCode {
     }
 }
 
-/// Declares a struct whose fields are laid out one after another in the order they stand in.
+/// Declares a struct whose fields are encoded in their order.
 macro_rules! layout {
     ($(#[$doc:meta])* pub struct $name:ident $(<$life:lifetime>)? {
         $($(#[$field_doc:meta])* pub $field:ident : $ty:ty,)*
@@ -180,7 +180,7 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Declares an enum that is one byte on the wire.
+/// Declares an enum that is encoded as one byte.
 macro_rules! choice {
     ($(#[$doc:meta])* pub enum $name:ident {
         $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)*

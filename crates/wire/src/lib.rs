@@ -1,19 +1,16 @@
-//! Bytes to messages and back, for Dunlin's own protocol (`docs/protocol.md` is its page).
+//! Encodes and decodes the messages of Dunlin's own protocol (`docs/protocol.md`).
 //!
-//! A connection opens with one [`Preamble`] each way, then both sides send messages: an 8-byte
-//! header and a body, 8-aligned. Records travel as [`frame`](dunlin_frame) laid them out; nothing
-//! of them is encoded again.
+//! A connection begins with a [`Preamble`] from each side. Then both sides send messages: an 8-byte header and a
+//! body, aligned to 8 bytes. Records are sent as [`frame`](dunlin_frame) lays them out, without further encoding.
 //!
 //! Invariants:
 //! - Decoding borrows: a message points into the bytes it was read from, lists included.
-//! - No length that the other side claims is believed before it was compared with [`Limits`], and
-//!   nothing is allocated in proportion to one.
-//! - Whatever bytes come, decoding ends in a message, in [`Next::Need`] or in a [`WireError`].
-//! - `decode(encode(m)) == m`, and the bytes of each message are kept in `tests/golden`.
+//! - Each length from the peer is checked against [`Limits`] before it is used, and no memory is allocated in
+//!   proportion to it.
+//! - Decoding any bytes ends in a message, in [`Next::Need`] or in a [`WireError`].
+//! - `decode(encode(m)) == m`, and `tests/golden` holds the bytes of each message.
 //!
-//! The NATS client protocol stands apart, in [`nats`].
-//!
-//! Not here: sockets, waiting, and what a message makes a node or a client do.
+//! [`nats`] is the NATS client protocol. Sockets and the meaning of messages are in other crates.
 
 mod code;
 mod control;

@@ -1,9 +1,9 @@
-/// What a decoder accepts. A message over its limit is refused on its header alone.
+/// Limits of a decoder. A larger message is refused when its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest message that carries records, bytes, header included.
+    /// Largest message with records, bytes, header included.
     pub run_bytes_max: usize,
-    /// The largest message of any other kind, bytes, header included.
+    /// Largest other message, bytes, header included.
     pub control_bytes_max: usize,
 }
 

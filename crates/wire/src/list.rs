@@ -1,11 +1,11 @@
-//! Many of one thing within a message, without an allocation on either side.
+//! Lists in messages, without allocation when sent or received.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout};
 
-/// A list in a message: items of the sender, or bytes that were checked when they were read.
+/// A list in a message: the sender's items, or received bytes that are already checked.
 ///
-/// Reading it again from checked bytes cannot fail, so iterating yields plain items.
+/// Decoding checked bytes cannot fail, so that iteration yields plain items.
 #[derive(Clone, Copy)]
 pub struct List<'a, T>(Source<'a, T>);
 
@@ -21,7 +21,7 @@ impl<'a, T> List<'a, T> {
         List(Source::Items(items))
     }
 
-    /// How many items.
+    /// Number of items.
     pub fn len(&self) -> usize {
         match self.0 {
             Source::Items(items) => items.len(),
@@ -29,7 +29,7 @@ impl<'a, T> List<'a, T> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -37,7 +37,7 @@ impl<'a, T> List<'a, T> {
 
 #[allow(private_bounds)] // `Layout` is how this crate writes bytes; nobody outside implements it.
 impl<'a, T: Layout<'a> + Copy> List<'a, T> {
-    /// The items, one after another.
+    /// Iterates over the items.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
         let (items, mut checked) = match self.0 {
             Source::Items(items) => (items, None),
@@ -57,7 +57,7 @@ impl<'a, T: Layout<'a> + Copy> Layout<'a> for List<'a, T> {
         let count = u32::read(fields)?;
         let start = *fields;
         for _ in 0..count {
-            // Every item takes at least one byte, so a hostile count ends with the message.
+            // Every item has at least one byte, so that a false count ends with the message.
             T::read(fields)?;
         }
         Ok(List(Source::Checked { count, fields: start }))

@@ -1,8 +1,8 @@
-//! The frame around a control message's fields.
+//! The header and padding of control messages.
 
 use crate::header::{HEADER_BYTES, Kind, MESSAGE_ALIGN, MessageHeader};
 
-/// Makes room for the header; gives what [`finish`] needs.
+/// Reserves space for the header; returns the position for [`finish`].
 pub(crate) fn start(out: &mut Vec<u8>, kind: Kind) -> usize {
     let at = out.len();
     out.extend_from_slice(&MessageHeader { len: 0, kind: kind as u8, flags: 0 }.to_bytes());

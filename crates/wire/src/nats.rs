@@ -1,15 +1,14 @@
-//! The NATS client protocol: lines of text, with payloads of a stated size between them.
-//!
-//! What a client sends is read by [`next`]; what a server says is written by the functions of `say`.
+//! The NATS client protocol: lines of text, with payloads of a stated size between them. [`next`] reads what a client
+//! sends; `say` writes what a server sends.
 //!
 //! Invariants:
 //! - Reading borrows: an operation points into the bytes it was read from, and nothing is allocated.
-//! - A line is at most [`Limits::line_bytes_max`], a payload with its headers [`Limits::payload_bytes_max`]; nothing
-//!   is waited for that would be longer.
-//! - Whatever bytes come, reading ends in an operation, in [`Next::Need`](crate::Next::Need) or in a [`Violation`], whose
-//!   text is what nats-server says.
+//! - A line is at most [`Limits::line_bytes_max`] and a payload with its headers at most
+//!   [`Limits::payload_bytes_max`]; nothing longer is buffered.
+//! - Reading any bytes ends in an operation, in [`Next::Need`](crate::Next::Need) or in a [`Violation`] with
+//!   nats-server's text.
 //!
-//! Not here: subjects and their rules (`topic`), sockets, and what an operation makes a node do.
+//! Subject rules are in `topic`, sockets and operations in the server.
 
 mod connect;
 mod headers;
@@ -26,12 +25,12 @@ pub use operation::{Operation, Published, next};
 pub use say::{Message, OK, PING, PONG, put_decimal, refuse};
 pub use violation::Violation;
 
-/// What is believed of a client's lengths.
+/// Limits of a client's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest line.
+    /// Longest line, bytes.
     pub line_bytes_max: usize,
-    /// The largest payload, its headers included.
+    /// Largest payload with its headers, bytes.
     pub payload_bytes_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Publishing: opening a number for a topic, records, and what became of them.
+//! Messages for publishing: publishers, records and acknowledgements.
 
 use crate::code::Refusal;
 use crate::error::WireError;
@@ -6,64 +6,64 @@ use crate::header::Kind;
 use crate::layout::{Fields, Layout, choice, layout};
 use crate::subscribe::Position;
 
-/// PUBLISH flag: the publisher waits; acknowledge at once.
+/// PUBLISH flag: the publisher waits for the acknowledgement.
 pub const FLAG_ACK: u8 = 1 << 0;
-/// PUBLISH flag: never acknowledge; only a refusal is told.
+/// PUBLISH flag: no acknowledgement; only refusals are sent.
 pub const FLAG_QUIET: u8 = 1 << 1;
-/// PUBLISH flag: append only if `expect_seq` is the log's last sequence.
+/// PUBLISH flag: append only if `expect_seq` is the log's last sequence number.
 pub const FLAG_EXPECT: u8 = 1 << 2;
-/// The producer id of publishers without identity: nothing of theirs is deduplicated.
+/// The producer id of publishers without a name, whose records are not deduplicated.
 pub const NO_PRODUCER: u64 = 0;
-/// The producer epoch, with [`NO_PRODUCER`], by which a node says to the owner of a topic that publishers of it are connected
-/// to the node, until it closes this publisher. Nothing is published by it.
+/// Producer epoch, with [`NO_PRODUCER`], of a publisher that publishes nothing: with it a node tells a topic's owner
+/// that publishers are connected to the node, until it closes this publisher.
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
-    /// Gives a number to a topic to publish to.
+    /// Opens a publisher of a topic.
     ///
-    /// PUBLISH may follow without waiting for the answer when the topic's literal prefix is known.
+    /// PUBLISH may follow at once if the topic's literal prefix is known.
     pub struct OpenPublisher<'a> {
-        /// The client's number for it, not in use on this connection.
+        /// The client's number of the publisher, not in use on this connection.
         pub publisher: u32,
-        /// Who produces, over connections and restarts; [`NO_PRODUCER`] for no identity.
+        /// The producer's id, constant over connections and restarts; [`NO_PRODUCER`] for none.
         pub producer: u64,
-        /// Grows with each new instance of the producer and shuts older ones out.
+        /// The producer's epoch: a higher one shuts out older instances.
         pub producer_epoch: u32,
-        /// A subject that one topic owns, or the topic's very pattern.
+        /// A subject that one topic owns, or the topic's exact pattern.
         pub subject: &'a str,
     }
 }
 
 layout! {
-    /// What the next OPEN_PUBLISHER of this number, which was open before, expects of its topic. A node that hands on a run says
-    /// it before PUBLISH of an open number, for the run's publisher. Since version 4.
+    /// What the next OPEN_PUBLISHER of a number that was open before expects of its topic. A node that forwards a
+    /// batch sends it before PUBLISH of an open number, for the batch's publisher. Since version 4.
     pub struct ExpectTopic<'a> {
-        /// The client's number for it.
+        /// The client's number of the publisher.
         pub publisher: u32,
-        /// Whether the node may make the topic, with its own defaults, if there is none.
+        /// Whether the node may create a missing topic with its own defaults.
         pub create: bool,
-        /// The last records that the node has acknowledged, by partition. Where the topic keeps a state and has lost one of
-        /// them, the publisher is refused with `STATE_LOST`.
+        /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of them, the
+        /// publisher is refused with `STATE_LOST`.
         pub acknowledged: crate::list::List<'a, LastAcknowledged>,
     }
 }
 
 layout! {
-    /// The last record of a partition that the node has acknowledged to a publisher.
+    /// The last record of a partition that was acknowledged to a publisher.
     pub struct LastAcknowledged {
         /// The partition.
         pub partition: u16,
-        /// Where the record stands.
+        /// The record's position.
         pub position: Position,
     }
 }
 
 layout! {
-    /// Comes before PUBLISHER_OPENED: what a publisher has to know when it opens the topic again. Since version 4.
+    /// Sent before PUBLISHER_OPENED: facts about the topic for a publisher that opens it again. Since version 4.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
-        /// The node makes such a topic by itself.
+        /// The node creates this topic automatically.
         pub by_itself: bool,
         /// The topic keeps a state.
         pub keeps_state: bool,
@@ -71,35 +71,34 @@ layout! {
 }
 
 layout! {
-    /// The publisher may publish.
+    /// The publisher was opened.
     pub struct PublisherOpened<'a> {
-        /// Its number.
+        /// The publisher's number.
         pub publisher: u32,
-        /// How many partitions the topic has.
+        /// The topic's number of partitions.
         pub partitions: u16,
-        /// The largest record the topic takes, with meta and padding, bytes.
+        /// Largest record of the topic, with metadata and padding, bytes.
         pub record_bytes_max: u32,
         /// The topic's name.
         pub topic: &'a str,
-        /// The literal start of the topic's pattern: a record's subject tail is what follows it.
+        /// The literal start of the topic's pattern; a record's subject tail follows it.
         pub subject_prefix: &'a str,
-        /// The last producer sequence the topic knows of this producer, by partition; nothing for
-        /// a producer it does not know.
+        /// The last sequence number of this producer by partition; empty for an unknown producer.
         pub last_seqs: crate::list::List<'a, u64>,
     }
 }
 
 layout! {
-    /// The publisher may not publish. What it sent is dropped until its number is opened again.
+    /// The publisher was refused. Its records are dropped until its number is opened again.
     pub struct PublisherRefused<'a> {
-        /// Its number.
+        /// The publisher's number.
         pub publisher: u32,
-        /// Why.
+        /// The refusal.
         pub refusal: Refusal<'a>,
     }
 }
 
-/// What stands before the frames of a PUBLISH; as long as a run header, and laid out alike.
+/// The header before the frames of a PUBLISH, with the layout of a batch header.
 ///
 /// ```text
 ///  0           4           8            16             24      28      32
@@ -110,29 +109,28 @@ layout! {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PublishHeader {
-    /// The number given in OPEN_PUBLISHER.
+    /// The publisher's number.
     pub publisher: u32,
-    /// Which partition; producer sequences are counted for each.
+    /// The partition. Producer sequence numbers count per partition.
     pub partition: u32,
-    /// With [`FLAG_EXPECT`], what the log's last sequence has to be; else 0.
+    /// With [`FLAG_EXPECT`], the expected last sequence number of the log; else 0.
     pub expect_seq: u64,
-    /// The publisher's number for the first record, from 1; the others follow at +1 each.
+    /// The producer's sequence number of the first record, from 1; the others count on.
     pub producer_seq: u64,
-    /// How many records. They are appended together, or none is.
+    /// Number of records. All or none are appended.
     pub count: u32,
-    /// How many bytes of frames follow.
+    /// Bytes of the frames.
     pub bytes: u32,
 }
 
 impl PublishHeader {
-    /// The publisher's number for the last record.
+    /// The producer's sequence number of the last record.
     #[inline]
     pub fn last_producer_seq(&self) -> u64 {
         self.producer_seq + u64::from(self.count) - 1
     }
 
-    /// What stands before the frames of a PUBLISH whose end has not come: for a node that refuses it as
-    /// soon as it knows whose it is. `None` for any other message, or one that is not sound.
+    /// The header of an incomplete PUBLISH, for a node that refuses it early. `None` for other or invalid messages.
     pub fn of_unfinished(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
         let run = dunlin_frame::RunHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
@@ -178,7 +176,7 @@ impl PublishHeader {
     }
 
     pub(crate) fn to_bytes(self) -> [u8; dunlin_frame::RUN_HEADER_BYTES] {
-        // The shape is a run header's; only the meaning of four fields differs.
+        // The layout is that of a batch header; four fields have another meaning.
         dunlin_frame::RunHeader {
             topic_id: self.publisher,
             epoch: self.partition,
@@ -196,57 +194,57 @@ impl PublishHeader {
 pub struct Publish<'a> {
     /// [`FLAG_ACK`], [`FLAG_QUIET`], [`FLAG_EXPECT`].
     pub flags: u8,
-    /// Whose, where, and how many.
+    /// The publisher, partition and number of records.
     pub header: PublishHeader,
-    /// The frames, not yet checked. Their append time is 0.
+    /// The unchecked frames. Their append time is 0.
     pub frames: &'a [u8],
 }
 
 choice! {
-    /// What an acknowledgement stands for.
+    /// The level of an acknowledgement.
     pub enum AckKind {
-        /// The owner holds the record in memory.
+        /// The owner has the record in memory.
         Memory = 0,
-        /// The owner has written it to its disk's cache.
+        /// The owner has written the record to its disk's cache.
         Written = 1,
-        /// The owner's disk has said that it is stored.
+        /// The owner's disk has confirmed the record.
         Synced = 2,
-        /// A majority of replicas have it.
+        /// A majority of replicas have the record.
         Quorum = 3,
     }
 }
 
 layout! {
-    /// Everything this publisher sent to this partition through this number is answered for, save
-    /// what a PUBLISH_REFUSED has told of.
+    /// Acknowledges everything that this publisher sent to this partition up to a sequence number, except batches
+    /// refused by PUBLISH_REFUSED.
     pub struct Published {
         /// The publisher.
         pub publisher: u32,
         /// The partition.
         pub partition: u32,
-        /// The publisher's number of the last record that is acknowledged.
+        /// The producer's sequence number of the last acknowledged record.
         pub through: u64,
-        /// Where that record stands.
+        /// That record's position.
         pub position: Position,
-        /// What the acknowledgement stands for.
+        /// The level of the acknowledgement.
         pub acknowledged: AckKind,
-        /// That record had been appended before: this was a retry.
+        /// That record was a retry: it had been appended before.
         pub duplicate: bool,
     }
 }
 
 layout! {
-    /// One PUBLISH was refused, all of it.
+    /// A whole PUBLISH was refused.
     pub struct PublishRefused<'a> {
         /// The publisher.
         pub publisher: u32,
         /// The partition.
         pub partition: u32,
-        /// The publisher's number of its first record.
+        /// The producer's sequence number of its first record.
         pub producer_seq: u64,
-        /// How many records it had.
+        /// Number of its records.
         pub count: u32,
-        /// Why.
+        /// The refusal.
         pub refusal: Refusal<'a>,
     }
 }

@@ -1,32 +1,31 @@
-//! Records of a channel, and what stands before the frames of RUN and PUBLISH.
+//! Batches of a channel, and the bytes before the frames of RUN and PUBLISH.
 //!
-//! The frames themselves are not looked at here: whoever uses them checks them in the same pass
-//! (`topic::CheckedRun`).
+//! The frames are not checked here: their user checks them in the pass that reads them (`topic::CheckedRun`).
 
 use dunlin_frame::{RUN_HEADER_BYTES, RunHeader};
 
 use crate::header::{HEADER_BYTES, Kind, MessageHeader};
 use crate::publish::PublishHeader;
 
-/// What stands before the frames of RUN and PUBLISH, bytes.
+/// Bytes before the frames of RUN and PUBLISH.
 pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + RUN_HEADER_BYTES;
 
-/// Consecutive records of one channel: `header.topic_id` is the channel that LOG announced.
+/// A batch of one channel; `header.topic_id` is the channel that LOG announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run<'a> {
-    /// Which channel, which sequences.
+    /// The channel and the sequence numbers.
     pub header: RunHeader,
-    /// The frames, not yet checked.
+    /// The unchecked frames.
     pub frames: &'a [u8],
 }
 
-/// The bytes before the frames of a RUN. `header.bytes` of frames have to follow.
+/// The bytes before the frames of a RUN. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn run_head(header: &RunHeader) -> [u8; RUN_HEAD_BYTES] {
     head(Kind::Run, 0, header.bytes, header.to_bytes())
 }
 
-/// The bytes before the frames of a PUBLISH. `header.bytes` of frames have to follow.
+/// The bytes before the frames of a PUBLISH. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
     head(Kind::Publish, flags, header.bytes, header.to_bytes())

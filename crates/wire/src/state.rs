@@ -1,5 +1,5 @@
-//! States of stateful topics: following one, its bytes in pieces, its checksum, whether it has publishers, and being brought
-//! back to it. All of it since version 2, but for [`Publishers`].
+//! Messages for states of state topics: following, snapshots, checksums, publishers' presence and resynchronization.
+//! Since version 2, except [`Publishers`].
 //!
 //! ```text
 //!  SNAPSHOT
@@ -16,37 +16,37 @@ use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
 layout! {
-    /// What the next SUBSCRIBE of this number wants of the states of stateful topics.
+    /// Options of the next SUBSCRIBE of this number for states of state topics.
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
-        /// Each log begins with its state, in the place of where SUBSCRIBE starts.
+        /// Each log begins with its state instead of SUBSCRIBE's start.
         pub start: bool,
-        /// After a loss it goes on with the state.
+        /// After a loss, the subscription continues with the state.
         pub on_gap: bool,
-        /// One record for each read, which merges what came since the one before. The next is sent when CREDIT
-        /// says that the last was consumed.
+        /// Conflation: each read returns one record that merges all changes since the last read. The next is sent
+        /// after CREDIT reports that the last was consumed.
         pub conflate: bool,
-        /// Withhold records whose sequence divides by this, once; 0 for none. For tests of readers.
+        /// Withhold, once, each record whose sequence number is a multiple of this; 0 for none. For tests.
         pub lose_every: u32,
     }
 }
 
 layout! {
-    /// A reader has found out that it is no longer right. The channel is over; its log gets another one, which LOG
-    /// announces, and goes on there.
+    /// A subscriber found its state wrong. The channel ends; LOG announces a new channel for its log, which continues
+    /// there.
     pub struct Resync {
         /// The channel.
         pub channel: u32,
-        /// What the reader holds is wrong: it needs the state.
+        /// The state is wrong: the subscriber needs a snapshot.
         pub state: bool,
-        /// Otherwise: it has everything up to here.
+        /// Otherwise: the subscriber has everything up to this position.
         pub after: Position,
     }
 }
 
 layout! {
-    /// What the state adds up to after the record at this position, up to which the reader was sent everything.
+    /// The state's checksum after the record at this position, up to which the subscriber received everything.
     pub struct Checksum {
         /// The channel.
         pub channel: u32,
@@ -58,21 +58,21 @@ layout! {
 }
 
 layout! {
-    /// Whether a publisher of the log is connected. At a change, and for a channel that begins where none is or that goes on
-    /// after a position. Since version 5.
+    /// Whether a publisher of the log is connected. Sent at a change, and for a channel that begins without a
+    /// publisher or resumes. Since version 5.
     pub struct Publishers {
         /// The channel.
         pub channel: u32,
         /// Whether at least one is.
         pub connected: bool,
-        /// Since when that has been so, ns since the Unix epoch.
+        /// Time of the last change, ns since the Unix epoch.
         pub since_ns: u64,
-        /// When the newest record was appended, ns since the Unix epoch; none where there is no record.
+        /// Append time of the newest record, ns since the Unix epoch; `None` without records.
         pub last_append_ns: Option<u64>,
     }
 }
 
-/// What stands before the bytes of a [`SnapshotPart`].
+/// Bytes before the state's bytes of a [`SnapshotPart`].
 pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 
 /// Part of a state. Parts come one after another; when the last has come the reader stands at the position.

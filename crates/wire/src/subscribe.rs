@@ -1,4 +1,4 @@
-//! Subscribing: what a client asks for, the channels it gets, and what they say besides records.
+//! Messages for subscriptions and their channels.
 
 use crate::code::Refusal;
 use crate::error::WireError;
@@ -6,42 +6,41 @@ use crate::layout::{Fields, Layout, choice, layout};
 use crate::list::List;
 
 layout! {
-    /// A place in a log.
+    /// A position in a log.
     pub struct Position {
-        /// Grows whenever the log cannot vouch for what went before.
+        /// The epoch, which grows when the owner cannot vouch for earlier records.
         pub epoch: u32,
-        /// The record's number within the epoch, from 1; 0 is before the first.
+        /// The sequence number in the epoch, from 1; 0 is before the first record.
         pub seq: u64,
     }
 }
 
 layout! {
-    /// Where a reader stands in one log: the last record it was given.
+    /// A subscriber's position in a log.
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
         /// The partition.
         pub partition: u16,
-        /// The last record the reader was given there.
+        /// The last record that the subscriber received.
         pub position: Position,
     }
 }
 
 layout! {
-    /// Positions for the subscription that the next SUBSCRIBE of this number resumes. May come in
-    /// several messages.
+    /// Positions from which the next SUBSCRIBE of this number resumes, in one or more messages.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
-        /// Where it stood.
+        /// The positions.
         pub logs: List<'a, LogPosition<'a>>,
     }
 }
 
-/// Where a subscription starts: one `u8`, a position, a `u64`.
+/// Where a subscription starts: a `u8`, a position and a `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
-    /// 0: at the oldest record still held.
+    /// 0: at the oldest retained record.
     Earliest,
     /// 1: at the next record to be published.
     Latest,
@@ -49,7 +48,7 @@ pub enum StartAt {
     After(Position),
     /// 3: at the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
-    /// 4: after the positions that RESUME gave; a log it did not name, at its first record.
+    /// 4: after the positions of RESUME; other logs at their first record.
     Resume,
 }
 
@@ -84,39 +83,39 @@ impl<'a> Layout<'a> for StartAt {
 }
 
 choice! {
-    /// Where a reader goes on after records were lost to it.
+    /// Where a subscription continues after a gap.
     pub enum OnGap {
-        /// At the oldest record still held.
+        /// At the oldest retained record.
         Oldest = 0,
         /// At the next record to be published.
         Newest = 1,
-        /// Nowhere: the subscription ends after the gap was told.
+        /// The subscription ends after the gap is reported.
         Fail = 2,
     }
 }
 
 layout! {
-    /// Begins a subscription.
+    /// Starts a subscription.
     pub struct Subscribe<'a> {
-        /// The client's number for it, not in use on this connection.
+        /// The client's number of the subscription, not in use on this connection.
         pub subscription: u32,
-        /// Bytes the node may send for a start; CREDIT adds to them.
+        /// Initial credit: bytes that the node may send; CREDIT adds to it.
         pub credit: u64,
         /// Where to start.
         pub start: StartAt,
-        /// Where to go on after a loss.
+        /// Where to continue after a gap.
         pub on_gap: OnGap,
-        /// On reliable topics: count as one of the readers the publisher waits for.
+        /// On reliable topics: the publisher waits for this subscriber.
         pub registered: bool,
-        /// Which subjects.
+        /// The pattern of subjects.
         pub pattern: &'a str,
-        /// A name that operators see.
+        /// The subscription's name, for operators.
         pub name: &'a str,
     }
 }
 
 layout! {
-    /// Where a channel stands.
+    /// The position of a channel.
     pub struct ChannelPosition {
         /// The channel.
         pub channel: u32,
@@ -126,20 +125,19 @@ layout! {
 }
 
 layout! {
-    /// Allows more bytes, and says what was consumed.
+    /// Grants more bytes, and reports what was consumed.
     pub struct Credit<'a> {
         /// The subscription.
         pub subscription: u32,
-        /// Bytes allowed since SUBSCRIBE in total, its own credit included. Never falls.
+        /// Total bytes granted since SUBSCRIBE, its own credit included. Never falls.
         pub granted: u64,
-        /// The last record consumed on channels of reliable topics; others may be left out.
+        /// The last consumed record of channels of reliable topics; others may be omitted.
         pub consumed: List<'a, ChannelPosition>,
     }
 }
 
 layout! {
-    /// A log of a subscription gets a channel. A channel's number is never used for another log
-    /// while the connection lasts.
+    /// Assigns a channel to a log of a subscription. The number is not reused for another log on this connection.
     pub struct Log<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -147,89 +145,89 @@ layout! {
         pub channel: u32,
         /// The partition.
         pub partition: u16,
-        /// The reader stands after this record: the next one is the first it can be given.
+        /// The last position before the subscription's first record.
         pub after: Position,
         /// The topic's name.
         pub topic: &'a str,
-        /// The literal start of the topic's pattern: a record's subject is it and the tail.
+        /// The literal start of the topic's pattern; a record's subject is this and its tail.
         pub subject_prefix: &'a str,
     }
 }
 
 layout! {
-    /// Every log that existed has been announced.
+    /// All existing logs were announced.
     pub struct Subscribed {
         /// The subscription.
         pub subscription: u32,
-        /// How many logs that were.
+        /// Number of those logs.
         pub logs: u32,
     }
 }
 
 layout! {
-    /// The subscription was refused, or is over. Its number is free again.
+    /// The subscription was refused or has ended. Its number is free again.
     pub struct SubscriptionEnded<'a> {
         /// The subscription.
         pub subscription: u32,
-        /// Why; `AS_ASKED` after UNSUBSCRIBE.
+        /// The reason; `AS_ASKED` after UNSUBSCRIBE.
         pub refusal: Refusal<'a>,
     }
 }
 
 layout! {
-    /// Records were dropped before this reader came to them.
+    /// Records left the log before this subscriber read them.
     pub struct GapMessage {
         /// The channel.
         pub channel: u32,
         /// Their epoch.
         pub epoch: u32,
-        /// The first that is missing.
+        /// The first missing sequence number.
         pub first: u64,
-        /// The last that is missing.
+        /// The last missing sequence number.
         pub last: u64,
     }
 }
 
 layout! {
-    /// More than half of the history lies ahead of this reader.
+    /// The subscriber lags by more than half of the history.
     pub struct Lagging {
         /// The channel.
         pub channel: u32,
-        /// Records it has yet to read.
+        /// Records that the subscriber has still to read.
         pub behind: u64,
-        /// Records the log holds at present.
+        /// Records that the log retains.
         pub retained: u64,
     }
 }
 
 layout! {
-    /// The log began anew.
+    /// The log has a new epoch.
     pub struct EpochChanged {
         /// The channel.
         pub channel: u32,
         /// The epoch that ended.
         pub old: u32,
-        /// The last record of it that this reader was given.
+        /// The last record of it that the subscriber received.
         pub last_seen: u64,
-        /// The last record of it that is known to have existed; none when nobody can know.
+        /// The last record of it that is known to have existed; `None` if unknown.
         pub known_through: Option<u64>,
-        /// Where the new epoch's records begin for this reader.
+        /// Position before the subscriber's first record of the new epoch.
         pub new_first: Position,
     }
 }
 
 layout! {
-    /// Nothing of the reader's interest through this position.
+    /// No matching records up to this position.
     pub struct Advance {
         /// The channel.
         pub channel: u32,
-        /// Read through here.
+        /// The position.
         pub through: Position,
     }
 }
 
 layout! {
-    /// The log was deleted. The channel is over.
+    /// The log was deleted, and its channel ended.
     pub struct Deleted {
         /// The channel.
         pub channel: u32,
@@ -239,10 +237,9 @@ layout! {
 }
 
 layout! {
-    /// A sign of life. As messages come in order, a reader stands exactly where this says.
+    /// A heartbeat. Messages arrive in order, so the subscriber is exactly at these positions.
     pub struct Heartbeat<'a> {
-        /// For channels on which something was sent since the last heartbeat: the last position
-        /// sent, be it by RUN, GAP or ADVANCE.
+        /// The last sent position of each channel with RUN, GAP or ADVANCE since the last heartbeat.
         pub channels: List<'a, ChannelPosition>,
     }
 }

@@ -1,7 +1,7 @@
-//! Tasks: commands and questions on their way to the scheduler, workers, and orders on their way to them.
+//! Messages for tasks: commands, queries, workers and their orders.
 //!
-//! What they are is not read here: they pass as the bytes of that crate, which carry a version of their own. Many commands go in one
-//! message, and what came of them comes back in one.
+//! Their bytes are opaque here: the scheduler's crate encodes them, with a version of its own. One message carries
+//! many commands, and one reply their results.
 
 use crate::code::Refusal;
 use crate::control::Long;
@@ -10,43 +10,43 @@ use crate::header::Kind;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// What the bytes are.
+    /// The kind of a TASKS' bytes.
     pub enum TasksKind {
         /// Commands, each behind its length, a `u32`. The answer holds [`TaskAnswers`].
         Commands = 1,
-        /// A question, whose answer is as fresh as all that was answered to anybody before.
+        /// A linearizable query.
         Question = 2,
-        /// A question that is answered as the node has it.
+        /// A stale query, answered from the node's state.
         StaleQuestion = 3,
-        /// A worker is to be sent what is for it, by this connection.
+        /// Attaches a worker to this connection.
         Attach = 4,
     }
 }
 
 layout! {
-    /// Commands, a question, or a worker that attaches.
+    /// Commands, a query, or a worker that attaches.
     pub struct Tasks<'a> {
-        /// Its number, under which it is answered.
+        /// The request's number, repeated in the reply.
         pub request: u32,
-        /// Which it is.
+        /// The kind of the bytes.
         pub kind: TasksKind,
-        /// Its bytes.
+        /// The commands, query or worker.
         pub bytes: Long<'a>,
     }
 }
 
 layout! {
-    /// What came of it.
+    /// The reply to a TASKS.
     pub struct Tasked<'a> {
         /// The request's number.
         pub request: u32,
-        /// The answer's bytes.
+        /// The reply's bytes.
         pub bytes: Long<'a>,
     }
 }
 
 layout! {
-    /// What the connection's workers are to do.
+    /// Orders for the connection's workers.
     pub struct TaskOrders<'a> {
         /// The orders' bytes.
         pub bytes: Long<'a>,
@@ -56,17 +56,17 @@ layout! {
 const DONE: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// What came of one command.
+/// The result of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskAnswer<'a> {
-    /// It was taken in; the reply's bytes.
+    /// The command was executed; the reply's bytes.
     Done(&'a [u8]),
     /// It was refused.
     Refused(Refusal<'a>),
 }
 
 impl<'a> TaskAnswer<'a> {
-    /// Appends it to others: `1 u8, bytes behind a u32` or `2 u8, refusal`.
+    /// Appends the result: `1 u8`, bytes with a `u32` length, or `2 u8`, a refusal.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             TaskAnswer::Done(bytes) => {
@@ -80,7 +80,7 @@ impl<'a> TaskAnswer<'a> {
         }
     }
 
-    /// Reads one after another; ends with an error where the bytes are no answers.
+    /// Decodes all results; ends with an error at invalid bytes.
     pub fn read_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<TaskAnswer<'a>, WireError>> {
         let mut fields = Fields { kind: Kind::Tasked, rest: bytes, version: crate::VERSION };
         std::iter::from_fn(move || {

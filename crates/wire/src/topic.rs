@@ -1,5 +1,5 @@
-//! Topics as operators and programs make and see them. `request` is the client's number for the
-//! question; the answer carries it.
+//! Messages for creating and describing topics. `request` is the client's number of the request, which the reply
+//! repeats.
 
 use crate::code::Refusal;
 use crate::group::GroupKind;
@@ -8,37 +8,37 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// What a reliable topic does when its slowest reader made no room in time.
+    /// What a reliable topic does if its slowest subscriber frees no room in time.
     pub enum WhenFull {
         /// Refuses the publish.
         Refuse = 0,
-        /// Evicts the reader, which gets its gap.
+        /// Evicts the subscriber, which receives its gap.
         Evict = 1,
     }
 }
 
 layout! {
-    /// How a topic behaves. A limit of 0 means the node's default.
+    /// A topic's configuration. A limit of 0 means the node's default.
     pub struct TopicConfig<'a> {
-        /// Its name.
+        /// The topic's name.
         pub name: &'a str,
-        /// The subjects it owns; empty for just its name.
+        /// The topic's pattern; empty for its name.
         pub pattern: &'a str,
-        /// How many logs it is made of; a key's hash picks one.
+        /// Number of partitions; a key's hash selects one.
         pub partitions: u16,
-        /// History kept in each partition, bytes.
+        /// Retention of each partition, bytes.
         pub retain_bytes: u64,
-        /// History kept in each partition, records.
+        /// Retention of each partition, records.
         pub retain_records: u64,
-        /// History kept in each partition, ms.
+        /// Retention of each partition, ms.
         pub retain_ms: u64,
-        /// The largest record, with meta and padding, bytes.
+        /// Largest record, with metadata and padding, bytes.
         pub record_bytes_max: u32,
-        /// How many registered readers the publisher waits for; 0 for a topic that is not reliable.
+        /// Number of registered subscribers that publishers wait for; 0 for a topic that is not reliable.
         pub reliable_readers_max: u32,
-        /// How long a publisher waits for them, ms.
+        /// Time for which a publisher waits for them, ms.
         pub wait_ms_max: u32,
-        /// What happens then.
+        /// What happens after that time.
         pub when_full: WhenFull,
     }
 }
@@ -48,52 +48,52 @@ layout! {
     pub struct CreateTopic<'a> {
         /// The request.
         pub request: u32,
-        /// A topic of this name and the same configuration is as good as a new one.
+        /// Accept an existing topic with this name and configuration.
         pub or_same: bool,
-        /// How it is to behave.
+        /// The topic's configuration.
         pub config: TopicConfig<'a>,
     }
 }
 
 layout! {
-    /// A setting of a topic beside those that every topic has, or what has become of it.
+    /// A named setting of a topic, or its current value.
     ///
-    /// `fold` is the kind of state, `fold.<option>` what the kind is told. In SETTINGS also, for each partition,
-    /// `fold/<partition>` with its position, entries, bytes and checksum in words.
+    /// `fold` is the kind of state, and `fold.<option>` an option of the kind. SETTINGS also has, for each partition,
+    /// `fold/<partition>` with position, entries, bytes and checksum as text.
     pub struct Setting<'a> {
-        /// Its name.
+        /// The setting's name.
         pub name: &'a str,
-        /// Its value.
+        /// The setting's value.
         pub value: &'a str,
     }
 }
 
 layout! {
-    /// CREATE_TOPIC with more settings. One that the node does not know is refused.
+    /// CREATE_TOPIC with named settings. An unknown setting is refused.
     pub struct CreateTopicWith<'a> {
         /// The request.
         pub request: u32,
-        /// A topic of this name and the same configuration is as good as a new one.
+        /// Accept an existing topic with this name and configuration.
         pub or_same: bool,
-        /// How it is to behave.
+        /// The topic's configuration.
         pub config: TopicConfig<'a>,
-        /// And beside.
+        /// The named settings.
         pub settings: List<'a, Setting<'a>>,
     }
 }
 
 layout! {
-    /// The settings of a topic: the answer to DESCRIBE_SETTINGS.
+    /// The settings of a topic: the reply to DESCRIBE_SETTINGS.
     pub struct Settings<'a> {
         /// The request.
         pub request: u32,
-        /// Those that it has.
+        /// The topic's settings.
         pub settings: List<'a, Setting<'a>>,
     }
 }
 
 layout! {
-    /// DELETE_TOPIC, answered by DONE, and DESCRIBE_TOPIC, answered by TOPIC.
+    /// DELETE_TOPIC, with reply DONE; and DESCRIBE_TOPIC, with reply TOPIC.
     pub struct NamedTopic<'a> {
         /// The request.
         pub request: u32,
@@ -103,15 +103,15 @@ layout! {
 }
 
 layout! {
-    /// Asks for topics in the order of their names. Answered by TOPICS.
+    /// Lists topics in the order of their names. The reply is TOPICS.
     pub struct ListTopics<'a> {
         /// The request.
         pub request: u32,
-        /// At most so many; the node may give fewer.
+        /// Largest number of topics; the node may return fewer.
         pub topics_max: u32,
-        /// Names that this pattern matches; empty for all.
+        /// Pattern of names; empty for all.
         pub pattern: &'a str,
-        /// Names after this one: the last of the page before.
+        /// Only names after this one: the last of the previous page.
         pub after: &'a str,
     }
 }
@@ -119,28 +119,28 @@ layout! {
 layout! {
     /// One topic in a list.
     pub struct TopicLine<'a> {
-        /// Its name.
+        /// The topic's name.
         pub name: &'a str,
-        /// The subjects it owns.
+        /// The topic's pattern.
         pub pattern: &'a str,
-        /// Its partitions; 0 for one that is on disk and could not be opened. DESCRIBE_TOPIC is refused with the reason.
+        /// Number of partitions; 0 for a topic on disk that could not be opened. DESCRIBE_TOPIC returns the reason.
         pub partitions: u16,
-        /// Whether publishers wait for registered readers.
+        /// Whether publishers wait for registered subscribers.
         pub reliable: bool,
-        /// Records held.
+        /// Retained records.
         pub records: u64,
-        /// Bytes held.
+        /// Retained bytes.
         pub bytes: u64,
-        /// Records ever appended, in the epochs in force.
+        /// Records ever appended in the current epochs.
         pub appended: u64,
-        /// Readers at present.
+        /// Number of subscribers.
         pub readers: u32,
     }
 }
 
-/// Stands for a count that is not known: a node that would have to say does not answer.
+/// A count that is unknown because a node did not respond.
 pub const UNKNOWN: u64 = u64::MAX;
-/// [`UNKNOWN`] of a count of 32 bits.
+/// [`UNKNOWN`] as a count of 32 bits.
 pub const UNKNOWN_COUNT: u32 = u32::MAX;
 
 layout! {
@@ -148,7 +148,7 @@ layout! {
     pub struct Topics<'a> {
         /// The request.
         pub request: u32,
-        /// There are more after the last of these.
+        /// There are more topics after the last of these.
         pub more: bool,
         /// The topics.
         pub topics: List<'a, TopicLine<'a>>,
@@ -158,45 +158,45 @@ layout! {
 layout! {
     /// One partition.
     pub struct LogState {
-        /// Which.
+        /// The partition's number.
         pub partition: u16,
-        /// The oldest record held, or the next one when none is.
+        /// The oldest retained record, or the next one if there is none.
         pub first: Position,
-        /// The last sequence appended; one less than `first` when nothing is held.
+        /// The last appended sequence number; one less than `first` if no record is retained.
         pub last_seq: u64,
-        /// Bytes held.
+        /// Retained bytes.
         pub bytes: u64,
-        /// When the last record was appended, ns since the Unix epoch; 0 for never.
+        /// Append time of the last record, ns since the Unix epoch; 0 for never.
         pub last_append_ns: u64,
     }
 }
 
 layout! {
-    /// One reader.
+    /// A subscriber.
     pub struct ReaderState<'a> {
         /// The subscription's name.
         pub name: &'a str,
-        /// The partition it reads.
+        /// The subscriber's partition.
         pub partition: u16,
-        /// The last record it was given.
+        /// The last record that the subscriber received.
         pub position: Position,
-        /// Records it has yet to read.
+        /// The subscriber's lag in records.
         pub behind: u64,
-        /// Records that were lost to it.
+        /// Records that the subscriber lost.
         pub lost: u64,
-        /// Whether publishers wait for it.
+        /// Whether publishers wait for the subscriber.
         pub registered: bool,
     }
 }
 
 layout! {
-    /// One group.
+    /// A group.
     pub struct GroupState<'a> {
-        /// Its name.
+        /// The group's name.
         pub name: &'a str,
-        /// Its kind.
+        /// The group's kind.
         pub kind: GroupKind,
-        /// Its members.
+        /// Number of members.
         pub members: u32,
         /// Records that wait for a member.
         pub waiting: u64,
@@ -206,21 +206,21 @@ layout! {
 }
 
 layout! {
-    /// All about one topic.
+    /// The description of a topic.
     pub struct TopicState<'a> {
         /// The request.
         pub request: u32,
-        /// Its configuration, defaults filled in.
+        /// The configuration, with defaults filled in.
         pub config: TopicConfig<'a>,
-        /// Publishers that have it open.
+        /// Number of open publishers.
         pub publishers: u32,
-        /// Readers in all; `readers` may leave some out.
+        /// Number of subscribers; `readers` may have fewer.
         pub readers_total: u32,
-        /// Its partitions.
+        /// The partitions.
         pub logs: List<'a, LogState>,
-        /// The slowest of its readers, slowest first.
+        /// The slowest subscribers, slowest first.
         pub readers: List<'a, ReaderState<'a>>,
-        /// Its groups.
+        /// The groups.
         pub groups: List<'a, GroupState<'a>>,
     }
 }
@@ -230,7 +230,7 @@ layout! {
     pub struct RequestRefused<'a> {
         /// The request.
         pub request: u32,
-        /// Why.
+        /// The refusal.
         pub refusal: Refusal<'a>,
     }
 }

@@ -1,4 +1,4 @@
-//! The first eight bytes each way, and which version is spoken after them.
+//! The preamble: the first eight bytes of each side, which negotiate the protocol version.
 //!
 //! ```text
 //!  0                         6         7         8
@@ -7,50 +7,49 @@
 //!  | D  U  N  L  I  N        | min u8  | max u8  |
 //!  +-------------------------+---------+---------+
 //! ```
-//! The client offers a range. The node answers with the one version it chose, as both ends of the
-//! range, or with its own range when the two do not meet, and then says why in REFUSED.
+//! The client offers a range of versions. The node replies with the chosen version as both ends of the range. If the
+//! ranges do not overlap, it replies with its own range, and REFUSED follows.
 //!
-//! The rule: a node accepts the version it was built with and the one before. The preamble, HELLO,
-//! WELCOME and REFUSED keep their layout for ever, but fields may be added at their ends, which
-//! readers that do not know them skip; all other layouts may change with the version.
+//! A node accepts its own version and the one before. The layouts of the preamble, HELLO, WELCOME and REFUSED never
+//! change, except for fields added at the end, which older peers skip. All other layouts may change with the version.
 
 use crate::code::{ErrorCode, Refusal};
 use crate::error::WireError;
 
-/// The version this build speaks best.
+/// The newest version that this release supports.
 pub const VERSION: u8 = 5;
-/// The oldest version this build still speaks.
+/// The oldest version that this release supports.
 pub const VERSION_MIN: u8 = 4;
-/// What every connection begins with, both ways.
+/// The first bytes of each side of a connection.
 pub const MAGIC: [u8; 6] = *b"DUNLIN";
-/// Bytes of a preamble.
+/// Length of a preamble, bytes.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// A range of versions: what a client offers, or what a node answers.
+/// A range of versions: the client's offer, or the node's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Preamble {
-    /// The lowest.
+    /// The lowest version.
     pub version_min: u8,
-    /// The highest.
+    /// The highest version.
     pub version_max: u8,
 }
 
 impl Preamble {
-    /// What this build offers as a client, or answers as a node when the ranges do not meet.
+    /// The range of this release, offered by a client, or returned by a node without a common version.
     pub const OURS: Preamble = Preamble { version_min: VERSION_MIN, version_max: VERSION };
 
-    /// The answer of a node that chose `version`.
+    /// The reply of a node that chose `version`.
     pub fn chosen(version: u8) -> Preamble {
         Preamble { version_min: version, version_max: version }
     }
 
-    /// Its bytes.
+    /// The preamble's bytes.
     pub fn to_bytes(self) -> [u8; PREAMBLE_BYTES] {
         let [d, u, n, l, i, n2] = MAGIC;
         [d, u, n, l, i, n2, self.version_min, self.version_max]
     }
 
-    /// Reads a preamble; `None` while fewer than eight bytes are there and they may become one.
+    /// Parses a preamble; `None` while it is incomplete.
     pub fn parse(bytes: &[u8]) -> Result<Option<Preamble>, WireError> {
         let known = bytes.len().min(MAGIC.len());
         if bytes[..known] != MAGIC[..known] {
@@ -68,7 +67,7 @@ impl Preamble {
         Ok(Some(Preamble { version_min, version_max }))
     }
 
-    /// The highest version both ranges hold, or the refusal to send.
+    /// The highest common version, or the refusal to send.
     pub fn negotiate(self, offered: Preamble) -> Result<u8, Refusal<'static>> {
         let version = self.version_max.min(offered.version_max);
         if version >= self.version_min.max(offered.version_min) {

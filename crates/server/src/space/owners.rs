@@ -14,18 +14,22 @@
 //! [`plan`](plan::plan).
 //!
 //! Invariants:
-//! - A region acts until its owner's lease is sure to last, and no longer, whatever this thread does.
-//! - Whoever goes on in an owner's place has all that the owner counted as known: `standby` names it, or, while it has yet to
-//!   begin (`before` is there), the one before it. Both are told everything then, and both are waited for once the new one has begun.
-//! - A copy counts only for the owner, by its epoch, whose region it is: who stood by for an owner before has nothing to go on from.
-//! - Where there is no other process a region goes on alone: `standby` names process 0 first, so that no copy from before counts.
-//!   It stands still again before somebody is named, until that one has a copy.
-//! - An answer that is lost changes nothing for long: what a turn did, and was not told to have done, the next one sees and goes on with.
-//! - An epoch is higher than any before it: also where the cluster has lost its keys, since the epoch of its revisions is later then.
-//! - An owner whose lease ran out keeps what its regions hold, and goes on with it while nobody else has claimed them: `epoch` says so.
-//! - A cluster that has lost its keys is told them again by whoever took part. Of what processes have in memory then the latest epoch counts,
-//!   and of one epoch its owner's; it goes on once as many processes have come back as are waited for, or the patience is over.
-//! - Who has no copy that counts begins a region without entities, when nobody else has come for so long, and says so.
+//! - A region acts only while its owner's lease is certain to last, whatever this thread does.
+//! - The standby that takes over has everything that the owner counted as known. `standby` names it; while a new
+//!   standby has yet to begin (`before` is set), the previous one counts. Both receive everything, and the owner
+//!   waits for both once the new one has begun.
+//! - A copy counts only for the owner whose epoch it has: a standby of an earlier owner cannot take over.
+//! - Without another process, a region continues alone. `standby` names process 0 first, so that no older copy
+//!   counts. The region stops again before a standby is named, until that has a copy.
+//! - A lost response does no lasting harm: the next turn sees what a turn did, and continues from there.
+//! - Epochs only grow, even if the cluster has lost its keys: the cluster's epoch of revisions is higher then.
+//! - An owner whose lease expired keeps its regions' state, and continues unless another process has claimed them,
+//!   which `epoch` shows.
+//! - After the cluster has lost its keys, its processes write them again. Of the copies in memory, the highest epoch
+//!   counts, and of one epoch the owner's. A region continues once the expected processes are back, or the patience
+//!   is over.
+//! - If no copy counts and no process with a copy returns in time, a region begins without entities, and the loss is
+//!   reported.
 
 mod balance;
 mod deeds;

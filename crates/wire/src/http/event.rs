@@ -1,17 +1,17 @@
-//! Server-sent events, as they are written.
+//! Writes server-sent events.
 //!
-//! A reader puts the lines of an event's data together with line feeds between them, and knows no other end of a line
-//! than `\n`, `\r\n` and `\r`: text with a `\r` would not come out as it went in, so it goes for binary.
+//! A reader joins an event's data lines with line feeds, and treats `\n`, `\r\n` and `\r` as line ends. Text with
+//! `\r` would change, and therefore is sent as binary.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The bytes as text that an event can carry unchanged.
+/// The bytes as text, if an event can carry the text unchanged.
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\r'))
 }
 
-/// The bytes in base64, appended.
+/// Appends the bytes in base64.
 pub fn base64(bytes: &[u8], out: &mut String) {
     STANDARD.encode_string(bytes, out);
 }
@@ -28,17 +28,17 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes that all up to here was read, without an event.
+/// Writes an id without an event: everything up to it was read.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }
 
-/// Writes how long a reader waits before it connects again.
+/// Writes the delay before a reader reconnects, ms.
 pub fn write_retry(ms: u64, out: &mut String) {
     out.extend(["retry: ", &ms.to_string(), "\n\n"]);
 }
 
-/// Writes what readers skip, but what shows them that somebody is there.
+/// Writes a comment, which readers skip; it shows that the connection is alive.
 pub fn write_comment(text: &str, out: &mut String) {
     out.extend([": ", text, "\n\n"]);
 }
@@ -47,7 +47,7 @@ pub fn write_comment(text: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// As the standard has readers do it: the data of each event that is dispatched, and the id after it.
+    /// Reads events as the standard requires: data, event name and last id.
     fn read(text: &str) -> Vec<(String, Option<String>, String)> {
         let (mut events, mut id, mut event, mut data) = (Vec::new(), String::new(), None, String::new());
         for line in text.split('\n') {

@@ -1,17 +1,17 @@
-//! The part of a URL after its question mark.
+//! Parses the query string of a URL.
 
-/// Text that is no query.
+/// An invalid query string.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// A percent sign without two hexadecimal digits after it.
     #[error("{0:?} has a % that two hexadecimal digits do not follow")]
     Percent(String),
-    /// Bytes that are no UTF-8.
+    /// Invalid UTF-8.
     #[error("{0:?} does not stand for UTF-8")]
     Utf8(String),
 }
 
-/// Names and values, in order, decoded. A name without `=` has an empty value.
+/// Decoded names and values, in order. A name without `=` has an empty value.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = Result<(String, String), QueryError>> + '_ {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

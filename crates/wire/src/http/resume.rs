@@ -1,4 +1,4 @@
-//! Where a stream of events stands, as one token: `Last-Event-ID` brings it back.
+//! The resume token of an event stream, sent as event id and returned in `Last-Event-ID`.
 //!
 //! ```text
 //! one log     7-1042                      epoch, sequence of the last record
@@ -8,11 +8,11 @@
 //!             +---------+-------+-----+
 //! ```
 //!
-//! A log's key is a hash of its topic's name and its partition: names would make tokens several times as long, and the
-//! node that reads a token knows all names. Two logs of one key are told apart by nothing: of 1,000 logs, two have
-//! the same one in 1 of 4 × 10¹³ cases.
+//! A log's key is a hash of its topic's name and its partition: names would make tokens several times longer, and the
+//! node knows all names. Logs with equal keys cannot be distinguished; of 1,000 logs, two have equal keys in 1 of 4 ×
+//! 10¹³ cases.
 //!
-//! Limit: [`RESUME_LOGS_MAX`], because a token has to fit into a header.
+//! Limit: [`RESUME_LOGS_MAX`], because a token must fit into a header.
 
 use std::collections::BTreeMap;
 
@@ -21,27 +21,27 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::Position;
 
-/// Logs that one token names at most.
+/// Number of logs in one token.
 pub const RESUME_LOGS_MAX: usize = 1_000;
 
-/// Begins a token of many logs.
+/// First character of a token of many logs.
 const MANY: char = 'm';
 
 /// A log in a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogKey(u64);
 
-/// Text that is no token.
+/// The text is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event's id is a position like 7-1042, or the text that this node gave as one")]
 pub struct ResumeError;
 
-/// What a token says.
+/// The positions in a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resume {
-    /// The last record of the one log.
+    /// The last record of a single log.
     One(Position),
-    /// The last record of each.
+    /// The last record of each log.
     Many(BTreeMap<LogKey, Position>),
 }
 

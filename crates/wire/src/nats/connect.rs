@@ -1,23 +1,23 @@
-//! What a client says of itself.
+//! The CONNECT operation of a NATS client.
 
 use serde::Deserialize;
 
 use super::Violation;
 
-/// What `CONNECT` says. What it leaves out is as nats-server takes it to be.
+/// The options of `CONNECT`, with nats-server's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
     /// Every operation is answered with `+OK`.
     pub verbose: bool,
     /// Subjects are checked strictly. (Here they always are.)
     pub pedantic: bool,
-    /// The client gets what it publishes itself, where it subscribes to it.
+    /// The client receives its own records if it subscribes to them.
     pub echo: bool,
     /// The client understands messages with headers.
     pub headers: bool,
-    /// Requests that nobody hears are answered with a status.
+    /// Requests without a responder receive a status reply.
     pub no_responders: bool,
-    /// The version of the protocol; from 1 on the client takes an `INFO` at any time.
+    /// Protocol version; from 1 on the client accepts `INFO` at any time.
     pub protocol: u32,
     /// The client's library.
     pub lang: String,
@@ -25,19 +25,19 @@ pub struct Connect {
     pub version: String,
     /// The connection's name.
     pub name: String,
-    /// Who connects.
+    /// The user.
     pub user: Option<String>,
     /// The user's password.
     pub pass: Option<String>,
-    /// A token in the place of user and password.
+    /// A token instead of user and password.
     pub auth_token: Option<String>,
-    /// The public key of an nkey, in the place of both.
+    /// An nkey's public key instead of user and password.
     pub nkey: Option<String>,
     /// The nonce of `INFO`, signed with it, in base64.
     pub sig: Option<String>,
 }
 
-/// As it is written: what is `null` is as good as left out.
+/// The JSON as written; `null` is the same as missing.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Written {
@@ -81,7 +81,7 @@ impl Default for Connect {
 impl Connect {
     /// Reads the JSON behind `CONNECT`.
     pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
-        // A list of values would pass for an object.
+        // serde would accept an array for an object.
         let object = json.first() == Some(&b'{');
         let written: Option<Written> = if object { serde_json::from_slice(json).ok() } else { None };
         let written = written.ok_or(Violation::Arguments)?;

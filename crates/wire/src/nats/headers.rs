@@ -1,4 +1,4 @@
-//! Headers: the block that stands before a payload.
+//! The block of headers before a payload.
 //!
 //! ```text
 //! NATS/1.0[ status][ description]\r\n
@@ -9,15 +9,15 @@
 
 use super::Violation;
 
-/// Headers of one message.
+/// Number of headers of one message.
 pub const HEADERS_MAX: usize = 1_024;
 
-/// The name under which a record holds what stood behind `NATS/1.0`: no client can give a header this name.
+/// The header's name for the status after `NATS/1.0`; no client can use this name.
 pub const STATUS_HEADER: &str = ":status";
 
 const FIRST_LINE: &[u8] = b"NATS/1.0";
 
-/// A block of headers that is read.
+/// A received block of headers.
 #[derive(Debug, Clone, Copy)]
 pub struct HeaderBlock<'a> {
     status: &'a [u8],
@@ -25,18 +25,18 @@ pub struct HeaderBlock<'a> {
 }
 
 impl<'a> HeaderBlock<'a> {
-    /// Looks at the block's first line and its end.
+    /// Parses the block's first line and its end.
     pub fn parse(block: &'a [u8]) -> Result<HeaderBlock<'a>, Violation> {
         let rest = block.strip_prefix(FIRST_LINE).ok_or(Violation::Arguments)?;
         let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Violation::Arguments)?;
         let (status, lines) = (&rest[..end], &rest[end + 2..]);
-        // Some clients end a block without headers by one line's end instead of two.
+        // Some clients end a block without headers with one line end instead of two.
         let lines =
             if lines.is_empty() { lines } else { lines.strip_suffix(b"\r\n").ok_or(Violation::Arguments)? };
         Ok(HeaderBlock { status: status.trim_ascii(), lines })
     }
 
-    /// Names and values in their order; first the status, under [`STATUS_HEADER`], if there is one.
+    /// Names and values in order, after the status as [`STATUS_HEADER`] if there is one.
     pub fn iter(&self) -> impl Iterator<Item = Result<(&'a str, &'a [u8]), Violation>> + use<'a> {
         let status = (!self.status.is_empty()).then_some(Ok((STATUS_HEADER, self.status)));
         let mut lines = self.lines;
@@ -63,7 +63,7 @@ fn header(line: &[u8]) -> Result<(&str, &[u8]), Violation> {
     Ok((name, line[colon + 1..].trim_ascii()))
 }
 
-/// Appends a block with a status line and headers, but for its last, empty line.
+/// Appends a block with a status line and headers, without its last, empty line.
 pub fn header_lines<'h>(
     out: &mut Vec<u8>,
     status: &[u8],
@@ -78,8 +78,8 @@ pub fn header_lines<'h>(
     headers.for_each(|(name, value)| put_header(out, name, value));
 }
 
-/// Appends one header. What other doors allow and this one cannot say is left out: a name with a colon, a blank or
-/// a control character; a line's end in a value is a blank here.
+/// Appends one header. A name with a colon, a blank or a control character, which other protocols allow, is left out.
+/// A line end in a value becomes a blank.
 pub fn put_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     if name.is_empty() || name.bytes().any(|byte| byte <= b' ' || byte == b':' || byte == 0x7f) {
         return;

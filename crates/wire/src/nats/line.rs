@@ -1,28 +1,28 @@
-//! One line: words with blanks between them.
+//! A line of words separated by blanks.
 
 use super::{Limits, Violation};
 
-/// No verb has more.
+/// Largest number of words after a verb.
 const WORDS_MAX: usize = 4;
 
-/// The words of a line, and where it ends.
+/// The words of a line, and the line's end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line<'a> {
     words: [&'a [u8]; WORDS_MAX],
     count: usize,
-    /// Behind the line's end.
+    /// Position after the line's end.
     pub(super) end: usize,
 }
 
 impl<'a> Line<'a> {
-    /// The line that begins at `from`; `None` while its end has not come.
+    /// Reads the line that begins at `from`; `None` while its end is missing.
     #[inline]
     pub(super) fn read(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Option<Line<'a>>, Violation> {
         let mut line = Line { words: [&[]; WORDS_MAX], count: 0, end: 0 };
         let mut word_from = from;
         let mut at = from;
         while let Some(&byte) = bytes.get(at) {
-            // Most bytes of a line are within a word.
+            // Most bytes are within a word.
             if byte > b' ' {
                 at += 1;
                 continue;

@@ -1,10 +1,10 @@
-//! What a client says.
+//! The operations of a NATS client.
 
 use super::line::{Line, number};
 use super::{Limits, Violation};
 use crate::Next;
 
-/// One thing that a client says. Words are as they came: whether they are sound subjects is for the reader to see.
+/// An operation of a client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// `CONNECT`, and the JSON behind it.
@@ -13,7 +13,7 @@ pub enum Operation<'a> {
     Publish(Published<'a>),
     /// `SUB`
     Subscribe {
-        /// What to.
+        /// The subject or pattern.
         subject: &'a [u8],
         /// The queue group to join.
         queue: Option<&'a [u8]>,
@@ -24,7 +24,7 @@ pub enum Operation<'a> {
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
-        /// Not before so many messages were delivered, counted from the subscription's beginning.
+        /// The subscription ends after this many messages, counted from its start.
         max: Option<u64>,
     },
     /// `PING`
@@ -33,20 +33,20 @@ pub enum Operation<'a> {
     Pong,
 }
 
-/// What is to be published.
+/// A publish operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published<'a> {
-    /// What to.
+    /// The subject.
     pub subject: &'a [u8],
-    /// Where replies are expected.
+    /// The subject for replies.
     pub reply: Option<&'a [u8]>,
-    /// The block of headers with its first line and its empty last one; empty for `PUB`.
+    /// The block of headers, first and last line included; empty for `PUB`.
     pub headers: &'a [u8],
-    /// The content.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
-/// Reads the first operation, and tells how many bytes it took; or how many there must be for another look.
+/// Reads the first operation and its length, or the number of bytes that are needed.
 #[inline]
 pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
     if let [b'P', b'U', b'B', b' ', ..] = bytes {
@@ -110,7 +110,7 @@ fn with_payload<'a>(
     }
 }
 
-/// Verbs in any case; publishing again among them.
+/// Reads operations with verbs in any case.
 fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
     let verb_end =
         bytes.iter().take(VERB_BYTES_MAX + 1).position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
@@ -142,7 +142,7 @@ fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a
         [subject, queue, sid] if is(b"SUB") => Operation::Subscribe { subject, queue: Some(queue), sid },
         [sid] if is(b"UNSUB") => Operation::Unsubscribe { sid, max: None },
         [sid, max] if is(b"UNSUB") => {
-            // nats-server takes no limit for none.
+            // nats-server treats a limit of 0 as none.
             let max = Some(number(max)? as u64).filter(|max| *max > 0);
             Operation::Unsubscribe { sid, max }
         }

@@ -1,18 +1,18 @@
-//! What a server says.
+//! Writes the operations of a NATS server.
 
-/// The answer to everything that went well, where a client asks for one.
+/// The reply to a successful operation, for clients with `verbose`.
 pub const OK: &[u8] = b"+OK\r\n";
-/// Whether the client is there.
+/// Checks that the client is alive.
 pub const PING: &[u8] = b"PING\r\n";
-/// The server is there.
+/// The reply to the client's PING.
 pub const PONG: &[u8] = b"PONG\r\n";
 
-/// Appends a refusal.
+/// Appends an error.
 pub fn refuse(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"-ERR '");
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
-    // It is one line between quotes.
+    // The text must stay one line.
     out[start..].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
     out.extend_from_slice(b"'\r\n");
 }
@@ -20,16 +20,16 @@ pub fn refuse(out: &mut Vec<u8>, text: &str) {
 /// The head of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// What it was published to, in two pieces.
+    /// The record's subject, in two pieces.
     pub subject: [&'a str; 2],
     /// The client's name for the subscription.
     pub sid: &'a [u8],
-    /// Where a reply is expected.
+    /// The subject for replies.
     pub reply: Option<&'a str>,
 }
 
 impl Message<'_> {
-    /// Appends the line before a payload of so many bytes.
+    /// Appends the line before a payload of this size.
     #[inline]
     pub fn say(&self, out: &mut Vec<u8>, payload_bytes: usize) {
         out.extend_from_slice(b"MSG ");
@@ -55,7 +55,7 @@ impl Message<'_> {
         out.push(b' ');
         out.extend_from_slice(self.sid);
         out.push(b' ');
-        // One that is not a single word would end the line, or begin another message: it is left out.
+        // A reply subject with blanks would break the line, and is left out.
         if let Some(reply) = self.reply.filter(|reply| reply.bytes().all(|b| b > b' ' && b != 0x7f)) {
             out.extend_from_slice(reply.as_bytes());
             out.push(b' ');

@@ -1,12 +1,12 @@
-//! What ends a connection.
+//! Violations of the NATS protocol, which end the connection.
 
-/// How a client broke the protocol. Its text is nats-server's.
+/// A violation of the protocol, with nats-server's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A verb that there is not, or something else than a line's end behind a payload.
+    /// An unknown verb, or a missing line end after a payload.
     #[error("Unknown Protocol Operation")]
     Operation,
-    /// A verb that there is, with something else behind it than belongs there.
+    /// A known verb with invalid arguments.
     #[error("Parser Error")]
     Arguments,
     /// A line without an end.
