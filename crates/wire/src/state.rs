@@ -75,25 +75,25 @@ layout! {
 /// Bytes before the state's bytes of a [`SnapshotPart`].
 pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 
-/// Part of a state. Parts come one after another; when the last has come the reader stands at the position.
+/// A part of a snapshot. After the last part, the subscriber is at the position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPart<'a> {
     /// The channel.
     pub channel: u32,
     /// The last record that the state holds.
     pub position: Position,
-    /// What the state adds up to.
+    /// The checksum of the whole state.
     pub checksum: u64,
     /// Bytes of the whole state.
     pub total: u64,
-    /// Where in it this part begins; 0 begins anew.
+    /// Offset of this part; 0 begins a new snapshot.
     pub offset: u64,
-    /// The part.
+    /// The part's bytes.
     pub bytes: &'a [u8],
 }
 
 impl<'a> SnapshotPart<'a> {
-    /// What stands before its bytes. They follow, and zeros up to a multiple of 8.
+    /// The bytes before the part's bytes, which follow with zeros up to a multiple of 8.
     pub fn head(&self) -> [u8; SNAPSHOT_HEAD_BYTES] {
         let mut out = Vec::with_capacity(SNAPSHOT_HEAD_BYTES);
         let len = (SNAPSHOT_HEAD_BYTES + self.bytes.len()).next_multiple_of(MESSAGE_ALIGN) as u32;

@@ -1,6 +1,6 @@
 //! Delays repeated failed logins.
 //!
-//! Failures are counted by address and user, and by address. From the fifth failure of a pair, or the twentieth of an
+//! Failures are counted by address and user, and by address. After the fifth failure of a pair, or the twentieth of an
 //! address, the next attempt is refused without a check for 1, 2, 4 … seconds, even with the right password. A
 //! success clears the pair's failures, not the address's. A user that has logged in from an address with a password
 //! waits there only for the pair's failures, so that others behind the same proxy cannot lock it out. A valid token

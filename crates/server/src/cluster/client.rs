@@ -179,7 +179,7 @@ impl ClusterClient {
         self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
     }
 
-    /// Known nodes, this one first.
+    /// The nodes to ask, this one first.
     fn known(&self) -> Vec<Known> {
         let identity = &self.seat.identity;
         let mut known = vec![Known { node: identity.node, address: identity.address.clone() }];

@@ -1,4 +1,4 @@
-//! Queries whether another node has subscribers of a subject, encoded as settings.
+//! Interest queries: whether another node has subscribers of a subject, encoded as settings.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The thread that makes ticks.
+//! The thread that makes ticks and exchanges messages with other processes.
 //!
 //! Invariants:
-//! - Whatever comes from outside, messages and orders, is handled between ticks.
-//! - Records for standbys are sent before the messages that follow from them, on one connection after another.
-//! - A turn ends with one write to each process.
+//! - Messages and orders are handled between ticks.
+//! - Records for standbys are sent before the messages that follow from them, on each connection.
+//! - Each turn ends with one write to each process.
 
 mod balance;
 mod hearing;
@@ -35,17 +35,17 @@ use viewing::Viewers;
 
 pub use ids::SpawnError;
 
-/// Deadlines of hand-overs are looked at so often.
+/// Interval of the checks of handover deadlines.
 const ELAPSE_NS: u64 = 5_000_000;
-/// A connection is read so often in a turn, before others and ticks have theirs.
+/// Number of reads of a connection in a turn, before other connections and ticks.
 const FILLS_MAX: usize = 16;
-/// Hand-overs whose time is taken.
+/// Number of handovers whose duration is measured at the same time.
 const TIMED_MAX: usize = 1 << 16;
 
-/// Is called after every tick, until it says `false`.
+/// Called after every tick until it returns `false`.
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
 
-/// See the module.
+/// The thread of a process's regions.
 pub struct Runner<const D: usize, B> {
     config: SpaceConfig,
     host: Host<D, B>,
@@ -55,10 +55,10 @@ pub struct Runner<const D: usize, B> {
     schedule: Schedule,
     lockstep: Option<Lockstep>,
     standing: Standing<D>,
-    /// When Prepare was sent, and for how many: by source, target and transfer.
+    /// Time of Prepare and number of entities, by source, target and transfer.
     timed: HashMap<(RegionId, RegionId, Transfer), (u64, u32)>,
     stats: Stats,
-    /// Bytes and counts when the stats were taken anew.
+    /// Byte and message counters at the last reset of the statistics.
     before: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, Refused)>,
     reports: Vec<(RegionId, Report)>,
@@ -67,10 +67,10 @@ pub struct Runner<const D: usize, B> {
     viewers: Viewers,
     ids: Ids<D, B>,
     scales: Scales,
-    /// Ticks made, which is the regions' own number where they began together.
+    /// Ticks made; equal to the regions' tick if they began together.
     ticks: u64,
     elapse_at_ns: u64,
-    /// Everybody has what the last tick gave, as far as lock-step asks for that.
+    /// All processes have the last tick's results, as far as lock-step needs it.
     open: bool,
     ended: bool,
 }
@@ -116,7 +116,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Works until it is told to end.
+    /// Runs until it is asked to end.
     pub(super) fn run(&mut self) -> Result<(), String> {
         let mut ready = Ready::default();
         self.begin_run();
@@ -185,18 +185,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// A region elsewhere is run by this process in this epoch.
+    /// Records that a region runs at another process in an epoch.
     pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.route(region, process, epoch);
         self.standing.forget_older(region, epoch);
-        // Regions that may not act hear of it by its messages.
+        // Regions that may not act learn of it from messages.
         let _ = self.host.meet(region, epoch, now_ns);
         if self.standing.wants(region) {
             self.links.send(process, &Frame::Follow(region));
         }
     }
 
-    /// Sends what the host has to say.
+    /// Sends the host's messages and records.
     pub(super) fn ship(&mut self) {
         self.check_spawned();
         for (region, (entries, tick)) in self.standing.take_fresh() {
@@ -210,7 +210,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
                 for process in self.standing.listeners(*region) {
-                    // A copy that lacks a record is none: it begins again with the next connection.
+                    // A copy without a record is useless: it begins again with the next connection.
                     self.links.send_or_end(process, &Frame::Record { region: *region, bytes: &[] }, bytes);
                 }
             }
@@ -235,17 +235,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.lockstep.as_ref().map_or(self.ticks, Lockstep::step)
     }
 
-    /// Its regions.
+    /// The regions of this process.
     pub fn host(&self) -> &Host<D, B> {
         &self.host
     }
 
-    /// Its regions, to spawn and command entities.
+    /// The regions of this process, to spawn and command entities.
     pub fn host_mut(&mut self) -> &mut Host<D, B> {
         &mut self.host
     }
 
-    /// Which regions are run here has changed: others are told.
+    /// Tells other processes that the regions of this process have changed.
     pub fn regions_changed(&mut self) {
         self.links.set_regions(regions(&self.host));
         let now_ns = monotonic_ns();
@@ -255,7 +255,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Goes on in the place of a region's owner, from what is known here; `false` where nothing is.
+    /// Takes over a region from the local copy; `false` without a copy.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -268,7 +268,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(true)
     }
 
-    /// A region is another's, or nobody's.
+    /// Ends a region of this process.
     pub fn end_region(&mut self, region: RegionId) {
         if self.host.end(region).is_some() {
             self.standing.end(region);
@@ -276,8 +276,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// This process may not act for a region of its own any more: what the region holds is kept as a copy ([`Runner::copy_of`]), from which
-    /// [`Runner::take_over`] goes on, here and in a later epoch, if nobody else has begun one.
+    /// Stops a region of this process, and keeps its state as a copy ([`Runner::copy_of`]). [`Runner::take_over`]
+    /// continues from it in a later epoch, if no other process has begun one.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
             self.standing.keep(region, state);
@@ -285,7 +285,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// The highest epoch of a region that was ever heard of here; 0 where none was.
+    /// The highest epoch of a region that this process knows; 0 if none.
     pub fn epoch_known(&self, region: RegionId) -> u64 {
         let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
         let copy = self.standing.copy(region).map(|copy| copy.handover().epoch());
@@ -293,31 +293,31 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         by_message.chain(copy).chain(route).max().unwrap_or(0)
     }
 
-    /// Only who is named may stand by for regions of ours.
+    /// Allows only named processes as standbys.
     pub fn name_standbys(&mut self) {
         self.standing.strict = true;
     }
 
-    /// This process stands by for a region of ours: `counts` once it is who would go on with it. Said again, nothing changes.
+    /// Names the standby of a region; with `counts`, it is the one that would take over. Idempotent.
     pub fn name_standby(&mut self, region: RegionId, process: u64, counts: bool) {
         self.standing.name(region, process, counts);
         self.count_known(region, monotonic_ns());
     }
 
-    /// Whether who is named has all that counts as known, and is told what changes.
+    /// Whether the named standby has everything that counts as known, and receives changes.
     pub fn has_candidate(&self, region: RegionId) -> bool {
         let counted = |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
         self.host.region(region).is_some_and(|ours| self.standing.has_candidate(region, counted(ours)))
     }
 
-    /// What those know who are waited for counts.
+    /// Tells the host how much the standbys know that it waits for.
     fn count_known(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standing.known(region) {
             self.host.standby_knows(region, entries, tick, now_ns);
         }
     }
 
-    /// Stands by for a region from here on. Where nothing is known of it yet, its owner is asked again.
+    /// Becomes a standby of a region. Without a copy, the owner is asked again.
     pub fn follow(&mut self, region: RegionId) {
         let new = self.standing.want(region);
         if (new || self.standing.copy(region).is_none())
@@ -327,79 +327,80 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// What was known of it before its owner of this epoch is forgotten.
+    /// Drops copies of a region from before this epoch.
     pub fn forget_older(&mut self, region: RegionId, epoch: u64) {
         self.standing.forget_older(region, epoch);
     }
 
-    /// Does not stand by for it any more.
+    /// Stops being a standby of a region.
     pub fn unfollow(&mut self, region: RegionId) {
         self.standing.want_no_more(region);
         drop(self.standing.take_copy(region));
     }
 
-    /// What is known here of a region of another's.
+    /// The copy of another process's region.
     pub fn copy_of(&self, region: RegionId) -> Option<&RegionState<D>> {
         self.standing.copy(region)
     }
 
-    /// Who stands by for a region of ours.
+    /// The standby of a region of this process.
     pub fn follower_of(&self, region: RegionId) -> Option<u64> {
         self.standing.follower(region)
     }
 
-    /// The world's secret, for connections from here on.
+    /// Sets the world's secret for new connections.
     pub fn set_secret(&mut self, secret: Secret) {
         self.links.set_secret(secret);
     }
 
-    /// Makes ticks so from here on: so many, or without end.
+    /// Sets the schedule of ticks; `ticks` limits their number.
     pub fn set_pace(&mut self, pace: Pace, ticks: Option<u64>) {
         self.schedule.set(pace, ticks, monotonic_ns());
         self.begin_run();
     }
 
-    /// Whether ticks are still to be made, or lock-step has not come to an end.
+    /// Whether ticks remain, or lock-step has not finished.
     pub fn is_busy(&mut self) -> bool {
         self.schedule.due_ns().is_some() || self.is_between_steps()
     }
 
-    /// Another process is known from here on.
+    /// Adds another process.
     pub fn add_peer(&mut self, peer: Peer) {
         self.links.add_peer(peer, monotonic_ns());
     }
 
-    /// A process is gone for good.
+    /// Removes a process.
     pub fn remove_peer(&mut self, process: u64) {
         self.links.remove_peer(process);
     }
 
-    /// Who is connected.
+    /// The connected processes.
     pub fn connected(&self) -> Vec<u64> {
         self.links.processes().collect()
     }
 
-    /// Where regions elsewhere are run: region, process, epoch.
+    /// Regions at other processes: region, process and epoch.
     pub fn elsewhere(&self) -> Vec<(RegionId, u64, u64)> {
         self.links.routes().collect()
     }
 
-    /// Who was refused, or refused us, since the last call.
+    /// Refusals since the last call, in both directions.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, Refused)> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// What somebody should know, since the last call.
+    /// Reports since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, Report)> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Is called after every tick with the regions and the tick's number, until it says `false`. It holds the tick up.
+    /// Calls `watcher` after every tick with the regions and the tick's number until it returns `false`. It delays
+    /// the tick.
     pub fn after_ticks(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
         self.watchers.push(Box::new(watcher));
     }
 
-    /// What it has done.
+    /// The statistics since the last reset.
     pub fn stats(&self) -> Stats {
         let (sent, received) = self.links.bytes();
         let (bytes_sent, bytes_received, dropped, made) = self.before;
@@ -412,7 +413,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// The same, and counts from nothing from here on.
+    /// Returns the statistics and resets them.
     pub fn stats_anew(&mut self) -> Stats {
         let stats = self.stats();
         let (sent, received) = self.links.bytes();
@@ -421,7 +422,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         stats
     }
 
-    /// Ticks made.
+    /// Number of ticks made.
     pub fn ticks(&self) -> u64 {
         self.ticks
     }

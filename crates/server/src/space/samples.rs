@@ -1,9 +1,9 @@
-//! Durations, in buckets: each is told to within 1/32 of itself, the longest exactly.
+//! A histogram of durations with a relative error of 1/32; the maximum is exact.
 
-/// Buckets to a doubling.
+/// Buckets per power of two.
 const PARTS: usize = 32;
 
-/// How long things took, ns.
+/// A histogram of durations, ns.
 #[derive(Debug, Clone)]
 pub struct Samples {
     counts: Vec<u64>,
@@ -19,12 +19,12 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// One took so long.
+    /// Records one duration.
     pub fn record(&mut self, ns: u64) {
         self.record_many(ns, 1);
     }
 
-    /// So many took so long.
+    /// Records a duration `count` times.
     pub fn record_many(&mut self, ns: u64, count: u64) {
         self.counts[bucket(ns)] += count;
         self.total += count;
@@ -32,22 +32,22 @@ impl Samples {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// How many there were.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The longest.
+    /// The longest duration.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The mean; 0 of none.
+    /// The mean; 0 without durations.
     pub fn mean_ns(&self) -> u64 {
         (self.sum_ns / u128::from(self.total.max(1))) as u64
     }
 
-    /// So long or less this share (0 to 1) of all took; `None` where there are none.
+    /// The quantile of `share` (0 to 1); `None` without durations.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         if self.total == 0 {
             return None;
@@ -72,13 +72,13 @@ fn bucket(ns: u64) -> usize {
     (doublings as usize + 1) * PARTS + ((ns >> doublings) as usize - PARTS)
 }
 
-/// The longest that a bucket holds.
+/// The longest duration of a bucket.
 fn upper(bucket: usize) -> u64 {
     let (doublings, part) = (bucket / PARTS, bucket % PARTS);
     if doublings == 0 {
         return part as u64;
     }
-    // The last bucket ends where numbers do.
+    // The last bucket ends at `u64::MAX`.
     u64::try_from(((PARTS + part + 1) as u128) << (doublings - 1)).unwrap_or(u64::MAX)
 }
 

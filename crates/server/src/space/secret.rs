@@ -1,12 +1,12 @@
-//! What lets a process into its world: a secret that only those know who may read the world's keys.
+//! The secret that admits a process to its world: only processes that may read the world's keys know it.
 //!
-//! Each side proves that it knows the secret by an HMAC-SHA-256 (RFC 2104) over who it is in the connection and both hellos, which
-//! hold random numbers. The secret itself is never sent.
+//! Each side proves its knowledge by an HMAC-SHA-256 (RFC 2104) over its role and both hellos, which have random
+//! nonces. The secret itself is never sent.
 //!
 //! ```text
 //!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 who connects, 2 who listens
 //! ```
-//! A proof is good for one connection and one role: it can be neither said again, nor handed on to another process that listens.
+//! A proof is valid for one connection and one role: it can neither be replayed nor forwarded to another process.
 
 use std::fmt;
 
@@ -14,18 +14,18 @@ use sha2::{Digest, Sha256};
 
 use super::error::{Refused, SpaceError};
 
-/// Bytes of a block of SHA-256.
+/// Block size of SHA-256, bytes.
 const BLOCK: usize = 64;
 const CONTEXT: &[u8] = b"dunlin space 3";
 
 /// The bytes of a proof.
 pub(super) type Proof = [u8; 32];
 
-/// See the module.
+/// The secret of a world.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
-/// Which end of a connection.
+/// The role of a side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Connects = 1,
@@ -42,17 +42,17 @@ impl Role {
 }
 
 impl Secret {
-    /// One that nobody else has.
+    /// A new random secret.
     pub fn random() -> Result<Secret, SpaceError> {
         random().map(Secret)
     }
 
-    /// One that all processes were started with.
+    /// The secret with these bytes.
     pub fn of(bytes: [u8; 32]) -> Secret {
         Secret(bytes)
     }
 
-    /// Its bytes.
+    /// The secret's bytes.
     pub fn bytes(&self) -> [u8; 32] {
         self.0
     }
@@ -64,18 +64,18 @@ impl Secret {
             inner[at] ^= byte;
             outer[at] ^= byte;
         }
-        // Their lengths stand before the hellos, so that no byte of one can count as the other's.
+        // The lengths come first, so that no byte of one hello counts as the other's.
         let lengths = [(own.len() as u64).to_le_bytes(), (others.len() as u64).to_le_bytes()].concat();
         let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own, others];
         let inner = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
         Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
     }
 
-    /// Checks what the side in this role has proved, whose hello comes first.
+    /// Checks the proof of the peer in this role, whose hello comes first.
     pub(super) fn check(&self, role: Role, theirs: &[u8], ours: &[u8], proof: &[u8]) -> Result<(), Refused> {
         let right = self.prove(role, theirs, ours);
         let differs = right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
-        // All bytes are looked at, however many are right.
+        // Constant time: all bytes are compared.
         let is_same = std::hint::black_box(differs) == 0 && proof.len() == right.len();
         if is_same { Ok(()) } else { Err(Refused::Secret) }
     }

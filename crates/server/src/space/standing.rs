@@ -1,39 +1,39 @@
-//! Standing by: which regions of others this process follows, and who follows its own.
+//! Tracks both sides of standbys: the regions that this process follows, and the followers of its own regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin::space::{RegionId, RegionState, Setup, Standbys};
 
-/// Both sides of standing by.
+/// The followed regions with their copies, and the followers of own regions.
 #[derive(Debug)]
 pub(super) struct Standing<const D: usize> {
-    /// Regions that this process is to follow, wherever they are.
+    /// Regions that this process follows.
     wanted: BTreeSet<RegionId>,
     copies: Standbys<D>,
-    /// What was taken in and is to be told.
+    /// Progress of copies that is not reported yet.
     fresh: BTreeMap<RegionId, Known>,
-    /// Who follows ours, and is waited for.
+    /// Followers that the owner waits for, by region.
     followers: BTreeMap<RegionId, Listener>,
-    /// Whoever asks may follow; else who is named.
+    /// Whether only named processes may follow.
     pub(super) strict: bool,
     named: BTreeMap<RegionId, u64>,
-    /// Who was promoted: where its connection breaks, it goes on as who is waited for.
+    /// Promoted standbys: after a lost connection, they are waited for again.
     promoted: BTreeMap<RegionId, u64>,
-    /// Who is named and is told everything. Once it has begun it is waited for as well, so that it knows whatever counts as known when
-    /// it is promoted.
+    /// Named standbys that receive everything. Once such a standby has begun, the owner waits for it as well, so that
+    /// it knows everything when it is promoted.
     candidates: BTreeMap<RegionId, Listener>,
-    /// Copies that could not follow, and were begun anew.
+    /// Number of copies that had to begin again.
     pub(super) lost: u64,
 }
 
-/// How many entries of hand-overs, and which tick.
+/// Number of handover entries, and the tick.
 pub(super) type Known = (u64, u64);
 
-/// Who is told what changes in a region.
+/// A process that receives a region's changes.
 #[derive(Debug)]
 struct Listener {
     process: u64,
-    /// Nothing until it has begun.
+    /// Its progress; `None` until it has begun.
     knows: Option<Known>,
 }
 
@@ -51,8 +51,7 @@ impl<const D: usize> Standing<D> {
         Standing { wanted, copies, fresh, followers, strict, named, promoted, candidates, lost: 0 }
     }
 
-    /// This one stands by for a region of ours: `counts` once it is who would go on with it, and alone is waited for. Said
-    /// again, nothing changes.
+    /// Names the standby of a region; with `counts`, it alone is waited for, because it would take over. Idempotent.
     pub(super) fn name(&mut self, region: RegionId, process: u64, counts: bool) {
         if self.named.insert(region, process) != Some(process) {
             self.promoted.remove(&region);
@@ -65,12 +64,12 @@ impl<const D: usize> Standing<D> {
         match self.candidates.remove(&region) {
             _ if follows => {}
             Some(candidate) => drop(self.followers.insert(region, candidate)),
-            // Its connection broke: nobody is waited for in its place, for nobody else would go on.
+            // Its connection broke: the owner waits for no other process, because no other would take over.
             None => drop(self.followers.remove(&region)),
         }
     }
 
-    /// Somebody asks to follow: whether it may.
+    /// Handles a request to follow; returns whether it is allowed.
     pub(super) fn begin(&mut self, region: RegionId, process: u64) -> bool {
         let follows = self.followers.get(&region).is_some_and(|one| one.process == process);
         if !self.strict || follows || self.promoted.get(&region) == Some(&process) {
@@ -84,7 +83,7 @@ impl<const D: usize> Standing<D> {
         named
     }
 
-    /// Somebody has taken in so much; what all who are waited for know then.
+    /// Records a follower's progress; returns what all awaited followers know.
     pub(super) fn hear(&mut self, region: RegionId, process: u64, knows: Known) -> Option<Known> {
         let listeners = [self.followers.get_mut(&region), self.candidates.get_mut(&region)];
         let said = listeners.into_iter().flatten().filter(|one| one.process == process);
@@ -92,14 +91,14 @@ impl<const D: usize> Standing<D> {
         self.known(region)
     }
 
-    /// What all who are waited for know; nothing where nobody is, or has yet to begin.
+    /// What all awaited followers know; `None` if there is none, or one has yet to begin.
     pub(super) fn known(&self, region: RegionId) -> Option<Known> {
         let knows = self.followers.get(&region)?.knows?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.knows);
         Some(candidate.map_or(knows, |other| (knows.0.min(other.0), knows.1.min(other.1))))
     }
 
-    /// Whether who is named has begun, and knows whatever counts as known.
+    /// Whether the named standby has begun and knows everything that counts as known.
     pub(super) fn has_candidate(&self, region: RegionId, counted: Known) -> bool {
         let named = self.named.get(&region).copied();
         let follows = self.followers.get(&region).is_some_and(|one| Some(one.process) == named);
@@ -107,14 +106,14 @@ impl<const D: usize> Standing<D> {
         follows || candidate.is_some_and(|knows| knows.0 >= counted.0 && knows.1 >= counted.1)
     }
 
-    /// All who are told what changes in a region.
+    /// All followers of a region.
     pub(super) fn listeners(&self, region: RegionId) -> impl Iterator<Item = u64> {
         let follower = self.followers.get(&region).map(|one| one.process);
         let candidate = self.candidates.get(&region).map(|one| one.process);
         follower.into_iter().chain(candidate.filter(|process| Some(*process) != follower))
     }
 
-    /// A region is not ours any more.
+    /// Forgets the followers of a region that ended here.
     pub(super) fn end(&mut self, region: RegionId) {
         self.followers.remove(&region);
         self.candidates.remove(&region);
@@ -134,7 +133,7 @@ impl<const D: usize> Standing<D> {
         self.wanted.contains(&region)
     }
 
-    /// Begins a copy, or goes on with it; `false` where it has to be begun anew.
+    /// Begins or updates a copy; `false` if it must begin again.
     pub(super) fn take_in(&mut self, region: RegionId, bytes: &[u8], whole: bool) -> bool {
         let known = if whole { self.copies.start(region, bytes) } else { self.copies.follow(region, bytes) };
         match known {
@@ -150,24 +149,24 @@ impl<const D: usize> Standing<D> {
         }
     }
 
-    /// What copies know that was not told yet: region, entries, tick.
+    /// Takes the unreported progress of copies: entries and tick by region.
     pub(super) fn take_fresh(&mut self) -> BTreeMap<RegionId, Known> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The copy of a region, to go on from.
+    /// Takes the copy of a region, to continue from it.
     pub(super) fn take_copy(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.fresh.remove(&region);
         self.copies.take(region)
     }
 
-    /// This process owned the region and may not act for it any more: what it has is a copy to go on from.
+    /// Keeps the state of a region that this process owned as a copy.
     pub(super) fn keep(&mut self, region: RegionId, state: RegionState<D>) {
         self.end(region);
         self.copies.keep(region, state);
     }
 
-    /// What is known of an older owner's region, of which another goes on or has begun, is of no use.
+    /// Drops the copy of an earlier owner's region.
     pub(super) fn forget_older(&mut self, region: RegionId, epoch: u64) {
         if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {
             drop(self.take_copy(region));
@@ -182,7 +181,7 @@ impl<const D: usize> Standing<D> {
         self.followers.get(&region).map(|one| one.process)
     }
 
-    /// A process is away: the regions of ours that it was told of.
+    /// Removes a disconnected process; returns the regions that it followed.
     pub(super) fn forget(&mut self, process: u64) -> BTreeSet<RegionId> {
         let all = self.followers.iter().chain(&self.candidates);
         let told = all.filter(|(_, one)| one.process == process).map(|(region, _)| *region).collect();
@@ -210,7 +209,7 @@ mod tests {
         Standing { strict: true, ..Standing::new(setup()) }
     }
 
-    /// All there is of a region in some epoch.
+    /// The whole state of a region in an epoch.
     fn whole(epoch: u64) -> Vec<u8> {
         let walk = Walk { speed_max: 1.0, turn: 1.0 };
         let mut host = Host::new(setup(), walk, Partition::even(3, &[R]), None);

@@ -1,30 +1,30 @@
-//! What a runner has done so far.
+//! Statistics of a runner.
 
 use super::samples::Samples;
 
-/// What a runner has done since it began, or since this was taken [anew](super::Runner::stats_anew).
+/// Statistics of a runner since its start, or since the last [reset](super::Runner::stats_anew).
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    /// From a tick's begin until all that follows from it was published and given to the kernel.
+    /// Duration of ticks, until their results are published and written.
     pub ticks: Samples,
-    /// How late ticks began.
+    /// Delay of ticks.
     pub late: Samples,
-    /// Ticks that were left out because the runner was too far behind.
+    /// Ticks that were skipped because the runner was too late.
     pub left_out: u64,
-    /// From Prepare sent until Taken heard, one for each entity.
+    /// Duration of handovers, from Prepare to Taken, per entity.
     pub handovers: Samples,
-    /// Ghosts that were told by others.
+    /// Ghosts received from other processes.
     pub ghosts: u64,
-    /// From the end of a tick elsewhere until its ghosts were taken in here; only of use between processes of one machine.
+    /// Delay of ghosts from the end of their tick; meaningful only between processes of one machine.
     pub ghosts_late: Samples,
     /// Bytes sent to other processes.
     pub sent_bytes: u64,
-    /// Bytes that came from others.
+    /// Bytes received from other processes.
     pub received_bytes: u64,
-    /// Messages that were dropped, since too much waited for their process or it could not be reached.
+    /// Messages that were dropped because too many were queued for their process, or it was unreachable.
     pub dropped: u64,
-    /// Connections that were made.
+    /// Connections that were established.
     pub connections: u64,
-    /// When this began, ns.
+    /// Start of the statistics, ns.
     pub since_ns: u64,
 }

@@ -21,7 +21,7 @@ pub(super) struct Own {
     pub(super) copies: BTreeMap<RegionId, u64>,
     /// Regions in memory that the process does not own.
     pub(super) memory: BTreeMap<RegionId, Memory>,
-    /// Own regions whose named standby has a copy.
+    /// Regions of this process whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
     /// Actions whose responses were lost.
     pub(super) in_doubt: BTreeMap<RegionId, Deed>,

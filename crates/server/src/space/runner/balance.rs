@@ -1,6 +1,6 @@
-//! What there is to do in each region, told to all; and the curve cut anew.
+//! Loads of regions, and changes of the partition.
 //!
-//! Who decides is not decided here: a cut counts once the cluster has it (`owners`).
+//! `owners` decides which process changes the partition: a change counts once the cluster has it.
 
 use dunlin::space::{Balance, Behaviour, Partition, Weight};
 
@@ -14,7 +14,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.config.balance.filter(|_| self.lockstep.is_none())
     }
 
-    /// Says after a tick what there is to do here, if it is time for that.
+    /// Sends the loads of this process's regions to all processes, if it is time.
     pub(super) fn weigh(&mut self) {
         let Some(balance) = self.balance() else { return };
         if !self.ticks.is_multiple_of(balance.every_ticks.max(1)) {
@@ -42,17 +42,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// How the curve ought to be cut, as far as this process knows; nothing where all is well.
+    /// The better partition that this process would choose; `None` if none is needed.
     pub fn next_cut(&self) -> Option<Partition> {
         self.scales.next(self.host.partition(), &self.balance()?, monotonic_ns())
     }
 
-    /// The curve is cut so from here on. Who is in another's stretch is handed over at once.
+    /// Applies a partition. Entities outside their region's stretch are handed over at once.
     pub fn cut(&mut self, partition: &Partition) {
         self.host.set_partition(partition, monotonic_ns());
     }
 
-    /// The same, and all others are told.
+    /// Applies a partition, and sends it to all processes.
     pub fn cut_for_all(&mut self, partition: &Partition) {
         let mut bytes = Vec::new();
         partition.encode(&mut bytes);

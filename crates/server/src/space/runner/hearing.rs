@@ -1,4 +1,4 @@
-//! What other processes say.
+//! Handles the frames of other processes.
 
 use dunlin::space::{Behaviour, Heading, RegionId};
 
@@ -8,17 +8,17 @@ use super::super::links::Key;
 use super::super::pace::monotonic_ns;
 use super::Runner;
 
-/// A hello of 65,535 regions in a world whose name is as long as can be.
+/// Largest frame of an unverified peer: a hello of 65,535 regions with the longest name.
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Reads what has come over a connection, up to what has to wait.
+    /// Handles the received frames of a connection, up to the first that must wait.
     pub(super) fn read(&mut self, key: Key) {
         let Some(link) = self.links.get(key) else { return };
         let mut came = link.connection.take_came();
         let now_ns = monotonic_ns();
         let outcome = loop {
-            // Who it is may be known by now.
+            // The peer may be verified by now.
             let is_stranger = self.links.get(key).is_none_or(|link| link.process.is_none());
             let max = if is_stranger { HELLO_BYTES_MAX } else { self.config.limits.frame_bytes_max };
             match Frame::decode(came.unread(), max) {
@@ -42,7 +42,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Whether a step is not begun here.
+    /// Whether a step has not begun here.
     fn is_ahead(&self, step: u64) -> bool {
         self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
     }
@@ -54,7 +54,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                 Frame::Hello(hello) => self.links.hear(key, hello),
                 Frame::Proof(proof) => {
                     self.links.meet(key, proof)?;
-                    // What follows is said to who knows that a connection before this one is over.
+                    // Later frames require that the end of the previous connection is handled.
                     self.take_events(now_ns);
                     Ok(())
                 }
@@ -111,7 +111,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.host.receive(to, bytes, now_ns);
     }
 
-    /// Somebody runs a region from here on.
+    /// Handles another process's claim of a region.
     fn hear_claim(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) -> Result<(), Refused> {
         let ours = self.host.region(region).map(|region| region.handover().epoch());
         if let Some(ours) = ours.filter(|ours| *ours >= epoch) {
@@ -121,9 +121,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// Somebody stands by for a region of ours from here on.
+    /// Handles a standby of a region of this process.
     fn begin_standby(&mut self, region: RegionId, process: u64) {
-        // What was said before is not for it.
+        // Earlier records are not for this standby.
         self.ship();
         if self.host.region(region).is_none() || !self.standing.begin(region, process) {
             return;
@@ -136,7 +136,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     fn follow_on(&mut self, region: RegionId, process: u64, bytes: &[u8], whole: bool) {
         let from_owner = self.links.whereabouts(region).is_some_and(|(owner, _)| owner == process);
-        // What came before a copy begins is in it.
+        // Records from before the copy are part of it.
         let begins = whole || self.standing.copy(region).is_some();
         if !from_owner || !self.standing.wants(region) || !begins {
             return;

@@ -1,4 +1,4 @@
-//! Each id is given once in a world: a process that spawns an entity asks the owners of all other regions whether they have its id.
+//! Unique entity ids: a process that spawns an entity asks the owners of all other regions for its id.
 //!
 //! ```text
 //!  a client spawns:  ask all ── all have said no ──► spawned ── asked again, all have said no ──► the client is answered
@@ -6,12 +6,12 @@
 //!  a program spawns:                                 spawned ── asked, as above ──► taken out again and reported where one has it
 //! ```
 //! Invariants:
-//! - Of two entities with one id of which one is known to be the only one, the other is taken out. Of two that were both just spawned,
-//!   the one in the region of the higher number is.
-//! - An entity that was handed over since it was spawned is not taken out: it may have come back, and another region's answer may
-//!   have been about the same entity.
+//! - If one of two entities with the same id is known to be the only one, the other is removed. Of two that were both
+//!   just spawned, the one in the region with the higher number is.
+//! - An entity that was handed over since its spawn is not removed: it may have returned, and another region's
+//!   response may have been about the same entity.
 //! - A region without an owner is asked once it has one. A client is refused meanwhile.
-//! - A question that is lost is asked again; to answer it twice changes nothing.
+//! - A lost query is repeated; a repeated response changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,27 +22,27 @@ use crate::space::error::Refused;
 use crate::space::frame::{Body, Frame};
 use crate::space::pace::monotonic_ns;
 
-/// A question is asked again after so long: an answer about a million ids takes a while.
+/// Interval at which a query is repeated: a response about a million ids takes a while.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
-/// A client waits for all answers so long.
+/// How long a client's spawn waits for all responses.
 const CLIENT_NS: u64 = 1_500_000_000;
 
-/// Why a client's entity is not spawned.
+/// Why a client's entity was not spawned.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// Its place, its id or its state is refused.
+    /// The entity's position, id or state was refused.
     #[error(transparent)]
     Refused(#[from] CommandError),
-    /// Regions did not say whether they have its id.
+    /// The owners of these regions did not respond.
     #[error("{} owned by no process that answers: whether the id is taken is not known", list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
-/// Where an entity was spawned, and the last tick before.
+/// The region of a spawned entity, and the last tick before.
 type Spawned = (RegionId, u64);
 type Reply = Box<dyn FnOnce(Result<Spawned, SpawnError>) + Send>;
-/// Is told who has one of the ids, or which regions did not answer in time.
+/// Receives the entities that have one of the ids, or the regions that did not respond.
 type Then<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<Other>, Vec<RegionId>>) + Send>;
 
 /// An entity of another process that has the id.
@@ -50,9 +50,9 @@ type Then<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<Othe
 struct Other {
     id: EntityId,
     region: RegionId,
-    /// It was just spawned, too.
+    /// The entity was just spawned, too.
     is_fresh: bool,
-    /// It is being handed over to that region, maybe from here.
+    /// The entity is being handed over to that region.
     is_coming: bool,
 }
 
@@ -62,7 +62,7 @@ const OTHER_BYTES: usize = 13;
 
 struct Question<const D: usize, B> {
     ids: Vec<EntityId>,
-    /// Regions whose owners have not answered.
+    /// Regions without a response.
     left: BTreeSet<RegionId>,
     others: Vec<Other>,
     asked_ns: u64,
@@ -70,14 +70,14 @@ struct Question<const D: usize, B> {
     then: Then<D, B>,
 }
 
-/// Questions that are not answered yet.
+/// Pending queries.
 pub(super) struct Ids<const D: usize, B> {
     last: u64,
     questions: BTreeMap<u64, Question<D, B>>,
-    /// Spawned here; nobody was asked about them yet.
+    /// Entities that were spawned here and not checked yet.
     next: Vec<EntityId>,
     is_asking: bool,
-    /// Clients that wait, and what they are answered.
+    /// Waiting clients with their results.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 
@@ -100,7 +100,7 @@ impl<const D: usize, B> Ids<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Spawns an entity once all regions have said that they have none of its id. `reply` is told where it is.
+    /// Spawns an entity after all regions have confirmed that its id is free. `reply` receives the result.
     pub fn spawn_for(
         &mut self,
         entity: &Entity<'_, D>,
@@ -134,7 +134,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.ask(vec![entity.id], Some(monotonic_ns() + CLIENT_NS), Box::new(then));
     }
 
-    /// Asks of those who were spawned since the last call.
+    /// Checks the ids of entities that were spawned since the last call.
     pub(super) fn check_spawned(&mut self) {
         let spawned = self.host.take_spawned();
         if spawned.is_empty() {
@@ -157,7 +157,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Takes out those whose id another region has.
+    /// Removes entities whose id another region has.
     fn settle_fresh(&mut self, others: &[Other]) {
         for other in others.iter().filter(|other| !other.is_coming) {
             let Some((own, Holding::Own)) = self.host.holding(other.id) else { continue };
@@ -173,7 +173,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// All regions that are not run here.
+    /// All regions that run at other processes, or nowhere.
     fn elsewhere_all(&self) -> impl Iterator<Item = RegionId> + '_ {
         let all = self.host.partition().regions().iter().map(|(_, region)| *region);
         all.filter(|region| self.host.region(*region).is_none())
@@ -199,7 +199,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Asks again where an answer is missing; ends questions that nobody waits for any more.
+    /// Repeats queries without a response, and ends those that timed out.
     pub(super) fn elapse_questions(&mut self, now_ns: u64) {
         let is_over =
             |question: &Question<D, B>| question.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
@@ -213,7 +213,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// The numbers of the questions that are so.
+    /// The numbers of matching queries.
     fn questions(&self, is_so: impl Fn(&Question<D, B>) -> bool) -> Vec<u64> {
         let questions = self.ids.questions.iter().filter(|(_, question)| is_so(question));
         questions.map(|(number, _)| *number).collect()
@@ -228,7 +228,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if question.until_ns.is_some() {
             return;
         }
-        // It was of those who are fresh: they are the only ones.
+        // The query was about fresh entities: their ids are unique.
         for id in &question.ids {
             self.host.prove(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
@@ -238,7 +238,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.ask_of_fresh();
     }
 
-    /// Another process asks whether these ids are here.
+    /// Handles another process's query.
     pub(super) fn hear_ids(&mut self, process: u64, number: u64, ids: &[u8]) -> Result<(), Refused> {
         let (ids, []) = ids.as_chunks::<8>() else {
             return Err(Refused::Frame("ids that cannot be read"));
@@ -257,7 +257,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// Another process says which of the ids that were asked for it has.
+    /// Handles another process's response.
     pub(super) fn hear_held(&mut self, number: u64, bytes: &[u8]) -> Result<(), Refused> {
         let mut body = Body(bytes);
         let regions = body.region()?.0 as usize;

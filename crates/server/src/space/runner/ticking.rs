@@ -1,4 +1,4 @@
-//! When a tick is made, and what is done around it.
+//! Makes ticks and the work around them.
 
 use dunlin::space::Behaviour;
 
@@ -8,7 +8,7 @@ use super::super::pace::monotonic_ns;
 use super::{ELAPSE_NS, Runner};
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Makes a tick if one is due, and what else time asks for.
+    /// Makes a tick if one is due, and handles deadlines.
     pub(super) fn advance(&mut self) {
         let now_ns = monotonic_ns();
         if now_ns >= self.elapse_at_ns {
@@ -23,7 +23,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
         self.ship();
         if self.open {
-            // In lock-step all ghosts of the last tick are there by now.
+            // In lock-step, all ghosts of the last tick have arrived.
             self.tell_viewers();
         }
     }
@@ -49,15 +49,15 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.wake_waiting();
     }
 
-    /// Whether the last tick is over for all, where that matters; says and does what brings it there.
+    /// Whether the next tick may begin; sends what lock-step needs for it.
     fn may_tick(&mut self) -> bool {
-        // What is said while somebody is away would be missed.
+        // A message to a disconnected process would be missed.
         let all_there = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
         if self.lockstep.is_some() && !all_there {
             return false;
         }
         loop {
-            // Only what we offered holds others up: it is over when they have said that they have it.
+            // Only handovers that this process offered delay others; they end with the receivers' confirmation.
             let settled = self.host.under_way().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {
@@ -78,7 +78,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// A run begins: in lock-step with a round without a tick.
+    /// Begins a run; in lock-step with a round without a tick.
     pub(super) fn begin_run(&mut self) {
         if self.schedule.due_ns().is_none() {
             return;
@@ -94,13 +94,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.lockstep.is_some() && !self.may_tick()
     }
 
-    /// What came before its step was begun here may be read now.
+    /// Reads connections whose frames waited for this step.
     fn wake_waiting(&mut self) {
         let waiting: Vec<_> = self.links.all().filter(|(_, link)| link.waits).map(|(key, _)| key).collect();
         waiting.into_iter().for_each(|key| self.read(key));
     }
 
-    /// How long there is nothing to do.
+    /// How long the thread may sleep.
     pub(super) fn patience_ns(&self, now_ns: u64) -> Option<u64> {
         let tick = if self.open { self.schedule.due_ns() } else { None };
         let deadlines =

@@ -1,4 +1,4 @@
-//! Who watches, and what it is told.
+//! Viewers and their updates.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use dunlin::topic::{Publish, Publisher};
 use super::Runner;
 use crate::space::door::bytes_of;
 
-/// Viewers by the inboxes that they are told at.
+/// Viewers by their inboxes.
 #[derive(Debug, Default)]
 pub(super) struct Viewers {
     numbers: HashMap<String, ViewerId>,
@@ -18,7 +18,7 @@ pub(super) struct Viewers {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Somebody watches from now on, and is told at this inbox, of which this is the publisher. Said again, nothing changes.
+    /// Adds a viewer with its inbox's publisher. Idempotent.
     pub fn watch(&mut self, inbox: String, watch: Watch, mut publisher: Publisher) {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
@@ -36,7 +36,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Who is told at this inbox does not watch any more.
+    /// Removes the viewer of an inbox.
     pub fn unwatch(&mut self, inbox: &str) {
         if let Some(viewer) = self.viewers.numbers.get(inbox).copied() {
             self.forget_viewer(viewer);
@@ -50,7 +50,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Tells all who watch what has changed for them. Who cannot be told watches no more.
+    /// Sends all viewers their changes. A viewer whose inbox cannot be written is removed.
     pub(super) fn tell_viewers(&mut self) {
         let Viewers { inboxes, bytes, .. } = &mut self.viewers;
         if inboxes.is_empty() {
@@ -63,7 +63,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Answer::Sight(*sight).encode(bytes);
             if let Err(why) = publisher.publish(&bytes[..]) {
                 let text = format!("{} bytes of sight cannot be told: {why}; watch less far", bytes.len());
-                // Its session has ended, most likely.
+                // The viewer's session has probably ended.
                 let _ =
                     publisher.publish(&bytes_of(&Answer::Refused { why: Denial::Wrong, text: &text })[..]);
                 gone.push(viewer);
