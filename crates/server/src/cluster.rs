@@ -175,7 +175,7 @@ impl Cluster {
         };
         let dir = Files::tasks_dir(&config.data_dir);
         let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
-        let tasks = tasks.map_err(ClusterError::io("cannot take part in the cluster's tasks"))?;
+        let tasks = tasks.map_err(ClusterError::io("cannot start the cluster's tasks"))?;
         if !node.set_tasks(Arc::clone(&tasks)) {
             return Err(ClusterError::Refused("the node has tasks of its own already".to_owned()));
         }
@@ -290,7 +290,10 @@ async fn hand_over_lead(seat: &Seat) {
     {
         match admin::hand_over(control, None).await {
             Ok(Some(leader)) => tracing::info!(leader, "another node leads now"),
-            Ok(None) => tracing::warn!("no other node took the lead: the cluster will have to notice"),
+            Ok(None) => tracing::warn!(
+                "no other node took the lead; the cluster elects a leader when this \
+                 node is gone"
+            ),
             Err(error) => tracing::warn!("cannot hand the lead over: {error}"),
         }
     }
@@ -311,10 +314,11 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
     match &config.advertise {
         Some(advertise) if join::is_reachable(advertise) => Ok(advertise.clone()),
         Some(advertise) => Err(ClusterError::Refused(format!(
-            "{advertise:?} is not where a node can be reached: expected a host and a port, like node-1.example:6222"
+            "{advertise:?} is not an address of a node: expected a host and a port, such as \
+                 node-1.example:6222"
         ))),
         None if address.ip().is_unspecified() => Err(ClusterError::Refused(format!(
-            "other nodes cannot reach {address}: say where they find this one, --cluster-advertise HOST:{}",
+            "other nodes cannot reach {address}: give this node's address with --cluster-advertise HOST:{}",
             address.port()
         ))),
         None => Ok(address.to_string()),
@@ -409,7 +413,7 @@ fn text(message: &impl Serialize) -> Vec<u8> {
 
 fn parse<T: DeserializeOwned>(frame: Frame, kind: Kind) -> io::Result<T> {
     if frame.kind != kind {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not what is said at this point"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "an unexpected message"));
     }
     serde_json::from_slice(&frame.payload).map_err(io::Error::from)
 }

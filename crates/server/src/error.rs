@@ -13,15 +13,16 @@ use crate::tls::TlsError;
 pub enum StartError {
     /// Other machines can reach the address, and the configuration does not allow this.
     #[error(
-        "{0} is reached from other machines, and the door has no encryption, or no check of who connects: \
-         listen on 127.0.0.1, give tls with a client_ca, or say anyone_on_the_network_may_connect"
+        "other machines can reach {0}, and this listener has no encryption, or does not authenticate \
+             clients: listen on 127.0.0.1, configure tls with a client_ca, or set \
+             anyone_on_the_network_may_connect"
     )]
     OffLoopback(SocketAddr),
     /// The TLS files are invalid.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
     /// Listening on the address failed.
-    #[error("listen on {address}: {error}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -29,7 +30,7 @@ pub enum StartError {
         error: io::Error,
     },
     /// Listening on the Unix socket failed.
-    #[error("listen on {path}: {error}", path = path.display())]
+    #[error("cannot listen on {path}: {error}", path = path.display())]
     ListenUnix {
         /// The socket's path.
         path: PathBuf,
@@ -40,7 +41,7 @@ pub enum StartError {
     #[error("users: {0}")]
     Users(#[from] UsersError),
     /// A thread or its runtime cannot be started.
-    #[error("start thread {name}: {error}")]
+    #[error("cannot start thread {name}: {error}")]
     Thread {
         /// The thread.
         name: String,

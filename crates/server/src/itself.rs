@@ -99,7 +99,7 @@ pub(crate) fn keep(shared: Arc<Shared>) -> impl Future<Output = ()> {
     async move {
         match topic {
             Ok(topic) => keep_saying(shared, topic).await,
-            Err(error) => tracing::warn!(%error, "the node has no topic for what it says of itself"),
+            Err(error) => tracing::warn!(%error, "cannot create the topic of the node's reports"),
         }
     }
 }
@@ -127,7 +127,7 @@ fn publish(shared: &Shared, topic: &Topic, about: About, said: &str) {
     let meta = Meta { subject_tail: &tail, key: Some(key), ..Meta::default() };
     let draft = Draft { meta, payload: Payload::Copied(said.as_bytes()) };
     if let Err(error) = topic.append_drafts(now_ns(), 0, false, [draft].iter()) {
-        tracing::debug!(%error, "what the node says of itself was not taken");
+        tracing::debug!(%error, "cannot publish a report of the node");
     }
 }
 

@@ -117,7 +117,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<C
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 if !resting {
-                    tracing::warn!(%error, "cannot accept connections; trying on");
+                    tracing::warn!(%error, "cannot accept connections; retrying");
                 }
                 resting = true;
                 tokio::time::sleep(REST).await;

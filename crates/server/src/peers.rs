@@ -67,7 +67,7 @@ impl NodeLinks {
 
 impl Peers for NodeLinks {
     fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
-        let none = || Err(AskError::Away("the cluster gave no answer".to_owned()));
+        let none = || Err(AskError::Away("the cluster did not respond".to_owned()));
         self.ask_all(std::slice::from_ref(command)).pop().unwrap_or_else(none)
     }
 

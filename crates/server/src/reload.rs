@@ -86,7 +86,7 @@ impl Reloads {
                 Ok(()) => tracing::info!("{what}: read again"),
                 Err(error) => {
                     sound = false;
-                    tracing::error!("{what}: what was read before stays in force: {error}");
+                    tracing::error!("{what}: the previous content stays in force: {error}");
                 }
             }
         }

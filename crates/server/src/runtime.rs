@@ -122,7 +122,7 @@ impl Drop for Runtime {
             // A panic was reported by the thread itself.
             let _ = thread.join();
         } else {
-            tracing::error!("{:?} has not ended within {END_WITHIN:?}", thread.thread().name());
+            tracing::error!("thread {:?} has not ended within {END_WITHIN:?}", thread.thread().name());
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Stall {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { thread, what } = self;
-        write!(f, "listener thread {thread} has stood still for {STALL:?}; its connections wait. {what}")
+        write!(f, "listener thread {thread} has been stalled for {STALL:?}; its connections wait. {what}")
     }
 }
 

@@ -57,7 +57,7 @@ pub enum WorkersError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The thread could not be started.
-    #[error("cannot start the thread that looks after workers")]
+    #[error("cannot start the workers' thread")]
     Thread(#[source] io::Error),
 }
 
@@ -153,7 +153,7 @@ impl Workers {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that looks after workers has failed");
+            tracing::error!("the workers' thread has panicked");
         }
     }
 }

@@ -83,7 +83,7 @@ impl Access {
     pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: From) -> LoggedIn {
         let (send, receive) = tokio::sync::oneshot::channel();
         self.check(credentials, "", from, move |login| drop(send.send(login)));
-        let given_up = |_| Err(Refused::new(ErrorCode::Internal, "a check was given up"));
+        let given_up = |_| Err(Refused::new(ErrorCode::Internal, "the verification was aborted"));
         still(receive.await.unwrap_or_else(given_up))
     }
 
@@ -98,9 +98,9 @@ impl Access {
         let tenant = tenant.to_owned();
         match credentials {
             Credentials::None => {
-                done(Err(Refused::new(ErrorCode::Unauthenticated, "this node wants credentials")));
+                done(Err(Refused::new(ErrorCode::Unauthenticated, "this node requires credentials")));
             }
-            Credentials::Unsound => done(Err(self.refuse(from, "no token and no user"))),
+            Credentials::Unsound => done(Err(self.refuse(from, "malformed credentials"))),
             Credentials::Token(token) => {
                 let digest = secret::digest(&token);
                 let known = self.users().of_token(&digest).map(str::to_owned);
@@ -278,7 +278,7 @@ impl Login {
             return gone("belongs to another tenant now");
         }
         if self.account.is_closed() {
-            return gone("was removed, and is another now");
+            return gone("was removed and created again");
         }
         let holds = match &self.proof {
             Proof::Token(digest) => user.tokens.contains(digest),

@@ -63,7 +63,7 @@ impl Standing {
         let now = self.admission.login.account().permissions();
         let before = &self.permissions;
         if !now.reads_like(before) || self.is_member && now.groups != before.groups {
-            let text = "the permissions to read were changed: subscribe again";
+            let text = "the user's read permissions have changed: subscribe again";
             return Err(Refused::new(ErrorCode::Forbidden, text));
         }
         self.permissions = now;

@@ -40,7 +40,7 @@ pub struct UsersError {
 impl UsersError {
     /// The system gave no random numbers.
     pub(super) fn unlikely(error: SecretError) -> UsersError {
-        UsersError { place: "starting to check who connects".to_owned(), why: error.to_string() }
+        UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }
 }
 
@@ -120,7 +120,8 @@ impl Users {
         let mut lines = text.lines();
         if lines.next() == Some(ENDS_WITH) && !lines.any(|line| line == END) {
             let why = format!(
-                "it is cut off or being written: there is no line {END:?}, of which the first line speaks"
+                "the file is cut off or being written: it lacks the line {END:?} that its first line \
+                     announces"
             );
             return Err(UsersError { place: name.to_owned(), why });
         }

@@ -156,7 +156,7 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
         Question::Remove { node } => remove(seat, control, node).await,
         Question::Transfer { to } => transfer(control, &status, to).await,
         Question::Backup | Question::BackupShard { .. } | Question::Figures(_) => {
-            Err(Said::Refused { why: "asked for otherwise".to_owned() })
+            Err(Said::Refused { why: "this request is handled elsewhere".to_owned() })
         }
     };
     said.unwrap_or_else(|said| said)
@@ -180,7 +180,7 @@ pub(super) async fn ask_for_figures(
 ) -> io::Result<Answer> {
     match ask_node(seat, node, address, &Question::Figures(wanted.clone())).await? {
         Said::Figures(answer) => Ok(answer),
-        other => Err(io::Error::other(format!("an answer to something else: {other:?}"))),
+        other => Err(io::Error::other(format!("an unexpected reply: {other:?}"))),
     }
 }
 
@@ -237,7 +237,7 @@ async fn make_token(
     while !seat.was_announced() {
         if Instant::now() > deadline {
             return Err(Said::Failed {
-                why: "this node is not yet known to its cluster: ask again".to_owned(),
+                why: "the cluster's table does not have this node yet: retry".to_owned(),
             });
         }
         sleep(LOOK).await;
@@ -294,7 +294,12 @@ async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said>
         });
     };
     if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
-        return Err(Said::Refused { why: format!("node {node} is the only one: nothing would be left") });
+        return Err(Said::Refused {
+            why: format!(
+                "node {node} is the cluster's only node and cannot be \
+             removed"
+            ),
+        });
     }
     let status = control.status().map_err(failed)?;
     if let Some(why) = needs_more(seat, &status, node, &all).await {
@@ -307,7 +312,7 @@ async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said>
     let command = Command::System { compare, then, otherwise: Vec::new() };
     match control.ask(&command).await.map_err(failed)? {
         Reply::Transaction { succeeded: true, .. } => {}
-        _ => return Err(Said::Failed { why: "the node's record changed meanwhile: ask again".to_owned() }),
+        _ => return Err(Said::Failed { why: "the node's entry changed meanwhile: retry".to_owned() }),
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -316,7 +321,8 @@ async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said>
             return Ok(Said::Done);
         }
         if Instant::now() > deadline {
-            let why = "it is marked as removed, but too few of the others answer to take its vote".to_owned();
+            let why = "the node is marked as removed, but too few of the others respond to take its vote"
+                .to_owned();
             return Err(Said::Failed { why });
         }
         sleep(LOOK).await;

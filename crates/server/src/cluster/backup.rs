@@ -84,7 +84,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     let has_content = std::fs::read_dir(data_dir).is_ok_and(|mut dir| dir.next().is_some());
     if has_content {
         return Err(ClusterError::Refused(format!(
-            "{} is not empty: a backup becomes a new cluster in a directory of its own",
+            "{} is not empty: restore a backup into an empty directory",
             data_dir.display()
         )));
     }
@@ -177,7 +177,7 @@ impl Backup {
         let mut backup = Backup { from, digest: digest(), header, parts_left: 2, counts_shards: false };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         if backup.read(8)? != MAGIC[..] {
-            return Err(damaged("it is no backup of a cluster".to_owned()));
+            return Err(damaged("the file is no backup of a cluster".to_owned()));
         }
         let version = backup.read_u32()?;
         match version {
@@ -186,7 +186,8 @@ impl Backup {
             VERSION_OF_KEYS => backup.parts_left = 1,
             _ => {
                 return Err(damaged(format!(
-                    "it is a backup of format {version}; this build reads formats up to {VERSION}: use the release that made it, or a later one"
+                    "the backup has format {version}, and this release reads formats up to {VERSION}: use \
+                         the release that made it, or a later one"
                 )));
             }
         }
@@ -207,7 +208,7 @@ impl Backup {
         let mut bytes = Vec::new();
         self.from.by_ref().take(count as u64).read_to_end(&mut bytes)?;
         if bytes.len() < count {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the backup is cut short"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the backup is truncated"));
         }
         self.digest.update(&bytes);
         Ok(bytes)
@@ -236,7 +237,7 @@ impl Backup {
                 let check = self.digest.finalize();
                 let stored = self.read(8)?;
                 if stored != check.to_le_bytes() {
-                    return Err(damaged("the backup is damaged: its checksum does not fit"));
+                    return Err(damaged("the backup is damaged: its checksum is wrong"));
                 }
                 Ok(None)
             }

@@ -256,5 +256,5 @@ async fn exchange(
 }
 
 fn unexpected(said: &Said) -> ClusterError {
-    ClusterError::Files(format!("an answer to something else: {said:?}"))
+    ClusterError::Files(format!("an unexpected reply: {said:?}"))
 }

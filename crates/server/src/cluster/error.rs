@@ -19,7 +19,7 @@ pub enum ClusterError {
         why: String,
     },
     /// Joining was cancelled.
-    #[error("ended while it joined")]
+    #[error("joining was cancelled")]
     GivenUp,
     /// The text is no join token.
     #[error(
@@ -39,7 +39,7 @@ pub enum ClusterError {
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// TLS could not be configured.
-    #[error("cannot set TLS up: {0}")]
+    #[error("cannot configure TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The agreed state cannot be used.
     #[error(transparent)]

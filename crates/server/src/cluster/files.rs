@@ -198,7 +198,9 @@ impl Files {
         if !is_sealed && !identity.says_all(&text) {
             // A file of an old release without a checksum; or the word `checksum` is damaged.
             return Err(damaged(
-                "it is damaged: it has no checksum, and words that no build without one wrote".to_owned(),
+                "the file is damaged: it has no checksum, but entries that only releases with a checksum \
+                     write"
+                    .to_owned(),
             ));
         }
         Ok(Some(identity))

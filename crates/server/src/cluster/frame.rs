@@ -146,7 +146,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let payload = length.checked_sub(COUNTED).ok_or_else(|| wrong("a frame of no length"))?;
         if payload > self.bytes_max {
-            return Err(wrong(&format!("a frame of {payload} bytes is over {}", self.bytes_max)));
+            return Err(wrong(&format!(
+                "a frame of {payload} bytes exceeds the limit of {}",
+                self.bytes_max
+            )));
         }
         let kind = Kind::of(head[12]).ok_or_else(|| wrong("a frame of no kind"))?;
         if self.buffer.len() < HEAD_BYTES + payload {

@@ -118,7 +118,8 @@ pub(super) async fn join(
     let limits = &config.limits;
     if !is_reachable(through) {
         return Err(ClusterError::Refused(format!(
-            "--join {through:?} is not where a node can be reached: expected a host and a port, like node-1.example:6222"
+            "--join {through:?} is not an address of a node: expected a host and a port, such as \
+                 node-1.example:6222"
         )));
     }
     let mut complaint = Complaint::default();
@@ -140,7 +141,7 @@ pub(super) async fn join(
             }
             Ok(Ok(Joined::Elsewhere { address })) => {
                 at = address;
-                "it leads and lets nodes in, says another".to_owned()
+                "another node named this one as the leader".to_owned()
             }
             Ok(Ok(Joined::Later { why })) => {
                 complaint.say(&at, &why);
@@ -197,7 +198,7 @@ async fn ask(
 /// Answers a joining node.
 pub(super) async fn answer(seat: &Arc<Seat>, join: Join) -> Joined {
     let Some(control) = seat.control() else {
-        return Joined::Later { why: "the node there is starting".to_owned() };
+        return Joined::Later { why: "that node is starting".to_owned() };
     };
     match control.status() {
         Ok(status) if status.leader == Some(status.id) => {}
@@ -241,12 +242,13 @@ async fn let_in(seat: &Arc<Seat>, join: &Join) -> Result<u64, Joined> {
     for other in nodes.iter().filter(|other| other.removed.is_none() && other.address == join.address) {
         if other.node == seat.identity.node || seat.answers(other.node, &other.address).await {
             return Err(refused(format!(
-                "node {} is at {} already, and answers: give the new one an address of its own (--cluster-listen, --cluster-advertise)",
+                "node {} already uses {}, and responds: give the new node another address \
+                     (--cluster-listen, --cluster-advertise)",
                 other.node, other.address
             )));
         }
         lost = Some(NodeRecord {
-            removed: Some(format!("its directory was lost; node {node} took its place")),
+            removed: Some(format!("its directory was lost; node {node} replaced it")),
             ..other.clone()
         });
     }

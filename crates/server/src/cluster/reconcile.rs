@@ -40,28 +40,31 @@ pub(super) async fn run(seat: Arc<Seat>) {
         if is_restored {
             match forget_the_others(&seat, control).await {
                 Ok(()) => is_restored = false,
-                Err(error) => tracing::info!("the backup's cluster is not yet forgotten: {error}"),
+                Err(error) => tracing::info!(
+                    "the nodes of the backup's cluster are not removed yet: \
+                     {error}"
+                ),
             }
             continue;
         }
         let (Ok(status), Ok(table)) = (control.status(), control.with(records::nodes)) else { return };
         if led_by != status.leader {
             led_by = status.leader;
-            tracing::info!(leader = led_by, term = status.term, "who leads has changed");
+            tracing::info!(leader = led_by, term = status.term, "the leader has changed");
         }
         seat.note(&table);
         if let Err(error) = announce(&seat, control).await {
-            tracing::debug!("cannot say yet where this node is: {error}");
+            tracing::debug!("cannot register this node's address yet: {error}");
         }
         if status.leader == Some(status.id)
             && let Err(error) = look_after(&**control, &status, &table).await
         {
-            tracing::info!("the cluster's nodes are not yet as they are to be: {error}");
+            tracing::info!("the voters do not match the table of nodes yet: {error}");
         }
         if let Some(tasks) = seat.tasks()
             && let Err(error) = look_after_tasks(tasks, control, &status, &table).await
         {
-            tracing::info!("the group of the cluster's tasks is not yet as it is to be: {error}");
+            tracing::info!("the tasks' Raft group does not match the table of nodes yet: {error}");
         }
         remember(&seat, &status, &mut remembered);
         if seat.lacks_room().is_some() && Instant::now() >= give_way_at {
@@ -153,7 +156,10 @@ async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlErro
         // The table does not have this start yet, or has a later one.
         match started::ask_all(seat).await {
             Outcome::Refused(why) => seat.expel(why),
-            Outcome::Silent(why) | Outcome::Unknown(why) => tracing::debug!("not taken in yet: {why}"),
+            Outcome::Silent(why) | Outcome::Unknown(why) => tracing::debug!(
+                "this start is not registered \
+                 yet: {why}"
+            ),
             Outcome::TakenIn => {}
         }
         return Ok(());
@@ -255,7 +261,7 @@ async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord
     let keeps_vote = |member: &&Member| wanted.contains_key(&member.id);
     let staying: Vec<u64> = status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
     if staying.len() < status.voters.len() && !staying.is_empty() {
-        tracing::info!(?staying, "taking the vote from nodes that were removed");
+        tracing::info!(?staying, "removing the votes of removed nodes");
         return control.set_voters(&staying).await;
     }
     if let Some(out) = status.learners.iter().find(|member| !wanted.contains_key(&member.id)) {
@@ -273,7 +279,7 @@ async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord
                 let learner = Member { id: *node, address };
                 let Ok(caught_up) = timeout(CATCH_UP, control.add_learner(&learner)).await else { continue };
                 caught_up?;
-                tracing::info!(node, "has caught up and gets a vote");
+                tracing::info!(node, "the node has caught up and becomes a voter");
                 let voters: Vec<u64> = staying.iter().copied().chain([*node]).collect();
                 return control.set_voters(&voters).await;
             }

@@ -193,7 +193,7 @@ impl Seat {
                 match asked.unwrap_or_else(|late| Err(late.into())) {
                     Ok(answer) => Some(answer),
                     Err(error) => {
-                        tracing::debug!(node, "a node does not say what it knows of topics: {error}");
+                        tracing::debug!(node, "a node returned no figures of topics: {error}");
                         None
                     }
                 }
@@ -459,20 +459,20 @@ impl Seat {
             return Some(why);
         }
         let Some(status) = self.status() else {
-            return Some("this node takes no part in its cluster right now".to_owned());
+            return Some("this node does not take part in its cluster at present".to_owned());
         };
         if self.leader(&status).is_none() {
             return Some(self.without_leader(&status));
         }
         if !self.was_announced() {
-            return Some("the cluster does not know yet where this node is".to_owned());
+            return Some("the cluster's table does not have this node's address yet".to_owned());
         }
         if !self.is_fresh(FRESH) {
             return Some("this node has not caught up with its cluster".to_owned());
         }
         let takes_part = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
         if !takes_part {
-            return Some("this node owns no topics: its lease has lapsed, or is to begin".to_owned());
+            return Some("this node owns no topics: its lease has expired, or has not begun".to_owned());
         }
         let leaderless = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none())?;
         Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"))

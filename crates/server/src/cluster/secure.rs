@@ -93,7 +93,10 @@ impl Secrets {
             Some(Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::BadSignature,
             )) => "a node of another cluster is there".to_owned(),
-            Some(Error::AlertReceived(alert)) => format!("it does not take our certificate ({alert:?})"),
+            Some(Error::AlertReceived(alert)) => format!(
+                "the node refuses this node's certificate \
+                 ({alert:?})"
+            ),
             Some(error) => error.to_string(),
             None => return error,
         };

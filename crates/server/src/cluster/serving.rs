@@ -50,7 +50,7 @@ pub(super) async fn accept(seat: Arc<Seat>, listener: TcpListener) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept other nodes; trying on");
+                tracing::warn!(%error, "cannot accept connections of other nodes; retrying");
                 sleep(REST).await;
             }
         }
@@ -119,7 +119,7 @@ fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
     }
     match (hello.purpose, node) {
         (Purpose::Join, _) => Ok(()),
-        (_, None) => Err(Refused::for_now("only nodes of the cluster may ask that".to_owned())),
+        (_, None) => Err(Refused::for_now("only nodes of the cluster may send this request".to_owned())),
         (Purpose::Admin | Purpose::Start, Some(node)) => seat.check_removed(node),
         (Purpose::Control, Some(node)) => seat.check_node(node, (hello.now.as_ref(), hello.before.as_ref())),
     }

@@ -115,7 +115,7 @@ pub(super) async fn ask_all(seat: &Arc<Seat>) -> Outcome {
     others.extend(members.map(|member| Known { node: member.id, address: member.address.clone() }));
     others.retain(|other| other.node != seat.identity.node);
     others.dedup();
-    let mut last = Outcome::Unknown("no other node can be reached".to_owned());
+    let mut last = Outcome::Unknown("no other node is reachable".to_owned());
     for other in others {
         let told = match ask(seat, &other).await {
             Ok(Told::Elsewhere { leader }) if leader.node != seat.identity.node => ask(seat, &leader).await,
@@ -127,7 +127,7 @@ pub(super) async fn ask_all(seat: &Arc<Seat>) -> Outcome {
         match told.map(|told| outcome(seat, told)) {
             Ok(Outcome::Unknown(why)) => last = Outcome::Unknown(why),
             Ok(outcome) => return outcome,
-            Err(error) => tracing::debug!(node = other.node, "cannot be asked: {error}"),
+            Err(error) => tracing::debug!(node = other.node, "a node is unreachable: {error}"),
         }
     }
     last
@@ -150,7 +150,9 @@ fn outcome(seat: &Seat, told: Told) -> Outcome {
              (this is its start number {own}). It is an older copy, or a copy of it was started since. Start the node with the directory it had last; \
              if that is lost, `dunlin cluster remove {node}`, empty the directory and let it join anew"
         )),
-        Told::Elsewhere { leader } => Outcome::Unknown(format!("node {} was said to lead", leader.node)),
+        Told::Elsewhere { leader } => {
+            Outcome::Unknown(format!("node {} was named as the leader", leader.node))
+        }
         Told::Later { why } => Outcome::Unknown(why),
     }
 }
@@ -167,7 +169,7 @@ async fn ask(seat: &Seat, other: &Known) -> io::Result<Told> {
 /// Answers a node that has started.
 pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Told {
     let later = |why: String| Told::Later { why };
-    let Some(control) = seat.control() else { return later("the node there is starting".to_owned()) };
+    let Some(control) = seat.control() else { return later("that node is starting".to_owned()) };
     let status = match control.status() {
         Ok(status) => status,
         Err(error) => return later(error.to_string()),
@@ -210,7 +212,7 @@ async fn check(
     leads: bool,
 ) -> Option<Told> {
     let Some(now) = started.lineage.first() else {
-        return Some(Told::Later { why: "a node says which start of it this is".to_owned() });
+        return Some(Told::Later { why: "the request has no start".to_owned() });
     };
     let known = known?;
     if let Some(why) = &known.removed {

@@ -201,7 +201,7 @@ impl Known {
                 tracing::error!(
                     heard,
                     revision,
-                    "topics that were deleted may come back: their history is missing"
+                    "deleted topics may reappear: the history of deletions is missing"
                 );
                 return;
             }
@@ -256,7 +256,7 @@ impl Known {
 }
 
 fn unanswered() -> TopicError {
-    TopicError::Cluster("the cluster has not said yet what was agreed on".to_owned())
+    TopicError::Cluster("the node does not have the cluster's complete state yet".to_owned())
 }
 
 fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {

@@ -59,7 +59,11 @@ impl Transport for Links {
         let sent = self.asks(member, lane).try_send(Ask { request, answer });
         Box::pin(async move {
             sent.map_err(|_full| {
-                io::Error::new(io::ErrorKind::NotConnected, "too much waits on the way to that node")
+                io::Error::new(
+                    io::ErrorKind::NotConnected,
+                    "too many requests wait for the connection to \
+                     that node",
+                )
             })?;
             answered.await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
         })

@@ -38,13 +38,13 @@ impl Feeding {
     /// Handles the received events; returns whether the feed continues.
     pub(super) fn go_on(&mut self) -> bool {
         if !self.feed.is_wanted() {
-            self.feed.ended("nobody reads it any more");
+            self.feed.ended("the mirror has no subscribers");
             return false;
         }
         match self.take_some() {
             Ok(goes_on) => {
                 if !goes_on {
-                    self.feed.ended("it is this node's own by now");
+                    self.feed.ended("this node owns the topic now");
                 }
                 goes_on
             }

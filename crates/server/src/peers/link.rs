@@ -20,7 +20,7 @@ use super::{PAUSE, lock};
 const LOOK: Duration = Duration::from_millis(2);
 /// How long records of a node that has left the cluster are still read.
 const READ_ON_MAX: Duration = Duration::from_secs(10);
-const LOST: &str = "the connection to it was lost";
+const LOST: &str = "the connection was lost";
 /// Number of relays of the connection; beyond it, idle ones are dropped.
 const RELAYS_MAX: usize = 16_384;
 
@@ -86,7 +86,7 @@ impl Link {
         let of_thread = Arc::clone(&link);
         let run = move || of_thread.run(&reach);
         if let Err(error) = thread::Builder::new().name(format!("dunlin-to-{to}")).spawn(run) {
-            tracing::error!(%error, node = to, "no thread for the connection to another node");
+            tracing::error!(%error, node = to, "cannot start the thread of a connection to another node");
         }
         link
     }
@@ -149,7 +149,7 @@ impl Link {
         let mut up = lock(&self.up);
         let Some(Up { client, relays }) = up.as_mut() else {
             drop(up);
-            return run.not_taken("there is no connection to it at present");
+            return run.not_taken("there is no connection to the owner");
         };
         let key = (Arc::clone(&run.pattern), run.mark.map(|mark| (mark.producer, mark.producer_epoch)));
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
@@ -187,7 +187,10 @@ impl Link {
                     run.not_taken(&why);
                 }
                 Relayed::Lost => {
-                    run.lost(&format!("the topic's owner, node {to}, was lost before it answered"));
+                    run.lost(&format!(
+                        "the connection to the topic's owner, node {to}, was lost before it \
+                         responded"
+                    ));
                 }
             }),
         );
@@ -200,7 +203,7 @@ impl Link {
                 Some((address, options)) => {
                     Client::connect_to(address, options).map_err(|error| error.to_string())
                 }
-                None => Err("it is not known where it is".to_owned()),
+                None => Err("the node's address is unknown".to_owned()),
             };
             match connected {
                 Ok(client) => {

@@ -57,7 +57,7 @@ pub enum DescriptionError {
         known: Vec<String>,
     },
     /// The description has another version.
-    #[error("the description of world {name:?} was written by another Dunlin: {why}")]
+    #[error("another version of Dunlin wrote the description of world {name:?}: {why}")]
     Unreadable {
         /// The world's name.
         name: String,
@@ -128,7 +128,7 @@ impl Description {
             serde_json::from_slice(&entry.value).map_err(|why| unreadable(why.to_string()))?;
         match read.version {
             VERSION => Ok(read),
-            version => Err(unreadable(format!("version {version} is not known here"))),
+            version => Err(unreadable(format!("version {version} is unknown"))),
         }
     }
 

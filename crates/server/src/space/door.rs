@@ -108,10 +108,8 @@ fn hear_viewer<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
             space.order(move |runner| runner.watch(inbox, watch, publisher)).map_err(busy)
         }
         Ask::Forget(_) => space.order(move |runner| runner.unwatch(&inbox)).map_err(busy),
-        Ask::Command(_) => Err(wrong("commands are taken at the subject that ends with .command")),
-        Ask::Spawn(_) | Ask::Despawn(_) => {
-            Err(wrong("entities are spawned at the subject that ends with .spawn"))
-        }
+        Ask::Command(_) => Err(wrong("send commands to the subject that ends with .command")),
+        Ask::Spawn(_) | Ask::Despawn(_) => Err(wrong("send spawns to the subject that ends with .spawn")),
     }
 }
 
@@ -122,7 +120,7 @@ fn hear_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
 ) -> Result<(), (Denial, String)> {
     let bytes = asked.record().payload().to_vec();
     let Ask::Command(_) = Ask::<D>::decode(&bytes).map_err(wrong)? else {
-        return Err(wrong("only commands are taken here: watch at the subject that ends with .watch"));
+        return Err(wrong("this subject accepts only commands: watch at the subject that ends with .watch"));
     };
     let answer_to = inbox(node, asked)?;
     let order = move |runner: &mut Runner<D, B>| {
@@ -140,7 +138,7 @@ fn hear_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
 ) -> Result<(), (Denial, String)> {
     let bytes = asked.record().payload().to_vec();
     let (Ask::Spawn(_) | Ask::Despawn(_)) = Ask::<D>::decode(&bytes).map_err(wrong)? else {
-        return Err(wrong("only spawns and despawns are taken here"));
+        return Err(wrong("this subject accepts only spawns and despawns"));
     };
     let answer_to = inbox(node, asked)?;
     let order = move |runner: &mut Runner<D, B>| match Ask::<D>::decode(&bytes) {

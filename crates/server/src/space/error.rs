@@ -36,13 +36,13 @@ pub enum SpaceError {
     #[error("the system has no random numbers: {0}")]
     Random(String),
     /// Two processes have the same number.
-    #[error("process {0} is both this one and another")]
+    #[error("two processes have number {0}")]
     Number(u64),
     /// The process's number is 0.
     #[error("a process's number is above 0")]
     NumberZero,
     /// Too many processes.
-    #[error("{count} other processes are more than {max}")]
+    #[error("{count} other processes exceed the limit of {max}")]
     Peers {
         /// Their number.
         count: usize,
@@ -67,7 +67,7 @@ pub enum SpaceError {
     #[error("the runner has ended{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     Ended(Option<String>),
     /// Too many orders wait for the runner.
-    #[error("{max} orders wait for the runner already")]
+    #[error("{max} orders wait for the runner, which is the limit: retry later")]
     Busy {
         /// The limit.
         max: usize,
@@ -79,14 +79,15 @@ pub enum SpaceError {
 #[non_exhaustive]
 pub enum Refused {
     /// The peer is no runner.
-    #[error("who connected does not speak as the processes of a world do")]
+    #[error("the peer does not use the protocol between a world's processes")]
     Stranger,
     /// The peer does not know the world's secret.
-    #[error("it does not know the world's secret, which stands in the cluster's keys")]
+    #[error("the peer does not know the world's secret, which is in the cluster's keys")]
     Secret,
     /// The peer uses another protocol version.
     #[error(
-        "it speaks version {theirs} between processes, this is version {ours}: use the same Dunlin on both sides"
+        "the peer uses version {theirs} of the protocol between processes, this process version {ours}: \
+             use the same release on both sides"
     )]
     Version {
         /// The peer's version.
@@ -95,7 +96,7 @@ pub enum Refused {
         ours: u16,
     },
     /// The peer runs another world.
-    #[error("it runs the world {theirs:?}, this is {ours:?}")]
+    #[error("the peer runs world {theirs:?}, this process runs {ours:?}")]
     World {
         /// The peer's world.
         theirs: String,
@@ -104,14 +105,15 @@ pub enum Refused {
     },
     /// The peer's world has the same name and another setup.
     #[error(
-        "the world {0:?} is set up otherwise there: extent, dimensions, components, tick, strip and how it is cut have to be the same"
+        "the peer has another setup of world {0:?}: extent, dimensions, components, tick, strip and \
+             partition must be the same"
     )]
     Setup(String),
     /// The peer has this process's number.
-    #[error("it calls itself process {0}, which is this one's number")]
+    #[error("the peer has number {0}, which is this process's number")]
     Number(u64),
     /// The peer claims a region of this process.
-    #[error("it claims region {} in epoch {epoch}, which is run here in epoch {ours}", .region.0)]
+    #[error("the peer claims region {} in epoch {epoch}, which runs here in epoch {ours}", .region.0)]
     Region {
         /// The region.
         region: RegionId,
@@ -127,9 +129,9 @@ pub enum Refused {
         max: usize,
     },
     /// The peer violated the protocol.
-    #[error("it sent what is no message: {0}")]
+    #[error("the peer sent an invalid message: {0}")]
     Frame(&'static str),
     /// The peer refused this runner.
-    #[error("refused by the other side: {0}")]
+    #[error("the peer refused the connection: {0}")]
     ByThem(String),
 }

@@ -232,7 +232,7 @@ impl Links {
             return Err(Refused::Frame("a second hello"));
         }
         if link.expected.is_some_and(|expected| expected != theirs.process) {
-            return Err(Refused::Frame("another process listens where this one was expected"));
+            return Err(Refused::Frame("another process has the address of the expected one"));
         }
         let proof = self.secret.prove(link.role(), &link.hello, hello);
         link.connection.put(&Frame::Proof(&proof));

@@ -142,7 +142,7 @@ impl<const D: usize> Standing<D> {
                 true
             }
             Err(error) => {
-                tracing::warn!("a standby's copy is given up: {error}");
+                tracing::warn!("a standby's copy is dropped: {error}");
                 self.lost += 1;
                 false
             }

@@ -90,7 +90,7 @@ impl LocalWorkers {
             if said == Said::Failed {
                 tracing::error!(
                     worker = *instance,
-                    "took tasks before it was called: its command does not heed {WARM}"
+                    "the worker took tasks before it was called: its command ignores {WARM}"
                 );
                 process.carry_out(Deed::Kill);
             } else {
@@ -119,7 +119,10 @@ impl LocalWorkers {
     fn launch(&mut self, now_ms: u64, instance: Instance, is_warm: bool) {
         let started = match self.processes.len() < self.limits.processes_max {
             true => self.start(instance, is_warm),
-            false => Err(io::Error::other(format!("{} processes are the most", self.limits.processes_max))),
+            false => Err(io::Error::other(format!(
+                "the limit of {} processes is reached",
+                self.limits.processes_max
+            ))),
         };
         match started {
             Ok((child, line)) => {
@@ -179,7 +182,12 @@ impl LocalWorkers {
             }
             let (said, deed) = process.life.advance(now_ms, self.limits.silent_ms_max);
             if deed == Deed::Kill {
-                tracing::warn!(worker = instance, pid = process.child.id(), "does not answer, and is killed");
+                tracing::warn!(
+                    worker = instance,
+                    pid = process.child.id(),
+                    "the worker does not respond \
+                     and is killed"
+                );
             }
             process.carry_out(deed);
             self.said.extend(said.map(|said| event(said, instance)));

@@ -21,7 +21,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         }
         match cut.partition(D) {
             Ok(partition) => self.space.order(move |runner| runner.cut(&partition))?,
-            Err(why) => (self.tell)(Told::Away(format!("the cut that the cluster has is none: {why}"))),
+            Err(why) => (self.tell)(Told::Away(format!("the cluster's partition is invalid: {why}"))),
         }
         self.cut_version = cut.version;
         Ok(())

@@ -171,13 +171,14 @@ pub(super) enum KeepError {
     Space(#[from] SpaceError),
     #[error("cannot keep the lease: {0}")]
     Thread(#[from] std::io::Error),
-    #[error("the copy of region {0} was given up when it was to be gone on from")]
+    #[error("the copy of region {0} was dropped before the takeover")]
     NoCopy(u32),
     #[error(
-        "process {process} of this world is already another, at {address}: give each process a number of its own"
+        "another process of this world has number {process}, at {address}: give each process its own \
+             number"
     )]
     Number { process: u64, address: SocketAddr },
-    #[error("the cluster has forgotten this process, which registers again")]
+    #[error("the cluster has lost this process's key; the process registers again")]
     Registered,
 }
 
@@ -443,11 +444,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             let heir = owner.filter(|owner| standby.is_some_and(|standby| standby.counts(*owner)));
             match heir {
                 Some(heir) => {
-                    tracing::warn!(?held, "region {} goes on at process {heir}, which stood by", region.0)
+                    tracing::warn!(?held, "region {} continues at process {heir}, its standby", region.0)
                 }
                 None => tracing::error!(
                     ?held,
-                    "region {} is run by another process: what this one held of it is lost",
+                    "another process runs region {}: this process's state of it is lost",
                     region.0
                 ),
             }

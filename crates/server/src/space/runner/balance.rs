@@ -31,13 +31,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     pub(super) fn hear_weight(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
-        let weight = Weight::decode(bytes).map_err(|_| Refused::Frame("a weight that cannot be read"))?;
+        let weight = Weight::decode(bytes).map_err(|_| Refused::Frame("an invalid weight"))?;
         self.scales.hear(weight, now_ns);
         Ok(())
     }
 
     pub(super) fn hear_cut(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
-        let cut = Partition::decode(D, bytes).map_err(|_| Refused::Frame("a partition that is none"))?;
+        let cut = Partition::decode(D, bytes).map_err(|_| Refused::Frame("an invalid partition"))?;
         self.host.set_partition(&cut, now_ns);
         Ok(())
     }

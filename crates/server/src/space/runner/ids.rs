@@ -35,7 +35,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("{} owned by no process that answers: whether the id is taken is not known", list(.0))]
+    #[error("{} owned by no process that responds: whether the id is free is not known", list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
@@ -166,7 +166,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             }
             let (id, region) = (other.id, other.region);
             self.host.take_back(id, region);
-            tracing::warn!("entity {id} of region {} is taken out: region {} has this id", own.0, region.0);
+            tracing::warn!("entity {id} of region {} is removed: region {} has the same id", own.0, region.0);
             if let Some((reply, _)) = self.ids.waiting.remove(&id) {
                 reply(Err(CommandError::from(StoreError::Taken { id, region }).into()));
             }
@@ -241,7 +241,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Handles another process's query.
     pub(super) fn hear_ids(&mut self, process: u64, number: u64, ids: &[u8]) -> Result<(), Refused> {
         let (ids, []) = ids.as_chunks::<8>() else {
-            return Err(Refused::Frame("ids that cannot be read"));
+            return Err(Refused::Frame("invalid ids"));
         };
         let regions: Vec<RegionId> = self.host.regions().map(|(region, _)| region).collect();
         let mut bytes = (regions.len() as u32).to_le_bytes().to_vec();
@@ -263,7 +263,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
-            return Err(Refused::Frame("held ids that cannot be read"));
+            return Err(Refused::Frame("invalid held ids"));
         };
         let Some(question) = self.ids.questions.get_mut(&number) else { return Ok(()) };
         for region in regions {

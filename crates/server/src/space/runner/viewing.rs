@@ -62,7 +62,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             bytes.clear();
             Answer::Sight(*sight).encode(bytes);
             if let Err(why) = publisher.publish(&bytes[..]) {
-                let text = format!("{} bytes of sight cannot be told: {why}; watch less far", bytes.len());
+                let text =
+                    format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
                 // The viewer's session has probably ended.
                 let _ =
                     publisher.publish(&bytes_of(&Answer::Refused { why: Denial::Wrong, text: &text })[..]);
