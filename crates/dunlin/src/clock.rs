@@ -1,11 +1,10 @@
-//! The time that records are stamped with.
+//! The clock that stamps records.
 //!
-//! A system call's `SystemTime::now` costs 30 ns here, more than appending a record does, so this
-//! counts the processor's ticks (9 ns) from a moment at which the system clock was read.
+//! `SystemTime::now` takes 30 ns, longer than appending a record. This clock adds the processor's tick counter (9 ns)
+//! to the last reading of the system clock.
 //!
-//! Invariant: never more than [`RENEW_NS`] pass between two looks at the system clock, if anyone
-//! asks for the time at all. It follows the system clock, so it may go back when that does; a log
-//! keeps its append times from going back by itself.
+//! Invariant: at most [`RENEW_NS`] pass between two readings of the system clock while the clock is used. The clock
+//! follows the system clock backwards, too; a log keeps its append times monotonic.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,25 +12,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The node's clock, as topics take it.
+/// The node's clock, as topics use it.
 pub const CLOCK: Clock = Clock(now_ns);
 
-/// By which leases and waits are measured, as topics take it.
+/// The monotonic clock of leases and waits, as topics use it.
 pub(crate) const STEADY: Clock = Clock(steady_ns);
 
-/// The ticks' own calibration is some 20 µs off after a second: readers in other processes would see it.
+/// After a second the tick counter is off by 20 µs, which subscribers in other processes would see.
 const RENEW_NS: u64 = 20_000_000;
 
 static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
 
 struct Anchor {
     ticks: quanta::Clock,
-    /// What to add to the ticks, wrapping.
+    /// Added to the ticks, wrapping.
     offset_ns: AtomicU64,
     renew_at_ns: AtomicU64,
 }
 
-/// Now, ns since the Unix epoch.
+/// The present time, ns since the Unix epoch.
 #[inline]
 pub fn now_ns() -> u64 {
     let anchor = &*ANCHOR;
@@ -42,7 +41,7 @@ pub fn now_ns() -> u64 {
     ticks_ns.wrapping_add(anchor.offset_ns.load(Ordering::Relaxed))
 }
 
-/// Ns since some moment in the past. It only goes forward, whatever is done to the time of day: for how long something takes, or may.
+/// Monotonic time since an arbitrary moment, ns.
 #[inline]
 pub(crate) fn steady_ns() -> u64 {
     ANCHOR.ticks_ns()
@@ -64,7 +63,7 @@ impl Anchor {
         self.ticks.delta_as_nanos(0, self.ticks.raw())
     }
 
-    /// Looks at the system clock. Several threads may at once: each stores a sound pair.
+    /// Reads the system clock. Concurrent calls are safe: each stores a valid pair.
     #[cold]
     fn renew(&self, ticks_ns: u64) {
         self.renew_at_ns.store(ticks_ns + RENEW_NS, Ordering::Relaxed);
@@ -83,7 +82,7 @@ mod tests {
 
     #[test]
     fn clock_stays_within_20_ms_of_the_system_clock() {
-        // The first call measures how fast the processor ticks.
+        // The first call calibrates the tick counter.
         now_ns();
         for _ in 0..3 {
             let system_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;

@@ -1,4 +1,4 @@
-//! What a node is started with.
+//! The configuration of a node.
 
 use std::time::Duration;
 
@@ -7,58 +7,57 @@ use dunlin_topic::{Retention, TopicConfig};
 use crate::control::ControlLimits;
 use crate::tasks::TasksLimits;
 
-/// What a node is started with. The default suits a program that embeds one.
+/// The configuration of a node. The default suits an embedded node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// A name that clients and operators see.
+    /// The node's name, which clients and operators see.
     pub name: String,
-    /// How topics behave that are created without saying how.
+    /// Default configuration of topics.
     pub topic: TopicConfig,
-    /// Whether publishing or subscribing to a subject that no topic owns creates one.
+    /// Whether publishing or subscribing to a subject without an owner creates a topic.
     pub auto_create: bool,
-    /// It is one node of several, whose program says how it reaches the others ([`Node::set_control`](crate::Node::set_control));
-    /// without it, it is a cluster of one.
+    /// The node is one of several and gets its transport through [`Node::set_control`](crate::Node::set_control).
+    /// Otherwise it is a cluster of one.
     pub is_of_cluster: bool,
-    /// What it holds at most.
+    /// Limits of the node.
     pub limits: Limits,
 }
 
-/// Every bound a node keeps, in one place.
+/// Limits of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of histories, payloads by reference and sessions, bytes. When it is spent, histories of
-    /// topics that grow are shortened, and what cannot be shortened is refused.
+    /// Memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and other
+    /// requests are refused.
     pub memory_bytes_max: u64,
-    /// Memory of given-up history that is kept for reuse, bytes.
+    /// Freed memory of histories kept for reuse, bytes.
     pub idle_bytes_max: usize,
-    /// Topics, inboxes included; one more is refused.
+    /// Topics, inboxes included. One more is refused.
     pub topics_max: usize,
-    /// Subscriptions that wait for topics to come; one more is refused.
+    /// Subscriptions that wait for new topics. One more is refused.
     pub watchers_max: usize,
-    /// Topics on one page of a list; a longer page is cut.
+    /// Topics on one page of a list.
     pub page_topics_max: usize,
-    /// Groups of all topics; one more is refused.
+    /// Groups of all topics. One more is refused.
     pub groups_max: usize,
-    /// How long what a deleted topic held stays readable for those who subscribed before.
+    /// How long a deleted topic stays readable for its subscribers.
     pub deleted_age_max: Duration,
-    /// How long a group stands that has no members.
+    /// How long a group without members exists.
     pub group_idle_max: Duration,
-    /// What each partition of a group holds at most.
+    /// Limits of each partition of a topic and its groups.
     pub topic: dunlin_topic::Limits,
-    /// History in memory that a topic with the node's own retention keeps for readers that cannot be told of a loss, bytes.
+    /// Memory that a topic with default retention keeps for subscribers that cannot receive gaps, bytes.
     pub pending_bytes_max: u64,
-    /// Bytes that a log of a durable topic may hold which are not stored yet; publishers wait then. A topic with larger
-    /// records gets more.
+    /// Unstored bytes of a durable log at which publishers wait. Topics with larger records get more.
     pub unstored_bytes_max: u64,
-    /// Memory of history that was read from disk and is kept for other readers, bytes.
+    /// Memory of records that were read from disk and kept for other subscribers, bytes.
     pub loaded_bytes_max: u64,
-    /// Those of what the cluster agrees on.
+    /// Limits of keys, leases and locks.
     pub control: ControlLimits,
-    /// Those of its tasks.
+    /// Limits of tasks.
     pub tasks: TasksLimits,
-    /// How much history an inbox keeps: replies that were not read, bytes.
+    /// Unread replies that an inbox keeps, bytes.
     pub inbox_bytes_max: u64,
-    /// How long an inbox keeps a reply that was not read.
+    /// How long an inbox keeps an unread reply.
     pub inbox_age_max: Duration,
 }
 
@@ -80,11 +79,11 @@ impl Default for Limits {
     }
 }
 
-/// Keys take one in so many parts of the memory at most, unless something else is said; tasks as well.
+/// Keys take at most one part in this many of the memory by default; tasks the same.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl Limits {
-    /// Those of a node with so much memory.
+    /// Limits of a node with this much memory, bytes.
     pub fn with_memory(memory_bytes_max: u64) -> Limits {
         let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
         Limits {
@@ -96,9 +95,9 @@ impl Limits {
             groups_max: 10_000,
             deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
-            // A client over a door may take long to confirm what it was sent; records may be small.
+            // A remote client may take long to acknowledge, and records may be small.
             topic: dunlin_topic::Limits { share_handed_max: 65_536, ..dunlin_topic::Limits::default() },
-            // As much as nats-server holds for a client.
+            // The pending buffer of a nats-server client.
             pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,
@@ -111,8 +110,8 @@ impl Limits {
 }
 
 impl Config {
-    /// The limits of a topic. Where somebody said how much history it keeps, no more is kept for any reader; what a durable
-    /// one gives up in memory is on disk.
+    /// The limits of a topic. A topic with its own retention keeps no more for any subscriber. A durable topic keeps
+    /// older records on disk.
     pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::Limits {
         let keeps = topic.retention == self.topic.retention && topic.durable.is_none();
         let pending_bytes_max = if keeps { self.limits.pending_bytes_max } else { 0 };
@@ -121,7 +120,7 @@ impl Config {
 }
 
 impl Limits {
-    /// How an inbox behaves that owns the pattern.
+    /// Configuration of an inbox with this pattern and history.
     pub(crate) fn inbox(&self, pattern: String, bytes: u64) -> TopicConfig {
         let retention = Retention { bytes, records: None, age: Some(self.inbox_age_max) };
         TopicConfig { pattern: Some(pattern), retention, ..TopicConfig::default() }

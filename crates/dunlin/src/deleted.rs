@@ -1,13 +1,13 @@
-//! Topics that were deleted and whose logs somebody still reads: what they hold is given up in time.
+//! Logs of deleted topics that subscribers still read.
 //!
-//! Limit: `deleted_age_max`. A log that nobody reads any more is freed at once, by its last reader.
+//! Limit: `deleted_age_max`. The last subscriber to leave frees a log earlier.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin_topic::{Log, Topic};
 
-/// The logs of deleted topics, and until when each is kept.
+/// The logs of deleted topics, each with its end time.
 #[derive(Debug)]
 pub(crate) struct Deleted {
     logs: Mutex<Vec<(u64, Weak<Log>)>>,
@@ -25,7 +25,7 @@ impl Deleted {
         logs.extend(topic.logs().iter().map(|log| (until_ns, Arc::downgrade(log))));
     }
 
-    /// Gives up what was kept long enough; again and again, since of what is just being read nothing is.
+    /// Drops expired records. Records that a subscriber reads right now stay until the next call.
     pub(crate) fn give_up(&self, now_ns: u64) {
         let mut due = Vec::new();
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(until_ns, log)| {

@@ -1,11 +1,10 @@
-//! Numbers for epochs that were never used before.
+//! Epoch numbers that were never used before.
 //!
-//! An epoch is the time of its beginning in units of 100 ms since 2025-01-01, which lasts until 2038.
-//! A name that is deleted and created again within the same 100 ms gets the next number. Only that name does: numbers
-//! that ran ahead of the clock for all (with every inbox that came and went, once) would be higher than those of the
-//! node after this one, and its readers would leave its records aside as old. A node killed and started
-//! anew within the same 100 ms would use an epoch twice, and readers would take its records for those of the
-//! node before: so doors let nobody in before the first epoch's time has come ([`Epochs::wait_ns`]).
+//! An epoch is its start time in units of 100 ms since 2025-01-01; the numbers last until 2038. A name deleted and
+//! recreated within the same 100 ms gets the next number. Other names stay on the clock: a number ahead of it could
+//! exceed those of a restarted node, whose records subscribers would discard as old. A node restarted within the same
+//! 100 ms could use an epoch twice, so listeners accept no connection before the first epoch's time
+//! ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,53 +12,53 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
 const UNIT_NS: u64 = 100_000_000;
 
-/// Gives out the epochs of one node.
+/// Assigns the epochs of one node.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     lowest: u32,
     deleted: Mutex<Deleted>,
 }
 
-/// Names deleted so soon that the clock alone would give them the same epoch again.
+/// Deleted names whose last epoch is not in the past.
 #[derive(Debug, Default)]
 struct Deleted {
-    /// The lowest epoch that each may begin next.
+    /// The lowest next epoch of each name.
     next: HashMap<String, u32>,
-    /// When those that the clock has passed were last forgotten.
+    /// When past entries were last removed.
     pruned: u32,
 }
 
 impl Epochs {
-    /// For a node that starts now: later than any epoch of a node before it.
+    /// Epochs later than those of any earlier node.
     pub(crate) fn new(now_ns: u64) -> Epochs {
         Epochs { lowest: units(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// How long it is until a node that starts then has higher epochs.
+    /// Time until a newly started node would have higher epochs, ns.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
-        // A clock that was set back since, or one before 2025, says nothing of when it will be.
+        // After a clock was set back, or before 2025, the time cannot be known; the wait is bounded.
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// Time until the clock reaches an epoch of [`next`](Epochs::next), ns, at most 100 ms. A node that starts then begins higher epochs.
+    /// Time until the clock reaches an epoch of [`next`](Epochs::next), ns, at most 100 ms.
     pub(crate) fn ahead_ns(epoch: u32, now_ns: u64) -> u64 {
         BEGIN_NS.saturating_add(u64::from(epoch) * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// The epoch of a topic of this name that is created now.
+    /// The epoch of a topic of this name created now.
     pub(crate) fn next(&self, name: &str, now_ns: u64) -> u32 {
         let after_the_last = self.deleted().next.get(name).copied().unwrap_or(0);
         self.by_clock(now_ns).max(after_the_last)
     }
 
-    /// The epoch of a topic without records at this node, on which a cluster agreed with the epoch `agreed`. If the cluster agreed before
-    /// this node started, the node may have had records in any epoch up to now: the disk was lost, or the cluster was restored.
+    /// The epoch of a topic without records here for which the cluster agreed on `agreed`. If that was before this
+    /// start, the node may have had records in later epochs that are lost: the result is then a new epoch.
     pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }
 
-    /// A topic of this name and epoch was deleted.
+    /// Records that a topic of this name and epoch was deleted.
     pub(crate) fn used(&self, name: &str, epoch: u32, now_ns: u64) {
         let now = self.by_clock(now_ns);
         let mut deleted = self.deleted();

@@ -8,45 +8,45 @@ use crate::refusal::Refused;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TopicError {
-    /// Its name breaks the rules.
+    /// The name is invalid.
     #[error("{0}")]
     Name(#[from] SubjectError),
-    /// Its configuration is not sound.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(ConfigError),
-    /// There is a topic of this name, or of this name and another configuration.
+    /// A topic of this name exists, with another configuration or without `or_same`.
     #[error("topic {0:?} exists")]
     Exists(String),
     /// Another topic owns some of the subjects.
     #[error("the pattern overlaps that of topic {0:?}")]
     Overlaps(String),
-    /// There is none of this name.
+    /// There is no topic of this name.
     #[error("there is no topic {0:?}")]
     Unknown(String),
-    /// The name is the system's or a session's.
+    /// The name is reserved for the system or for sessions.
     #[error("the name {0:?} is reserved: $… is the system's, _INBOX.… the sessions'")]
     Reserved(String),
-    /// A durable topic, where the node has no directory for it.
+    /// The topic is durable, and the node has no data directory.
     #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]
     NoDataDir,
     /// Another node owns the topic, and only its owner can do this.
     #[error("{why}")]
     Elsewhere {
-        /// Which node.
+        /// The owner.
         node: u64,
-        /// In words: what can be had there only, and where that is.
+        /// What only the owner can do, and where the owner is.
         why: String,
     },
-    /// This node comes to own the topic, and has yet to receive what its owner before has: try again.
+    /// This node becomes the owner and still receives records from the previous owner. Retry.
     #[error("topic {0:?} is about to be this node's: the owner before it hands over its records; try again")]
     HandingOver(String),
-    /// The cluster did not answer, or refused.
+    /// The cluster refused or did not respond.
     #[error("the cluster: {0}")]
     Cluster(String),
     /// The disk refused.
     #[error("the disk: {0}")]
     Disk(String),
-    /// The record that would have been its first is too large.
+    /// The record that would have been the first of a new topic was refused.
     #[error("{0}")]
     Record(Box<PublishError>),
     /// A named limit is reached.
@@ -54,20 +54,19 @@ pub enum TopicError {
     Limit {
         /// The limit's name.
         limit: &'static str,
-        /// Its value.
         value: u64,
     },
-    /// Who asks may not.
+    /// The user lacks a permission.
     #[error("{}", forbidden(*action, subject))]
     Forbidden {
-        /// What was asked for.
+        /// The action.
         action: Action,
-        /// Of what.
+        /// The subject, topic, group or key.
         subject: String,
     },
 }
 
-/// Which permission is missing.
+/// The text of a missing permission.
 pub(crate) fn forbidden(action: Action, subject: &str) -> String {
     format!("no permission to {action} {subject:?}")
 }

@@ -1,4 +1,4 @@
-//! Where replies go: subjects that belong to one session and end with it; of sessions that use the same, with the last.
+//! Inboxes: reply subjects of one session. An inbox ends with the last session that uses it.
 //!
 //! Limits: `inbox_bytes_max` and `inbox_age_max`.
 
@@ -15,7 +15,7 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects of one session. Its topic is made when it is first needed, and deleted with the last inbox of its name.
+/// The subjects of one session. Its topic is created on first use and deleted with the last inbox of its name.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
@@ -26,15 +26,16 @@ pub struct Inbox {
     opened: Option<Arc<Opened>>,
 }
 
-/// The open inboxes of a node, by name: a client that connects again may use one that its connection before has not left yet.
+/// The open inboxes of a node by name. A reconnected client can share an inbox that its previous connection has not
+/// released yet.
 #[derive(Debug, Default)]
 pub(crate) struct OpenInboxes {
     by_name: Mutex<HashMap<String, Weak<Opened>>>,
-    /// Nobody is to guess the names of reply inboxes.
+    /// Random keys, so that clients cannot guess the names of reply inboxes.
     keys: RandomState,
 }
 
-/// The topic of an inbox, which is deleted when nobody uses it any more.
+/// The topic of an inbox, deleted with its last user.
 #[derive(Debug)]
 struct Opened {
     node: Node,
@@ -48,17 +49,17 @@ impl OpenInboxes {
 }
 
 impl Inbox {
-    /// The inbox of a session of the node.
+    /// The inbox of a session.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Whoever knows the name may publish to it: nobody is to guess it from another session's.
+        // Anyone who knows the name may publish to it, so a client must not guess it from another session's name.
         let unknown = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
         Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// An inbox of a client that makes up its own: one subject, `_INBOX.<something>`, or with a dot at the end all
-    /// that begin so. It keeps as much as other topics do.
+    /// An inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects that begin
+    /// so. It keeps as much history as other topics.
     pub fn of_client(node: Node, subjects: &str) -> Inbox {
         let (name, pattern) = match subjects.strip_suffix('.') {
             Some(root) => (format!("{root}.all"), format!("{root}.>")),
@@ -68,45 +69,47 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// The [reply inbox](crate::reply) of subscriptions to this pattern, which owns no subject; those to the same pattern share it.
+    /// The [reply inbox](crate::reply) of subscriptions to this pattern. It owns no subject. Subscriptions to the
+    /// same pattern share it.
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));
         Inbox { node, name, pattern: pattern.to_owned(), bytes_max, takes_replies: true, opened: None }
     }
 
-    /// A reply inbox that is open takes replies to this subject from now on.
+    /// Lets an open reply inbox take replies to this subject.
     pub fn expect(&self, reply: Subject<'_>) {
         self.node.name_reply(&self.name, reply.as_str());
     }
 
-    /// The patterns of inboxes with a prefix of the client's own that hold this reply subject: all subjects that differ from it
-    /// in the last token, or the subject itself. The prefix is two tokens at least, so that it is nobody else's by accident.
+    /// The two patterns of a reply subject with a prefix of the client's own: all subjects that differ in the last
+    /// token, and the subject itself. The prefix has at least two tokens, so that another client does not use it by
+    /// accident.
     pub fn patterns_of(reply: &str) -> Option<[String; 2]> {
         own_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
 
-    /// Whether there are such patterns.
+    /// Whether [`patterns_of`](Inbox::patterns_of) returns patterns.
     pub fn has_own_prefix(reply: &str) -> bool {
         own_prefix(reply).is_some()
     }
 
-    /// What all its subjects begin with, `_INBOX.<something>.`.
+    /// The common prefix of its subjects, `_INBOX.<something>.`.
     pub fn prefix(&self) -> String {
         self.pattern.trim_end_matches('>').to_owned()
     }
 
-    /// All its subjects.
+    /// The pattern of its subjects.
     pub fn pattern(&self) -> String {
         self.pattern.clone()
     }
 
-    /// Whether the subject or pattern lies within it.
+    /// Whether the subject or pattern lies within the inbox.
     pub fn holds(&self, pattern: &str) -> bool {
         pattern.strip_prefix(self.name.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// Makes its topic, if that was not done before.
+    /// Creates the topic if there is none yet.
     pub fn open(&mut self) -> Result<&Arc<Topic>, TopicError> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
@@ -115,7 +118,7 @@ impl Inbox {
         Ok(&self.opened.insert(opened).topic)
     }
 
-    /// [`open`](Inbox::open); whether its topic was made by this.
+    /// [`open`](Inbox::open); returns whether this call created the topic.
     pub fn open_new(&mut self) -> Result<bool, TopicError> {
         if self.opened.is_some() {
             return Ok(false);
@@ -129,7 +132,7 @@ impl Inbox {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(there)) => return Ok((there, false)),
-            // The last that used it is about to delete its topic, and finds this done.
+            // The last user has not deleted the topic yet. Its deletion then finds nothing to do.
             Some(None) => {
                 open.remove(&self.name);
                 let _ = self.node.delete(&self.name);
@@ -148,7 +151,7 @@ impl Inbox {
     }
 }
 
-/// All but the last token of a reply subject that may be of an inbox with a prefix of the client's own.
+/// All but the last token of a reply subject with a prefix of the client's own.
 fn own_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
     let is_own = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
@@ -159,7 +162,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let name = self.topic.name();
         let mut open = self.node.0.inboxes.lock();
-        // There may be the next one of its name.
+        // Another inbox of this name may exist already.
         if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
             open.remove(name);
             let _ = self.node.delete(name);

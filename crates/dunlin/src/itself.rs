@@ -1,7 +1,7 @@
-//! The topic in which a node says how it is: `$node`, on every node its own, told to no other.
+//! The topic `$node` in which each node reports on itself. Other nodes do not see it.
 //!
-//! It keeps the last of each kind of saying (fold `last`), so whoever comes late has all of them at once. Whoever may survey the
-//! node reads it. What is said is the doors' affair; subjects are `$node.ID.WHAT`.
+//! The topic keeps the last record of each subject (reducer `last`), so late subscribers receive all of them. Users
+//! with the survey permission may read it. Listeners publish the records, under `$node.ID.WHAT`.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::node::Node;
 /// The topic's name.
 pub const ITSELF: &str = "$node";
 const PATTERN: &str = "$node.>";
-/// Its history, bytes: who is further behind gets the last of each.
+/// History, bytes. A subscriber further behind receives the last record of each subject.
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// Whether a pattern is for what a node says of itself.
+/// Whether a pattern selects subjects of this topic.
 pub(crate) fn is_of_itself(pattern: &str) -> bool {
     pattern.strip_prefix(ITSELF).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl Node {
-    /// The topic in which this node says how it is; it comes into being when it is first asked for.
+    /// The topic in which this node reports on itself, created on first use.
     pub fn own_topic(&self) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.registry().get(ITSELF) {
             return Ok(topic);
@@ -37,7 +37,7 @@ impl Node {
         };
         let epoch = || self.next_epoch(ITSELF, now_ns());
         match self.create_here(ITSELF, Pattern::parse(PATTERN)?, Arc::new(config), epoch) {
-            // Somebody else was faster.
+            // Another caller created it first.
             Err(TopicError::Exists(_)) => {
                 self.registry().get(ITSELF).ok_or_else(|| TopicError::Reserved(ITSELF.to_owned()))
             }

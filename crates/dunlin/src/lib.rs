@@ -1,8 +1,8 @@
-//! A Dunlin node without sockets: what doors translate to, and what a program embeds.
+//! A Dunlin node without sockets: the part that listeners share, and that a program can embed.
 //!
-//! A [`Node`] owns the topics of one process, the memory they may use, and the clock. Publishing and
-//! subscribing here look just as they do over the network: [`topic::Publish`](dunlin_topic::Publish)
-//! and [`topic::Subscribe`](dunlin_topic::Subscribe).
+//! A [`Node`] owns the topics of one process, their memory budget and its clock. Publishing and subscribing work as
+//! over the network, through [`topic::Publish`](dunlin_topic::Publish) and
+//! [`topic::Subscribe`](dunlin_topic::Subscribe).
 //!
 //! ```
 //! use dunlin::{Config, Node};
@@ -18,12 +18,12 @@
 //! ```
 //!
 //! Invariants:
-//! - A subject has one owner at most: topics whose patterns share a subject are refused.
+//! - A subject has at most one owner: a topic whose pattern overlaps that of another topic is refused.
 //! - An epoch is never used twice for a topic's name.
-//! - Subjects of the system (`$…`) and of sessions (`_INBOX.…`) are met only by patterns that begin
-//!   with those very words.
+//! - Reserved subjects (`$…` of the system, `_INBOX.…` of sessions) match only patterns that begin with the same
+//!   token.
 //!
-//! Not here: sockets, bytes of a protocol; how a log lies on disk (`journal`).
+//! Sockets and protocols are in `server`; the layout of logs on disk is in `journal`.
 
 mod access;
 mod clock;

@@ -1,4 +1,4 @@
-//! The node: its topics, and publishing and subscribing to them in process.
+//! The node: its topics, and publishing and subscribing in process.
 
 mod finding;
 mod refused;
@@ -37,10 +37,10 @@ use crate::survey::Departed;
 use crate::tasks;
 use crate::waiting::{self, Waiters};
 
-/// The kinds of state that ship, by name.
+/// Names of the built-in reducers.
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
 
-/// The state of a kind that ships.
+/// Creates a built-in reducer.
 pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
     if of.kind == REGION {
         return AnyRegion::of(&of.options).map(AnyRegion::boxed).map_err(FoldError);
@@ -48,8 +48,7 @@ pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
     dunlin_feed::fold(&of.kind, &of.options).map_err(|error| FoldError(error.to_string()))
 }
 
-/// A node: cheap to clone, and all clones are one. One that was made [of a user](Node::used_by) does only what that
-/// user may.
+/// A node. Clones share the same topics. A node made with [`Node::used_by`] allows only what its user may do.
 #[derive(Debug, Clone)]
 pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 
@@ -59,7 +58,7 @@ pub(crate) struct Inner {
     id: u64,
     budget: Arc<Budget>,
     registry: Registry,
-    /// What the last topic was created with: those that are set up alike share it.
+    /// Configuration of the topic created last. Topics with equal configurations share it.
     last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
@@ -79,13 +78,13 @@ pub(crate) struct Inner {
 }
 
 impl Node {
-    /// Starts a node with no topics, and without a disk.
+    /// Starts a node without topics and without a disk.
     pub fn start(config: Config) -> Result<Node, ConfigError> {
         Node::with(config, None)
     }
 
-    /// Starts a node that keeps its durable topics in a directory, with those that are there; says what state they
-    /// were in. [Waits](Node::wait_for_epoch) until a node after it would begin later epochs.
+    /// Starts a node that stores its durable topics in `dir`, and opens the topics found there. Returns the state of
+    /// each. [Waits](Node::wait_for_epoch) until a node started afterwards would begin later epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -111,7 +110,7 @@ impl Node {
         }
         recovered.extend(node.refused_topics().iter().map(RecoveredTopic::from));
         if node.has_control() {
-            // What stands in its way is told to whoever asks for it.
+            // A later call of `control` returns the error.
             let _ = node.control();
         }
         if node.has_tasks() {
@@ -125,7 +124,7 @@ impl Node {
     fn take_in(&self, topic: Topic) -> Result<(), TopicError> {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
-        // What is on disk is not turned away because memory is short.
+        // A topic on disk opens even when the memory budget is spent.
         let charge = Charge::over(&self.0.budget, cost_of(&name, topic.config().partitions));
         self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop)
     }
@@ -159,34 +158,33 @@ impl Node {
         Ok(Node(inner, None))
     }
 
-    /// What it was started with.
+    /// The configuration with which the node was started.
     pub fn config(&self) -> &Config {
         &self.0.config
     }
 
-    /// Its number, which a restart changes.
+    /// The node's number, which changes with each start.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// Waits, at most 100 ms after the start, until a node started from then on is sure to begin later
-    /// epochs. Doors do so before they let anybody in: however fast a node is killed and started
-    /// again, readers from outside notice.
+    /// Waits, at most 100 ms after the start, until a node started from then on would begin later epochs. Listeners
+    /// call this before they accept connections. Clients then notice every restart, however fast.
     pub fn wait_for_epoch(&self) {
         thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
 
-    /// The memory it may use.
+    /// The node's memory budget.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.0.budget
     }
 
-    /// What topics are charged to that are created through this.
+    /// The budget charged for topics created through this handle.
     pub(crate) fn charged(&self) -> &Arc<Budget> {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
-    /// A number for a session that no other of this node ever had.
+    /// A session number, unique within this node.
     pub fn next_session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -228,7 +226,7 @@ impl Node {
         &self.0.groups
     }
 
-    /// Creates a topic. With `or_same`, one of this name and configuration that exists is as good.
+    /// Creates a topic. With `or_same`, an existing topic of the same name and configuration is returned.
     pub fn create_topic(
         &self,
         name: &str,
@@ -245,7 +243,7 @@ impl Node {
         self.create_within(name, config, or_same, false)
     }
 
-    /// Creates a topic at the cost of the user's tenant.
+    /// Creates a topic and charges the user's tenant. `by_itself`: a publish or subscribe call creates the topic.
     fn create_within(
         &self,
         name: &str,
@@ -291,7 +289,7 @@ impl Node {
         }
     }
 
-    /// Creates a topic of this node's own, whoever decided that.
+    /// Creates a topic at this node, without asking the cluster.
     pub(crate) fn create_here(
         &self,
         name: &str,
@@ -311,19 +309,19 @@ impl Node {
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
         waiting::check();
-        // The disk takes its time, and whoever looks for another topic does not wait for it.
+        // Other callers do not wait for this disk operation when they look up topics.
         let _one_at_a_time = self.storing();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
-        // A topic that is deleted and created again within 100 ms gets an epoch ahead of the clock. The record of it may reach the disk only
-        // when a restarted node would begin a later one.
+        // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Its record may reach the disk
+        // only when a restarted node would begin a later epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
         let mut made = Some((storage.create(name, &config, self.charged(), epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, made) {
-            // Another topic took its subjects meanwhile.
+            // Another topic took the subjects meanwhile.
             storage.delete(&topic)?;
         }
         added
@@ -334,7 +332,7 @@ impl Node {
         self.0.storing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates a topic of the system's own that begins in this epoch.
+    /// Creates a system topic with this first epoch.
     pub(crate) fn create_at(
         &self,
         name: &str,
@@ -349,7 +347,7 @@ impl Node {
         })
     }
 
-    /// Most topics of a node are set up alike, and the configuration is a fifth of what one takes.
+    /// Most topics have equal configurations, and a configuration is a fifth of a topic's memory.
     fn shared(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {
@@ -358,7 +356,7 @@ impl Node {
         Arc::clone(&last)
     }
 
-    /// Deletes a topic: its publishers are refused, its readers get what is left and are told then.
+    /// Deletes a topic. Publishers are refused. Subscribers receive the remaining records, then a notice.
     pub fn delete_topic(&self, name: &str) -> Result<(), TopicError> {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
@@ -375,7 +373,7 @@ impl Node {
         }
     }
 
-    /// The command that has another node of the cluster own a topic, for whoever asks it of [`Node::control`].
+    /// The command that moves a topic to another node, to be proposed through [`Node::control`].
     pub fn command_to_move<'a>(&self, name: &'a str, to: u64) -> Result<Command<'a>, TopicError> {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
@@ -404,11 +402,11 @@ impl Node {
         }
     }
 
-    /// The name is free; whoever reads the topic is not told yet.
+    /// Frees the name. Subscribers of the topic are not notified yet.
     pub(crate) fn remove(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        // Before the name is free: whoever takes it then must find its epoch used.
+        // Before the name is free, so that a new topic of this name begins a later epoch.
         let topic = self.0.registry.get(name).ok_or_else(unknown)?;
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
@@ -419,7 +417,7 @@ impl Node {
         Ok(topic)
     }
 
-    /// Closes a durable topic that is not to be served, and leaves it on the disk.
+    /// Closes a durable topic that this node must not serve, and keeps its files.
     pub(crate) fn set_aside(&self, topic: &Arc<Topic>, why: String) {
         if self.0.registry.remove(topic.name()).is_none() {
             return;
@@ -437,16 +435,15 @@ impl Node {
         self.0.registry.get(name).filter(|topic| self.shows(topic))
     }
 
-    /// Looks at the topic of this name without taking a reference to it, which costs several times as much where
-    /// there are many topics. Others that look for a name may wait for `look`: it must be short, and must
-    /// neither look for topics itself nor create or delete any.
+    /// Calls `look` with the topic of this name. Faster than [`Node::topic`], which takes a reference. Other lookups
+    /// may wait for `look`: it must be short, and must not look up, create or delete topics.
     #[inline]
     pub fn with_topic<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.0.registry.with(name, look)
     }
 
-    /// Topics after the name `after`, in the order of their names, at most `topics_max`; without a
-    /// pattern those that are neither the system's nor a session's.
+    /// Topics whose names follow `after`, in order, at most `topics_max`. Without a pattern, system topics and
+    /// inboxes are left out.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
         self.0.registry.page(pattern, after, topics_max, &self.shown_names(), |topic| self.shows(topic))
@@ -467,8 +464,8 @@ impl Node {
         self.subscribe_all(&[pattern], options)
     }
 
-    /// A subscriber to every subject that one of the patterns matches. Patterns that share subjects
-    /// give their records more than once.
+    /// A subscriber to all subjects that match one of the patterns. Records that match several patterns are delivered
+    /// several times.
     pub fn subscribe_all(
         &self,
         patterns: &[&str],
@@ -500,8 +497,7 @@ impl Node {
         })
     }
 
-    /// Housekeeping; to be called about once a second. Gives up records that are older than their
-    /// topics keep, and sees to deadlines and delays of groups.
+    /// Housekeeping, to be called about once a second: removes expired records and handles deadlines of groups.
     pub fn tick(&self) {
         let now_ns = now_ns();
         if let Some(storage) = &self.0.storage {
@@ -512,8 +508,8 @@ impl Node {
         self.0.groups.tick(self, now_ns);
     }
 
-    /// Ends all topics: publishers are refused, readers get what is left and are told then. Durable topics are stored
-    /// to their end, and go on in the same epochs at the next start.
+    /// Closes all topics. Publishers are refused. Subscribers receive the remaining records, then a notice. Durable
+    /// topics are stored completely and continue in the same epochs at the next start.
     pub fn stop(&self) {
         self.stop_tasks();
         self.stop_control();

@@ -1,9 +1,9 @@
-//! The topic that a record goes to, and what becomes of one that was made for it alone.
+//! The topic that a record is published to, removed again if it was created for a refused record.
 //!
-//! A node may create the topic of a subject that nobody owns. A record that is refused after all must not leave it behind:
-//! a topic takes memory, and whoever lists topics would see it.
+//! A node may create a topic for a subject without an owner. If the topic then refuses the record, an empty topic
+//! would take memory and appear in lists.
 //!
-//! Invariant: what is taken back holds no record, and nobody else has come to use it.
+//! Invariant: a removed topic holds no record, and has no other user.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use dunlin_topic::Topic;
 
 use crate::node::Node;
 
-/// The owner of a subject. One that was made for this is taken back when this is dropped, unless something
-/// was published to it, or somebody else uses it.
+/// The owner of a subject. Dropping this removes a topic that was created for it, unless somebody published to it or
+/// uses it.
 #[derive(Debug)]
 pub struct Owner {
     topic: Arc<Topic>,
@@ -29,7 +29,7 @@ impl Owner {
         Owner { topic, made_by: Some(node.clone()) }
     }
 
-    /// The topic, to stay whatever becomes of the record.
+    /// Keeps the topic, whatever becomes of the record.
     pub fn keep(mut self) -> Arc<Topic> {
         self.made_by = None;
         Arc::clone(&self.topic)

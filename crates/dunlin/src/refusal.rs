@@ -1,18 +1,18 @@
-//! Refusals as they look through every door: one code, three numbers, a text.
+//! Refusals in the form that all protocols share: a code, three numbers and a text.
 
 use dunlin_topic::{FrameError, PublishError, SubscribeError};
 use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal that owns its text; [`Refused::as_wire`] is what is sent.
+/// A refusal that owns its text. [`Refused::as_wire`] borrows it for sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Which refusal.
+    /// The error code.
     pub code: ErrorCode,
-    /// What they are stands in the code's row.
+    /// Numbers; the code's row in the table of errors names them.
     pub numbers: [u64; 3],
-    /// For people, or the name the code's row promises.
+    /// A text for people, or the name that the code's row describes.
     pub text: String,
 }
 
@@ -27,18 +27,18 @@ impl Refused {
         Refused { numbers: [value, 0, 0], ..Refused::new(ErrorCode::Limit, name) }
     }
 
-    /// As it is sent.
+    /// The refusal as it is sent.
     pub fn as_wire(&self) -> Refusal<'_> {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }
     }
 
-    /// In one line that begins with its code's name, as clients say it.
+    /// One line: the name of the code, then the text.
     pub(crate) fn in_words(&self) -> String {
         let name = self.code.row().map_or("UNKNOWN", |row| row.name);
         format!("{name}: {}", self.text)
     }
 
-    /// What [`in_words`](Refused::in_words) said.
+    /// Parses a line of [`in_words`](Refused::in_words).
     pub(crate) fn of_words(said: &str) -> Option<Refused> {
         let (name, text) = said.split_once(": ")?;
         let row = CODES.iter().find(|row| row.name == name)?;

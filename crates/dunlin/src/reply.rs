@@ -42,7 +42,7 @@ const USES_MAX: u32 = 1_024;
 const RECORDS_MAX: u32 = 4_096;
 /// Approximate bytes that a subject takes beside its text.
 const SUBJECT_BYTES: usize = 160;
-/// History of the topic of one publisher, which holds no record.
+/// History of a publisher's topic, which holds no records, bytes.
 const HELD_BYTES: u64 = 64 << 10;
 
 /// The reply subjects that requests have named.

@@ -1,4 +1,4 @@
-//! Asking, and waiting for the answer.
+//! Requests and their replies.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Requester {
 }
 
 impl Node {
-    /// Somebody who asks.
+    /// A requester with an inbox of its own.
     pub fn requester(&self, options: &SubscribeOptions) -> Result<Requester, SubscribeError> {
         let mut inbox = Inbox::new(self.clone(), self.next_session());
         inbox.open()?;
@@ -30,8 +30,7 @@ impl Node {
         Ok(Requester { node: self.clone(), inbox, subscriber, asked: 0 })
     }
 
-    /// Publishes a request and waits for the first reply. Whoever asks more than once is better off with
-    /// a [`Requester`].
+    /// Publishes a request and waits for the first reply. For several requests, a [`Requester`] is faster.
     pub fn request<'a>(
         &self,
         subject: &str,
@@ -43,14 +42,14 @@ impl Node {
 }
 
 impl Requester {
-    /// Publishes a request and waits for the first reply to it. Where nobody would hear it that is said at once.
+    /// Publishes a request and waits for the first reply. Returns `NoResponder` at once if there is no subscriber.
     pub fn request<'a>(
         &mut self,
         subject: &str,
         draft: impl Into<Draft<'a>>,
         timeout: Duration,
     ) -> Result<Reply, RequestError> {
-        // What is wrong with the subject is told when it is published.
+        // An invalid subject is refused when the request is published.
         if let Ok(asked) = Subject::parse(subject)
             && self.node.may_publish(asked).is_ok()
             && !self.node.is_heard(asked)
@@ -67,7 +66,7 @@ impl Requester {
         self.await_reply(&reply_to[tail_at..], timeout)
     }
 
-    /// Skips what came too late for requests before.
+    /// Waits for the reply to this request. Late replies to earlier requests are skipped.
     fn await_reply(&mut self, tail: &str, timeout: Duration) -> Result<Reply, RequestError> {
         let deadline_ns = now_ns().saturating_add(timeout.as_nanos() as u64);
         loop {

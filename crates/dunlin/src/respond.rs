@@ -1,10 +1,10 @@
-//! Answering requests inside the node.
+//! Responders: handlers of requests inside the node.
 //!
-//! A responder is woken by the publish of a request, on the very thread that published it: so a door
-//! can run it as a task of the runtime that the request came in on, and a request costs no thread hop.
+//! The publish call of a request wakes the responder. The listener thread of that call can run it as a task of its
+//! runtime, so a request costs no thread switch.
 //!
-//! Invariant: a responder runs at one place at a time: whoever runs it holds its lock, and it is
-//! scheduled once for each time it went to sleep.
+//! Invariant: a responder runs on one thread at a time. The runner holds its lock, and the responder is scheduled
+//! once after each time it goes to sleep.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -18,10 +18,10 @@ use dunlin_topic::{
 use crate::node::Node;
 use crate::reply::is_of_reply_inbox;
 
-/// Requests that are handled before others get their turn.
+/// Requests handled before other tasks run.
 const TURN_REQUESTS: usize = 64;
 
-/// Answers requests until it is dropped.
+/// Handles requests until it is dropped.
 #[derive(Debug)]
 #[must_use = "requests are answered as long as the responder is held"]
 pub struct Responder(Arc<Running>);
@@ -39,28 +39,28 @@ struct Work {
     replies: Replies,
 }
 
-/// A request that is to be answered.
+/// A request to answer.
 #[derive(Debug)]
 pub struct Request<'a, 'r> {
     record: Record<'a>,
     replies: &'r mut Replies,
 }
 
-/// Finds the topics that replies go to: mostly the same as the last time.
+/// Finds the topics of replies. Most replies go to the same topic as the previous one.
 #[derive(Debug)]
 struct Replies {
     node: Node,
     last: Option<Arc<Topic>>,
 }
 
-/// Runs responders that were woken.
+/// Runs responders that a request woke.
 pub trait Runner: Send + Sync {
-    /// Sees to it that [`Running::run`] is called soon. Called on the thread that published.
+    /// Runs [`Running::run`] soon. Called on the publishing thread, so it must not block.
     fn schedule(&self, woken: Arc<Running>);
 }
 
 impl Node {
-    /// Answers requests to the pattern's subjects.
+    /// Handles requests to subjects that match the pattern.
     pub fn respond(
         &self,
         pattern: &str,
@@ -77,7 +77,7 @@ impl Node {
 }
 
 impl Responder {
-    /// Why it answers no more; `None` while it does.
+    /// Why the responder ended; `None` while it runs.
     pub fn ended(&self) -> Option<&SubscribeError> {
         self.0.ended.get()
     }
@@ -90,7 +90,7 @@ impl Drop for Responder {
 }
 
 impl Running {
-    /// Handles the requests that are there, then sleeps.
+    /// Handles pending requests until none is left.
     pub fn run(self: &Arc<Running>) {
         let waker = Waker::from(Arc::clone(self));
         let mut guard = self.lock();
@@ -111,7 +111,7 @@ impl Running {
 }
 
 impl Work {
-    /// Ready when there may be more at once.
+    /// Returns `Ready` if more requests may be pending.
     fn handle_some(&mut self, waker: &Waker) -> Result<Poll<()>, SubscribeError> {
         for _ in 0..TURN_REQUESTS {
             while self.subscriber.ready()? {
@@ -142,12 +142,12 @@ impl std::fmt::Debug for Running {
 }
 
 impl<'a> Request<'a, '_> {
-    /// What was asked.
+    /// The request.
     pub fn record(&self) -> &Record<'a> {
         &self.record
     }
 
-    /// Answers. `None` when no reply was asked for.
+    /// Publishes the reply. Returns `None` if the request names no reply subject.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
         let topic = self.replies.topic(subject)?;
@@ -174,8 +174,7 @@ impl Replies {
     }
 }
 
-/// Who runs the responders of a node: the door that said it does, else a thread of its own, which is
-/// started when it is first needed.
+/// Runs the responders of a node: the registered listener, or else a thread started on first use.
 #[derive(Default)]
 pub(crate) struct Runners {
     door: Mutex<Option<Weak<dyn Runner>>>,
@@ -183,7 +182,7 @@ pub(crate) struct Runners {
 }
 
 impl Node {
-    /// From now on `runner` runs responders, as long as somebody holds it.
+    /// Lets `runner` run responders until its last `Arc` is dropped.
     pub fn set_runner(&self, runner: &Arc<dyn Runner>) {
         *self.runners().door() = Some(Arc::downgrade(runner));
     }
@@ -195,12 +194,12 @@ impl Runners {
     }
 
     fn schedule(&self, woken: Arc<Running>) {
-        // Where a reply may have to wait for its topic to be made it is not a listener's thread that waits.
+        // A reply whose topic has to be created may wait, and a listener thread must not.
         let waits = woken.node.ownership().is_some() || !woken.node.creates_at_once();
         let door = self.door().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
         match door {
             Some(door) => door.schedule(woken),
-            // The thread ends with the node, and then nobody is there to be answered.
+            // The thread ends with the node, and then no requester is left.
             None => drop(self.thread.get_or_init(start_thread).send(woken)),
         }
     }
@@ -215,7 +214,7 @@ impl std::fmt::Debug for Runners {
 fn start_thread() -> mpsc::Sender<Arc<Running>> {
     let (send, receive) = mpsc::channel::<Arc<Running>>();
     let run = move || receive.iter().for_each(|woken| woken.run());
-    // Without a thread, sending fails and requests time out: the machine has no more to give.
+    // If no thread starts, sending fails and requests time out.
     let _ = thread::Builder::new().name("dunlin-respond".to_owned()).spawn(run);
     send
 }

@@ -1,4 +1,4 @@
-//! From a pattern to the logs it reads.
+//! Selects the logs that a pattern reads.
 
 use std::sync::Arc;
 
@@ -13,21 +13,22 @@ use crate::registry::{LogsToRead, is_reserved};
 use crate::reply::is_of_reply_inbox;
 use crate::tasks::{TASKS, is_of_tasks};
 
-/// What becomes of a subscription to a subject that no topic owns.
+/// What happens to a subscription whose subject no topic owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// The subject gets a topic, if the node creates them.
+    /// The node creates a topic if `auto_create` is set.
     Create,
-    /// It waits for one, which somebody else creates: a reader that goes on does not know how the topic was configured.
+    /// The subscription waits for a topic that somebody else creates. Used when a subscriber resumes: the topic may
+    /// have had another configuration.
     Await,
-    /// It is refused, unless the cluster has agreed on one of which this node is about to hear: whoever asks knew of
-    /// one, which may be deleted by now.
+    /// The subscription is refused unless the cluster has agreed on a topic. Used when the topic existed before and
+    /// may have been deleted.
     Refuse,
 }
 
 impl Missing {
-    /// What a subscription does that begins at `start`, or goes on after a loss. A subscription that wants a state makes no topic: the
-    /// topic would keep none, in the place of one that a restarted node has lost.
+    /// The policy for a subscription that begins at `start`, or resumes after a loss. A subscription to a state
+    /// creates no topic, because the new topic would keep no state.
     pub fn of(start: Start, goes_on: bool) -> Missing {
         match start {
             _ if goes_on => Missing::Await,
@@ -37,17 +38,17 @@ impl Missing {
     }
 }
 
-/// The logs a subscription reads.
+/// The logs that a subscription reads.
 #[derive(Debug)]
 pub struct Selected {
-    /// Those that exist, and what to skip of each.
+    /// Existing logs, each with a filter.
     pub logs: LogsToRead,
-    /// Those to come, where there can be any.
+    /// New logs arrive here, if the pattern can match any.
     pub newcomers: Option<Arc<Newcomers>>,
 }
 
-/// The topic and partition of a position that names none: those of the one log that the subscription reads. Where the topic of its
-/// one subject is gone, those of the topic that somebody may create in its place.
+/// Topic and partition of a position that names none: those of the only log of the subscription. If the topic of its
+/// only subject is gone, a new topic of that name is assumed.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,
@@ -66,7 +67,7 @@ pub fn log_of_position(
 impl Node {
     /// The logs that a subscription to `pattern` reads.
     ///
-    /// `newcomers` is where topics to come are told, as long as somebody holds it.
+    /// Logs of new topics are added to `newcomers` until its last user drops it.
     pub fn select(
         &self,
         pattern: &Pattern,
@@ -78,7 +79,7 @@ impl Node {
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
-        // No position is of a reply inbox.
+        // A reply inbox has no positions.
         selected.logs.retain(|(log, _)| !is_of_reply_inbox(log.name()));
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
@@ -88,21 +89,21 @@ impl Node {
         match selected {
             Selected { logs, newcomers: None } if logs.len() == 1 => Ok(Selected { logs, newcomers: None }),
             Selected { logs, newcomers } => {
-                // Those to come make it many.
+                // New topics would add more logs.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
             }
         }
     }
 
-    /// Whether no other topic can ever hold a subject of the pattern, as long as the log's topic lives.
+    /// Whether no other topic can own a subject of the pattern while the log's topic exists.
     pub fn owns_all_of(&self, log: &Log, pattern: &Pattern) -> bool {
         let owned = self.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
         owned.is_some_and(|owned| owned.covers(pattern))
     }
 
-    /// The logs of subjects that the pattern matches; creates none. Those to come are told to `newcomers`, as long as
-    /// somebody holds it.
+    /// The logs whose subjects match the pattern; creates none. New logs are added to `newcomers` until its last user
+    /// drops it.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<Newcomers>) -> Result<LogsToRead, SubscribeError> {
         if !is_reserved(pattern.as_str()) {
             self.may(Action::Subscribe, pattern)?;
@@ -110,9 +111,9 @@ impl Node {
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
-    /// Refuses a position of the cluster's history ([`KV`], [`TASKS`]) that no node can have handed out: once this node
-    /// has taken in all that was agreed on, it has come as far as any other. A node without a majority finds that out
-    /// within about a second and refuses nothing: the reader waits with the node.
+    /// Refuses a position in [`KV`] or [`TASKS`] that no node can have handed out yet. A node that has applied all
+    /// agreed entries is as far as any other. Without a majority, the node finds that out within about a second and
+    /// refuses nothing: the subscriber waits.
     pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
         if !log.awaits(asked) {
             return Ok(());
@@ -134,7 +135,7 @@ impl Node {
         }
     }
 
-    /// [`Node::check_handed_out`] of the one log of a pattern, before somebody subscribes who must not wait then.
+    /// [`Node::check_handed_out`] for the single log of a topic, for callers that cannot wait while they subscribe.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
         match (start, topic.logs()) {
@@ -143,8 +144,8 @@ impl Node {
         }
     }
 
-    /// Whether somebody at this node reads what is published to the subject, will be told of its topic, or, where the topic is
-    /// durable, may read it at any time.
+    /// Whether a subscriber of this node reads the subject, waits for its topic, or may read it later because the
+    /// topic is durable.
     pub(crate) fn is_heard_here(&self, subject: Subject<'_>) -> bool {
         let is_read = self.registry().owner(subject).is_some_and(|topic| {
             let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
@@ -164,7 +165,7 @@ impl Node {
             self.may(Action::Subscribe, pattern)?;
         }
         if pattern.as_str() == KV {
-            // It comes into being with what it tells of.
+            // The first use of keys creates this topic.
             self.control().map_err(|error| SubscribeError::Refused(error.to_string()))?;
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
@@ -181,7 +182,7 @@ impl Node {
             };
         }
         if is_of_itself(pattern.as_str()) {
-            // Somebody has to say something before it can be heard.
+            // The first subscriber creates this topic.
             self.own_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
@@ -200,7 +201,7 @@ impl Node {
                 Missing::Create | Missing::Await => self.find_owner(subject),
             };
             match owner {
-                // An inbox of another node is read by its client alone.
+                // Only its client reads an inbox of another node.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
                     let mut logs = self.readable(self.registry().select(pattern, None)?);

@@ -1,4 +1,4 @@
-//! From a subject to the topic that owns it, which may be made for it.
+//! Finds or creates the topic that owns a subject.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,25 +16,25 @@ use crate::registry::{cost_of, is_reserved};
 use crate::select::Missing;
 use crate::waiting;
 
-/// Maximum time until a node hears of a topic that another node has created.
+/// Maximum time until a node learns of a topic that another node has created.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
-/// What a log's first record takes of the budget at least.
+/// Minimum memory of a log with one record, bytes.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 impl Node {
-    /// The topic that owns the subject, to publish to it; creates one where the node does that.
+    /// The topic that owns the subject, for publishing. Creates one if `auto_create` is set.
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.may_publish(subject)?;
         let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
         owner.map_or_else(|| self.find_owner(subject), Ok)
     }
 
-    /// [`owner`](Node::owner) of a record that is no reply, for a caller that has checked the permission.
+    /// [`owner`](Node::owner) for a record that is not a reply. The caller has checked the permission.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
     }
 
-    /// The topic that owns the subject, or that the cluster has agreed on for it; none is made.
+    /// The topic that owns the subject, here or in the cluster. Creates none.
     pub(crate) fn agreed_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         match (self.0.registry.owner(subject), self.ownership()) {
             (Some(topic), _) => Ok(topic),
@@ -45,22 +45,22 @@ impl Node {
         }
     }
 
-    /// The topic that owns the subject; none is made where there is none.
+    /// The topic that owns the subject. Creates none.
     pub fn existing_owner(&self, subject: Subject<'_>) -> Result<Owner, TopicError> {
         self.may_publish(subject)?;
         self.agreed_owner(subject).map(Owner::of)
     }
 
-    /// The destination of a record with a payload of this size: the topic that owns its subject, or else, for a reply, the
-    /// [reply inbox](crate::reply) that takes it. Without either, the node creates a topic if it may, unless the topic would refuse the
-    /// record. A topic that then refuses it is removed again.
+    /// The destination of a record with this payload size: the topic that owns its subject or, for a reply, the
+    /// [reply inbox](crate::reply). Otherwise the node creates a topic if it may. A new topic that refuses the record
+    /// is removed again.
     pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
         self.may_publish(subject)?;
         let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
         owner.map_or_else(|| self.owner_or_new_for(subject, payload_bytes), |topic| Ok(Owner::of(topic)))
     }
 
-    /// [`owner_for`](Node::owner_for) of a record that is no reply.
+    /// [`owner_for`](Node::owner_for) for a record that is not a reply.
     pub fn owner_for_no_reply(
         &self,
         subject: Subject<'_>,
@@ -95,7 +95,7 @@ impl Node {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(Owner::of(topic));
         }
-        // Whoever answers a request may find the asker's inbox gone with its session.
+        // The inbox of a requester may end with its session before the reply.
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
@@ -110,7 +110,7 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // One topic of all services' subjects: each service has some of its own, which are soon of no use to anybody.
+            // All service subjects share one topic: most of them are soon unused.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
@@ -129,7 +129,7 @@ impl Node {
             if let Some(topic) = self.0.registry.owner(subject) {
                 return Ok(Owner::of(topic));
             }
-            // The topic was deleted just now, or another node has created it and this one has yet to hear of it.
+            // The topic was deleted just now, or this node does not know yet of a topic that another node created.
             let may_wait = waiting::is_allowed();
             let is_over = if may_wait { steady_ns() >= until_ns } else { is_second };
             if self.0.registry.get(name).is_some() || is_over {
@@ -137,15 +137,15 @@ impl Node {
             }
             is_second = true;
             if may_wait {
-                // Each attempt is a question to the cluster: the pauses double, so that there are few.
+                // Each attempt is a request to the cluster. Doubling pauses keep their number low.
                 thread::sleep(pause);
                 pause *= 2;
             }
         }
     }
 
-    /// Has the topics of subjects made that are about to be published to, in this order and by one question; waits for the cluster. What it
-    /// refuses, or leaves to be refused, shows when it is published to. With each subject comes its record's payload in bytes.
+    /// Creates the topics of these subjects with one request to the cluster, in this order, and waits for it. Each
+    /// subject comes with the payload size of its record. A refusal is returned when the record is published.
     pub(crate) fn make_ahead(&self, subjects: Vec<(String, usize)>) {
         let Some(ownership) = self.ownership().filter(|_| self.0.config.auto_create) else { return };
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
@@ -181,7 +181,7 @@ impl Node {
         }
     }
 
-    /// Whether this node makes such a topic by itself, when its name is published to.
+    /// Whether publishing to the topic's name would create a topic like this one.
     pub fn makes_by_itself(&self, topic: &Topic) -> bool {
         let config = &self.0.config;
         let limits = config.topic_limits(&config.topic);
@@ -189,10 +189,10 @@ impl Node {
         config.auto_create && **topic.config() == made
     }
 
-    /// Takes back a topic that was made for what came to nothing, unless somebody uses it.
+    /// Removes a topic that was created for a refused record, unless somebody uses it.
     pub(crate) fn take_back(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
-            // Others know of it by now.
+            // Other nodes may know the topic.
             return;
         }
         let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
@@ -201,7 +201,7 @@ impl Node {
             topic.close();
             if topic.config().durable.is_some() {
                 let (node, topic) = (self.unguarded(), Arc::clone(topic));
-                // What stays of it on a disk that fails is an empty topic.
+                // If the disk fails, an empty topic remains.
                 self.0.waiters.run(move || {
                     let _one_at_a_time = node.storing();
                     drop(node.0.storage.as_ref().map(|storage| storage.delete(&topic)));
@@ -210,8 +210,8 @@ impl Node {
         }
     }
 
-    /// The topic that owns the subject, or whose very pattern this is. A subject that no topic owns gets one, if the node
-    /// creates them and `missing` says so.
+    /// The topic that owns the subject, or the topic with exactly this pattern. `missing` decides whether a subject
+    /// without an owner gets a topic.
     pub fn owner_or_pattern(&self, pattern: &Pattern, missing: Missing) -> Result<Arc<Topic>, TopicError> {
         if pattern.is_literal() {
             let subject = Subject::parse(pattern.as_str())?;

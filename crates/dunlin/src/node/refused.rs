@@ -1,4 +1,4 @@
-//! Topics that are on disk and could not be opened: nobody gets their subjects, and they can be deleted.
+//! Topics whose files could not be opened. Their subjects stay reserved until an operator deletes them.
 
 use dunlin_topic::Pattern;
 use dunlin_wire::ErrorCode;
@@ -10,14 +10,14 @@ use crate::storage::{RefusedTopic, Storage};
 use crate::waiting;
 
 impl Node {
-    /// Topics that are on disk and could not be opened, in the order of their names. Nobody gets their subjects.
+    /// Topics whose files could not be opened, sorted by name. No other topic can own their subjects.
     pub fn refused_topics(&self) -> Vec<RefusedTopic> {
         let mut refused = self.storage().map_or_else(Vec::new, Storage::refused);
         refused.retain(|refused| self.shows_pattern(&refused.name, &refused.pattern));
         refused
     }
 
-    /// Why a topic is not there: it is on disk and could not be opened, or there is none of this name.
+    /// Why there is no topic of this name: its files could not be opened, or none exists.
     pub fn why_missing(&self, name: &str) -> Refused {
         match self.refused_topics().into_iter().find(|refused| refused.name == name) {
             Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),
@@ -25,7 +25,7 @@ impl Node {
         }
     }
 
-    /// Refuses a topic in the place of one that is on disk and could not be opened.
+    /// Returns an error if a topic whose files could not be opened has this name or overlaps the pattern.
     pub(crate) fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
         let meets = |refused: &RefusedTopic| {
             let owned = Pattern::parse(&refused.pattern).ok();
@@ -39,13 +39,13 @@ impl Node {
         }
     }
 
-    /// Whether a topic of this name is on disk with damaged files, and no other topic has the name.
+    /// Whether the files of this topic are damaged and no other topic has the name.
     pub(crate) fn has_refused(&self, name: &str) -> bool {
         let has_refused = |storage: &Storage| storage.has_refused(name);
         self.storage().is_some_and(has_refused) && self.registry().get(name).is_none()
     }
 
-    /// Deletes a topic that could not be opened, with its records; the cluster forgets it, too.
+    /// Deletes a topic that could not be opened, with its records, here and in the cluster.
     pub(super) fn delete_refused(&self, name: &str) -> Result<(), TopicError> {
         waiting::check();
         match self.ownership().map(|ownership| ownership.delete(self, name)) {
