@@ -1,18 +1,17 @@
-//! Who may do what: the decision, without knowing who anybody is or how they proved it.
+//! Permissions: which actions a user may take. Authentication is in `server::access`.
 //!
-//! A [`Rule`] is patterns that allow and patterns that deny; deny wins. [`Permissions`] are a user's rules within the
-//! bounds of a tenant's. A [`Node`] that was made [`of a user`](Node::used_by) asks them whenever something is done
-//! through it, so that a door has nothing to decide. Without a user nothing is asked.
+//! A [`Rule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules with
+//! the bounds of the tenant. A [`Node`] made with [`Node::used_by`] checks them in every operation, so listeners need
+//! not. A node without a user checks nothing.
 //!
 //! Invariants:
-//! - What is not allowed is denied, and what one pattern denies no other allows.
-//! - A subscription lies within one allowed pattern; what is denied of it is left out record by record, of topics that
-//!   are created later too, and its reader takes the holes for what they are: not lost.
-//! - Nothing is asked while records pass, unless some of a log's subjects are denied to the reader, or of a pattern's to
-//!   the publisher.
-//! - Whoever was given an inbox's name may answer there: names of inboxes cannot be guessed. They can be denied.
+//! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
+//! - A subscription lies within one allowed pattern. Denied records are left out, also those of later topics. Its
+//!   subscriber does not count them as lost.
+//! - Records pass without a check, unless some subjects of the log are denied to the subscriber or the publisher.
+//! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
 //!
-//! Not here: users, what proves that it is they, and how much they may do (`server::access`).
+//! Not here: authentication and quotas of users (`server::access`).
 
 mod keys;
 mod permissions;
@@ -41,21 +40,21 @@ use crate::refusal::Refused;
 use crate::registry::{LogsToRead, Stretches, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
 
-/// Whom a node is used by.
+/// A user on whose behalf a node acts.
 pub trait User: std::fmt::Debug + Send + Sync {
-    /// The name, by which [`Users`] finds the user later.
+    /// The name, by which [`Users`] finds the user.
     fn name(&self) -> &str;
 
-    /// What they may do now.
+    /// The present permissions.
     fn permissions(&self) -> Arc<Permissions>;
 
-    /// Notified after each change of what users may do.
+    /// Notified after each change of permissions.
     fn changes(&self) -> watch::Receiver<()>;
 
-    /// What the topics that they create are charged to.
+    /// The budget charged for topics that the user creates.
     fn budget(&self) -> &Arc<Budget>;
 
-    /// They are about to create a topic; `by_itself` when it comes into being because it is used.
+    /// Called before a topic is created. `by_itself`: a publish or subscribe call creates it.
     fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
 
     /// The topic was created.
@@ -65,27 +64,29 @@ pub trait User: std::fmt::Debug + Send + Sync {
     fn no_topic(&self, name: &str);
 }
 
-/// All who may use a node.
+/// All users of a node.
 pub trait Users: std::fmt::Debug + Send + Sync {
-    /// The user of this name, if there is one now.
+    /// The user of this name, if one exists.
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// The tenant of tasks of those that name none, where nobody asks who they are.
+/// The tenant of tasks that name none, on a node without users.
 const TENANT: &str = "default";
 
 impl Node {
-    /// The node as this user may use it.
+    /// A handle that acts on behalf of this user.
     pub fn used_by(&self, user: Arc<dyn User>) -> Node {
         Node(Arc::clone(&self.0), Some(user))
     }
 
-    /// Whoever takes tasks in is one of these users; `false` where that was said before. They end with whoever holds them.
+    /// Sets the users whose permissions tasks need when they publish. Returns `false` if users were set before. The
+    /// node keeps no reference.
     pub fn set_users(&self, users: Weak<dyn Users>) -> bool {
         self.0.users.set(users).is_ok()
     }
 
-    /// The node with what this user, who is not connected any more perhaps, may do now; without users, with all. Else why not.
+    /// A handle with the user's present permissions, whether or not the user is connected. On a node without users it
+    /// may do everything. The error says why there is none.
     pub(crate) fn used_later_by(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name =
@@ -94,7 +95,7 @@ impl Node {
         user.map(|user| self.used_by(user)).ok_or_else(|| format!("there is no user {name:?} any more"))
     }
 
-    /// The node as whoever embeds it uses it.
+    /// A handle without a user, which may do everything.
     pub(crate) fn unguarded(&self) -> Node {
         Node(Arc::clone(&self.0), None)
     }
@@ -103,7 +104,7 @@ impl Node {
         self.1.as_ref()
     }
 
-    /// How much of the pattern the user may do this with; refused where it is nothing.
+    /// The part of the pattern that the user may use; an error if there is none.
     pub fn may(&self, action: Action, pattern: &Pattern) -> Result<Extent, TopicError> {
         let Some(user) = self.user() else { return Ok(Extent::All) };
         match user.permissions().extent(action, pattern) {
@@ -112,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Whether the user may publish to a subject whose record carries this tail.
+    /// Checks the permission to publish to a subject given as prefix and tail.
     pub fn may_publish_parts(&self, prefix: &str, tail: &str) -> Result<(), TopicError> {
         match self.user() {
             Some(user) if !user.permissions().allows_parts(Action::Publish, prefix, tail) => {
@@ -122,27 +123,28 @@ impl Node {
         }
     }
 
-    /// Whether the user may ask this.
+    /// Checks the permission for a query of keys.
     pub fn may_query(&self, query: &Query<'_>) -> Result<(), TopicError> {
         let Some(user) = self.user() else { return Ok(()) };
         let allowed = user.permissions().keys.query(query);
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
     }
 
-    /// Whether the user may ask this about tasks.
+    /// Checks the permission for a query of tasks.
     pub fn may_ask_of_tasks(&self, query: &dunlin_tasks::Query<'_>) -> Result<(), TopicError> {
         let rule = self.task_rule();
         let allowed = rule.query(query, &|task| self.tenant_of_task(task));
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }
 
-    /// Whether the user may be a worker for these tenants, or for all where none is named; those for which it is one then.
+    /// The tenants whose tasks a worker of this user may run. Empty means all tenants, in the argument and the
+    /// result.
     pub fn may_work(&self, tenants: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, TopicError> {
         let forbidden = || TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
         self.task_rule().serve(tenants).ok_or_else(forbidden)
     }
 
-    /// Whether the user may be told what the node's topics add up to, and who reads what, within its tenant's bounds.
+    /// Checks the permission for metrics and lists of subscriptions, within the tenant's bounds.
     pub fn may_survey(&self) -> Result<(), Refused> {
         match self.user() {
             Some(user) if !user.permissions().surveys => Err(Refused::new(
@@ -153,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Whether the user may be told of the node as a whole, of all tenants.
+    /// Checks the permission for figures of the whole node, across tenants.
     pub fn may_survey_node(&self) -> Result<(), Refused> {
         self.may_survey()?;
         match self.user() {
@@ -165,7 +167,7 @@ impl Node {
         }
     }
 
-    /// What the user may do with tasks.
+    /// The user's permissions for tasks.
     pub fn task_rule(&self) -> TaskRule {
         self.user().map_or_else(|| TaskRule::all(TENANT), |user| user.permissions().tasks.clone())
     }
@@ -174,7 +176,7 @@ impl Node {
         self.tasks_if_any()?.tenant_of_task(task)
     }
 
-    /// Whether the user may use the whole of what the pattern stands for.
+    /// Checks the permission for the whole pattern.
     pub(crate) fn may_all(&self, action: Action, pattern: &Pattern) -> Result<(), TopicError> {
         match self.may(action, pattern)? {
             Extent::All => Ok(()),
@@ -182,7 +184,7 @@ impl Node {
         }
     }
 
-    /// Whether the user may publish to the subject. The system's subjects lead nowhere, for anybody.
+    /// Checks the permission to publish. System subjects are refused elsewhere.
     pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
         match self.user() {
             Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),
@@ -190,7 +192,7 @@ impl Node {
         }
     }
 
-    /// What of the logs the user may read.
+    /// The logs that the user may read, with filters for denied records.
     pub(crate) fn readable(&self, logs: LogsToRead) -> LogsToRead {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
@@ -199,8 +201,8 @@ impl Node {
             .collect()
     }
 
-    /// What a subscription to the pattern reads by what the user may do now, topics to come aside: for one that was
-    /// begun when they might do something else.
+    /// The existing logs that a subscription to the pattern may read now, for subscriptions made before permissions
+    /// changed.
     pub fn readable_now(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         if !is_reserved(pattern.as_str()) {
             self.may(Action::Subscribe, pattern)?;
@@ -218,12 +220,12 @@ impl Node {
         Ok(logs)
     }
 
-    /// Whether the user is shown that there is such a topic.
+    /// Whether the user may see that the topic exists.
     pub(crate) fn shows(&self, topic: &Topic) -> bool {
         self.shows_pattern(topic.name(), topic.pattern())
     }
 
-    /// Where names of topics lie that the user is shown, of those that own just their name.
+    /// The ranges of topic names that the user may see, for topics that own only their name.
     pub(crate) fn shown_names(&self) -> Stretches {
         let Some(user) = self.user() else { return Stretches::all() };
         let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();

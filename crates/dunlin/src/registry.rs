@@ -1,14 +1,12 @@
-//! Which topics there are, who owns a subject, and who waits for topics to come.
+//! The topics of a node, the owners of subjects, and subscriptions that wait for new topics.
 //!
 //! Invariants:
 //! - No two topics share a subject. A [reply inbox](crate::reply) owns no subject.
-//! - Every change is made under the lock of `state`; `names` may lag behind it for the length of a change, never
-//!   longer. Locks are taken in this order: `state`, a shard of `names`.
-//! - A subscription that watches is told of each topic once: either it is among those that existed,
-//!   or it comes as a newcomer.
+//! - Every change holds the lock of `state`; `names` may lag behind for the duration of a change. Lock order:
+//!   `state`, then a shard of `names`.
+//! - A watching subscription receives each topic once: among the existing ones, or later as a newcomer.
 //!
-//! Limits: `topics_max`; and what a topic takes besides its history is charged to the budget as long as it has its
-//! name ([`cost_of`]).
+//! Limits: `topics_max`. The budget is charged for a topic's fixed memory while the topic has its name ([`cost_of`]).
 
 mod names;
 mod stretches;
@@ -40,13 +38,13 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
-    /// Those of them that own something else than just their name.
+    /// Topics that own other subjects than just their name.
     owning_others: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
     /// Reply inboxes, by the patterns of the subscriptions that read them.
     reply_inboxes: PatternIndex<Arc<Entry>>,
     watchers: Watchers,
-    /// Those that give up records by age.
+    /// Topics with a retention by age.
     aging: Vec<Weak<Topic>>,
 }
 
@@ -56,34 +54,34 @@ struct Entry {
     pattern: Pattern,
     /// The subjects that a reply inbox takes records for; `None` for a topic.
     replies: Option<ReplySubjects>,
-    /// What it takes of the node's memory.
+    /// The topic's share of the node's memory budget.
     _charge: Charge,
 }
 
-/// A topic with one partition takes so much in all (955 bytes measured, and 510 more once it holds a record, beside the
-/// record's segment), each further partition half a KiB, and its name stands in six places.
+/// Memory of a topic with one partition: 955 bytes measured, and 510 more with a record, besides the record's
+/// segment. Each further partition takes half a KiB. The name is stored six times.
 const TOPIC_BYTES: usize = 1_536;
 const PARTITION_BYTES: usize = 512;
 const NAMES: usize = 6;
 
-/// What a topic of this name takes of the node's memory besides its history, about.
+/// Approximate memory of a topic of this name besides its history, bytes.
 pub(crate) fn cost_of(name: &str, partitions: u16) -> usize {
     TOPIC_BYTES + usize::from(partitions.saturating_sub(1)) * PARTITION_BYTES + NAMES * name.len()
 }
 
-/// Some topics, in the order of their names.
+/// One page of a list of topics, in the order of their names.
 #[derive(Debug)]
 pub struct Page {
-    /// The topics.
+    /// The topics of this page.
     pub topics: Vec<Arc<Topic>>,
-    /// There are more after the last of these.
+    /// Whether more topics follow.
     pub more: bool,
 }
 
-/// Who is told of topics to come; `None` for whoever embeds the node.
+/// The user whose permissions filter new topics; `None` without users.
 type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
-/// The logs that a subscription reads, and what it skips of each.
+/// The logs that a subscription reads, each with a filter.
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
 
 impl Registry {
@@ -99,7 +97,7 @@ impl Registry {
         Registry { topics_max: limits.topics_max, names: Names::new(), state: RwLock::new(state) }
     }
 
-    /// Looks at the topic of this name without taking a reference.
+    /// Calls `look` with the topic of this name, without taking a reference.
     #[inline]
     pub(crate) fn with<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.names.with(name, |topic, _| look(topic))
@@ -109,7 +107,7 @@ impl Registry {
         self.with(name, Arc::clone)
     }
 
-    /// The topic that owns the subject. The system's own are published to by the system alone, which has them.
+    /// The topic that owns the subject. `None` for system subjects, which only the system publishes to.
     pub(crate) fn owner(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if subject.is_system() {
             return None;
@@ -120,14 +118,14 @@ impl Registry {
             .or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
     }
 
-    /// The topic that owns this very pattern.
+    /// The topic with exactly this pattern.
     pub(crate) fn of_pattern(&self, pattern: &Pattern) -> Option<Arc<Topic>> {
         let state = self.read();
         let entry = state.owners.find_overlapping(pattern).filter(|entry| entry.pattern == *pattern)?;
         Some(Arc::clone(&entry.topic))
     }
 
-    /// The same, as text.
+    /// [`of_pattern`](Registry::of_pattern) of a text.
     pub(crate) fn get_pattern(&self, pattern: &str) -> Option<Arc<Topic>> {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
@@ -161,7 +159,7 @@ impl Registry {
         Some(look(&entry.topic, entry.replies.as_ref()?))
     }
 
-    /// Adds the topic that `make` makes and what it is charged, unless its name is taken or its pattern meets another's.
+    /// Adds the topic that `make` creates, with its charge. Fails if its name exists or its pattern overlaps another.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,
@@ -217,12 +215,12 @@ impl Registry {
         topic
     }
 
-    /// Whether such a topic could be added now.
+    /// Whether a topic of this name and pattern could be added now.
     pub(crate) fn check(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
         self.read().check(name, pattern, self.topics_max)
     }
 
-    /// Takes the topic out; what is in it is for the caller to end.
+    /// Removes the topic; the caller closes it.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Topic>> {
         let mut state = self.write();
         let entry = state.remove(name)?;
@@ -230,7 +228,7 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
-    /// Takes the topic out if nothing was ever published to it and nobody else uses it; whether it did.
+    /// Removes the topic if it never had a record and has no other user. Returns whether it did.
     pub(crate) fn remove_unused(&self, topic: &Arc<Topic>) -> bool {
         let mut state = self.write();
         let name = topic.name();
@@ -238,7 +236,8 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The caller, the list here and that of the names. Who looks for a name asks nobody else: so it goes from there first.
+        // The caller, `state` and `names` hold references. Lookups by name use only `names`, so the topic leaves that
+        // first.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;
@@ -252,8 +251,8 @@ impl Registry {
         true
     }
 
-    /// The logs that hold subjects of the pattern, and what to skip of each. With `newcomers`, those to
-    /// come are told to it, for as long as somebody else holds it, as far as the user may read them then.
+    /// The logs with subjects of the pattern, each with a filter. New logs are added to `newcomers` while somebody
+    /// holds it, as far as the user may read them.
     pub(crate) fn select(
         &self,
         pattern: &Pattern,
@@ -280,8 +279,8 @@ impl Registry {
         watched
     }
 
-    /// The topics whose names follow `after` and match the pattern, at most `topics_max`, of those that are to be shown; what these
-    /// own lies within `shown`, at least in part.
+    /// The visible topics whose names follow `after` and match the pattern, at most `topics_max`. `shown` bounds the
+    /// names to visit.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
@@ -311,7 +310,7 @@ impl Registry {
         Page { topics, more: found.next().is_some() }
     }
 
-    /// The topics that give up records by age.
+    /// The topics with a retention by age.
     pub(crate) fn aging(&self) -> Vec<Arc<Topic>> {
         let mut state = self.write();
         let mut topics = Vec::with_capacity(state.aging.len());
@@ -319,7 +318,7 @@ impl Registry {
         topics
     }
 
-    /// All topics, taken out.
+    /// Removes and returns all topics.
     pub(crate) fn drain(&self) -> Vec<Arc<Topic>> {
         let mut state = self.write();
         state.owners = PatternIndex::new();
@@ -398,7 +397,7 @@ impl Entry {
         self.replies.is_none() && self.pattern.as_str() == self.topic.name()
     }
 
-    /// The logs that a subscription to the pattern reads, and what it skips of them.
+    /// Calls `each` with every log that a subscription to the pattern reads, and its filter.
     fn for_each_wanted(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
         let reserved = is_reserved(self.pattern.as_str());
         if reserved && first_token(pattern.as_str()) != first_token(self.pattern.as_str()) {
@@ -416,13 +415,13 @@ impl Entry {
     }
 }
 
-/// Whether the pattern meets the subject, which only its own first token does where it is reserved.
+/// Whether the pattern matches the subject. A reserved subject needs a pattern with the same first token.
 fn is_met(pattern: &Pattern, subject: Subject<'_>) -> bool {
     let same_first = first_token(pattern.as_str()) == first_token(subject.as_str());
     (same_first || !is_reserved(subject.as_str())) && pattern.matches(subject)
 }
 
-/// Whether the name or pattern is the system's or a session's.
+/// Whether the name or pattern is reserved for the system or for sessions.
 pub(crate) fn is_reserved(name: &str) -> bool {
     let first = first_token(name);
     first.starts_with('$') && first != SERVICES || first == crate::inbox::FIRST_TOKEN

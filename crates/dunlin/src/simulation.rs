@@ -1,11 +1,10 @@
-//! A simulator that publishes: made-up order books, each record when it is due.
+//! Publishes simulated order books, each record when it is due.
 //!
-//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and spins from there on,
-//! or, where records are too dense for that, sleeps for moments and publishes what has become due.
-//! Where it falls behind it publishes what is overdue without a pause and leaves nothing out: how late it was
-//! stands in the records (event time is when one was due, append time when it was appended) and in [`Ran`].
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then spins. At
+//! high rates it sleeps for moments and publishes the records that became due. Late records are published without a
+//! pause and none is left out. Event time is the due time, append time the real one, and [`Ran`] counts the delay.
 //!
-//! Not here: what is published ([`Simulator`]) and when it is due ([`Schedule`]).
+//! Not here: the records ([`Simulator`]) and their due times ([`Schedule`]).
 
 mod punctual;
 
@@ -19,17 +18,17 @@ use dunlin_topic::{Draft, Payload, Publish, PublishError};
 use crate::clock::now_ns;
 use punctual::Punctual;
 
-/// The longest sleep: whoever stops a simulation waits no longer than this.
+/// The longest sleep, and so the longest delay of a stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Publishes the books of some instruments, in process or to a node elsewhere.
+/// Publishes the books of some instruments, in process or to another node.
 #[derive(Debug)]
 pub struct Simulation<P> {
     simulator: Simulator,
     schedule: Schedule,
     lines: Vec<Line<P>>,
     payload: Vec<u8>,
-    /// Instruments whose publisher holds what it has not sent yet.
+    /// Instruments whose publisher has unsent records.
     unsent: Vec<usize>,
 }
 
@@ -40,19 +39,20 @@ struct Line<P> {
     unsent: bool,
 }
 
-/// What came of a stretch of a simulation.
+/// Result of [`Simulation::run_until`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ran {
-    /// Records published.
+    /// Published records.
     pub records: u64,
-    /// How late the latest of them was, ns.
+    /// Longest delay of a record, ns.
     pub late_ns_max: u64,
-    /// How late the last one was, ns.
+    /// Delay of the last record, ns.
     pub late_ns_last: u64,
 }
 
 impl<P: Publish> Simulation<P> {
-    /// Publishes the whole books, with `publishers` in the instruments' order; what follows is due from `start_ns` on.
+    /// Publishes the complete books through `publishers`, in the order of the instruments. Updates are due from
+    /// `start_ns` on.
     ///
     /// # Panics
     /// When there are fewer publishers than instruments.
@@ -81,14 +81,13 @@ impl<P: Publish> Simulation<P> {
         Ok(simulation)
     }
 
-    /// Spins for so long before a record is due; 0 to sleep throughout.
+    /// Sets how long to spin before a record is due; 0 never spins.
     pub fn spinning(mut self, spin_ns: u64) -> Simulation<P> {
         self.schedule = self.schedule.spinning(spin_ns);
         self
     }
 
-    /// Publishes all that is meant for the time before `until_ns`, or until `stop` says so: it is asked before
-    /// each sleep, and now and then.
+    /// Publishes all records due before `until_ns`. `stop` is checked before each sleep and every 1024 records.
     pub fn run_until(&mut self, until_ns: u64, mut stop: impl FnMut() -> bool) -> Result<Ran, PublishError> {
         let _punctual = Punctual::new();
         let mut ran = Ran::default();
@@ -119,7 +118,7 @@ impl<P: Publish> Simulation<P> {
         Ok(ran)
     }
 
-    /// How many records of an instrument were published, its whole book the first of them.
+    /// Published records of an instrument, including its complete book.
     pub fn published(&self, instrument: usize) -> u64 {
         self.lines[instrument].published
     }
@@ -146,7 +145,7 @@ impl<P: Publish> Simulation<P> {
         Ok(())
     }
 
-    /// A publisher over a connection gathers what it is given; before a pause it goes out.
+    /// Flushes publishers that have unsent records, before a pause.
     fn hand_over(&mut self) -> Result<(), PublishError> {
         while let Some(instrument) = self.unsent.pop() {
             let line = &mut self.lines[instrument];

@@ -1,8 +1,8 @@
-//! Regions of space that one process runs, without the sockets between processes: those are `server`'s.
+//! Regions of a world that one process runs. The sockets between processes are in `server`.
 //!
-//! A [`Host`] makes the ticks of its regions, carries messages between them, publishes what changes in each as the records of a
-//! stateful topic ([`topic_of`]), and gives what is for regions elsewhere to whoever carries it. The rules of entities, hand-overs
-//! and ghosts are `space`'s.
+//! A [`Host`] runs the ticks of its regions, carries messages between them, publishes their changes as records of a
+//! state topic ([`topic_of`]), and returns messages for regions elsewhere. The rules of entities, handovers and
+//! ghosts are in `space`.
 
 mod host;
 mod standby;

@@ -1,10 +1,9 @@
-//! What operators see of a node: its topics, the busiest first, and its subscriptions, the slowest first.
+//! A survey of a node: its topics, busiest first, and its subscriptions, slowest first.
 //!
-//! Nothing is counted for it while records pass: it all follows from what logs know of themselves anyway. A survey
-//! asks each log once, which takes as long as there are logs (some 100 ns each): whoever serves others
-//! meanwhile has a thread of its own do it.
+//! A survey reads the counters of each log, some 100 ns per log, and costs nothing while records pass. A thread that
+//! serves connections should run it elsewhere.
 //!
-//! Limits: `topics_max` and `subscriptions_max`, which whoever asks gives. Topics of the system and of sessions are left out.
+//! Limits: `topics_max` and `subscriptions_max` of the caller. System topics and inboxes are left out.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,91 +15,91 @@ use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::Stretches;
 
-/// Topics that are looked up at once; others who create or delete topics wait as long.
+/// Topics read under one lock; callers that create or delete topics wait for that time.
 const PAGE_TOPICS: usize = 256;
 
-/// What topics add up to.
+/// Sums over topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Records that were appended.
+    /// Appended records.
     pub records: u64,
-    /// Bytes that were appended in this process.
+    /// Bytes appended in this process.
     pub bytes: u64,
-    /// What became of readers that did not keep up.
+    /// Losses of subscribers that did not keep up.
     pub losses: Losses,
 }
 
-/// What is known of one topic.
+/// Figures of one topic.
 #[derive(Debug, Clone)]
 pub struct TopicSurvey {
     /// The topic.
     pub topic: Arc<Topic>,
-    /// What all of its logs add up to.
+    /// Sums over all its logs.
     pub totals: Totals,
-    /// Records that are held.
+    /// Retained records.
     pub retained_records: u64,
-    /// Bytes of memory that its history takes.
+    /// Memory of its history, bytes.
     pub retained_bytes: u64,
-    /// When the last record was appended, ns since the Unix epoch; 0 for never.
+    /// Time of the last append, ns since the Unix epoch; 0 for never.
     pub last_append_ns: u64,
-    /// Readers that have read everything.
+    /// Subscribers that have read everything.
     pub waiting: u64,
-    /// What of it is stored; `None` where it is not durable.
+    /// Figures of its disk; `None` if the topic is not durable.
     pub stored: Option<StoredSurvey>,
 }
 
-/// What is known of a durable topic's disk.
+/// Figures of a durable topic's disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredSurvey {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Records that were appended and are not stored yet.
+    /// Appended records that are not synced to disk yet.
     pub unstored_records: u64,
-    /// Bytes that were appended and are not stored yet.
+    /// Appended bytes that are not stored yet.
     pub unstored_bytes: u64,
-    /// The disk is full.
+    /// Whether the disk is full.
     pub full: bool,
-    /// The disk failed.
+    /// Whether the disk failed.
     pub failed: bool,
 }
 
-/// A subscription that operators see.
+/// Figures of a subscription.
 #[derive(Debug, Clone)]
 pub struct SubscriptionInfo {
-    /// The topic it reads.
+    /// The topic that it reads.
     pub topic: Arc<Topic>,
-    /// How far it has come.
+    /// Its progress.
     pub reader: ReaderInfo,
 }
 
-/// The subscribers of a topic at this node, those with the most records ahead first, without mirrors at other nodes: their
-/// subscribers are counted there.
+/// The subscribers of a topic at this node, largest lag first. Mirrors of other nodes are left out: their subscribers
+/// are counted there.
 pub fn readers_of(topic: &Topic) -> Vec<ReaderInfo> {
     let mut readers = topic.readers();
     readers.retain(|reader| !is_mirror(reader));
     readers
 }
 
-/// See the module.
+/// Figures of a node's topics and subscriptions.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
-    /// What all topics add up to, those that were deleted included.
+    /// Sums over all topics, deleted ones included.
     pub totals: Totals,
-    /// Topics there are.
+    /// Number of topics.
     pub topics: usize,
-    /// Durable topics whose disk is full, and whose disk failed.
+    /// Durable topics whose disk is full.
     pub disks_full: usize,
     /// Durable topics whose disk failed.
     pub disks_failed: usize,
-    /// Those that were published to most.
+    /// Topics with the most appended records.
     pub busiest: Vec<TopicSurvey>,
-    /// Subscriptions there are that operators see.
+    /// Number of subscriptions.
     pub subscriptions: usize,
-    /// Those with the most records ahead.
+    /// Subscriptions with the largest lag.
     pub slowest: Vec<SubscriptionInfo>,
 }
 
-/// What deleted topics had come to: totals never go back.
+/// Totals of deleted topics, so that totals never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct Departed(Mutex<Totals>);
 
@@ -156,13 +155,13 @@ impl TopicSurvey {
 }
 
 impl Node {
-    /// Looks at every topic and every subscription, and keeps the busiest and the slowest.
+    /// Surveys every topic and subscription, and keeps the busiest and the slowest.
     pub fn survey(&self, topics_max: usize, subscriptions_max: usize) -> Survey {
         let survey = Survey { totals: *self.departed().lock(), ..Survey::default() };
         self.look(survey, topics_max, subscriptions_max, &Stretches::all(), |_| true)
     }
 
-    /// The same of the topics that lie within the bounds as a whole; those that were deleted are not counted.
+    /// [`Node::survey`] of the topics that lie completely within `bounds`; deleted topics are not counted.
     pub fn survey_within(&self, bounds: &Rule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let lies_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());
@@ -215,15 +214,15 @@ impl Survey {
     }
 }
 
-/// A list of which only the first are wanted, in an order that does not depend on when they came.
+/// A list cut to its first items in a fixed order.
 trait First {
     fn keep_first(&mut self, max: usize);
 
-    /// [`keep_first`](First::keep_first) now and then, so that the list stays short at little cost.
+    /// [`keep_first`](First::keep_first), only when the list has grown well beyond `max`.
     fn keep_about(&mut self, max: usize);
 }
 
-/// What says where in the list it stands.
+/// The sort key of an item.
 trait Rank {
     fn rank(&self) -> impl Ord;
 }

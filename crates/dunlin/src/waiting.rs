@@ -1,10 +1,10 @@
-//! Operations that wait (for agreement, for a disk, for another node), for code that must not.
+//! Asynchronous versions of operations that may wait for the cluster, a disk or another node.
 //!
-//! A thread that serves listeners serves many connections, and one that waits on it stops all of them. Such a thread says so
-//! ([`forbid_waiting`]); whatever waits checks that in debug builds ([`check`]). The thread uses the operations here
-//! instead: each is a future that is ready at once where nothing has to be waited for, and else runs on a thread of the node's.
+//! A thread that serves connections must not wait, because it would stop all of them. Such a thread calls
+//! [`forbid_waiting`]; debug builds then panic in operations that wait ([`check`]). Futures here are ready at once if
+//! nothing has to wait, and run on a separate thread otherwise.
 //!
-//! Limits: [`THREADS_MAX`] threads, which end after [`IDLE`] without work; what is asked beyond them waits its turn.
+//! Limits: [`THREADS_MAX`] threads, which end after [`IDLE`] without work. Further operations queue.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -31,11 +31,11 @@ use crate::registry::is_reserved;
 use crate::select::Missing;
 use crate::tasks::{Tasks, TasksError, is_of_tasks};
 
-/// Threads that wait at most; more would wait for the same cluster or the same disk.
+/// Maximum number of waiting threads. More would wait for the same cluster or disk.
 const THREADS_MAX: usize = 64;
-/// Threads that wait for one owner's mirrors.
+/// Threads that wait for the mirrors of one owner.
 const PLACING_MAX: usize = 16;
-/// How long a thread waits for work before it ends.
+/// How long an idle thread lives.
 const IDLE: Duration = Duration::from_secs(10);
 
 thread_local! {
@@ -47,7 +47,7 @@ pub(crate) fn is_allowed() -> bool {
     MAY_WAIT.get()
 }
 
-/// From now on this thread must not wait for anything but its own poll.
+/// Forbids waiting on the calling thread, except in its own event loop.
 pub fn forbid_waiting() {
     MAY_WAIT.set(false);
 }
@@ -63,7 +63,7 @@ pub(crate) fn check() {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads that wait.
+/// A pool of threads for operations that wait.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     work: Arc<Work>,
@@ -91,12 +91,12 @@ struct State {
 }
 
 impl Waiters {
-    /// So many threads at most.
+    /// A pool of at most this many threads.
     pub(crate) fn of(threads_max: usize) -> Waiters {
         Waiters { work: Arc::default(), threads_max }
     }
 
-    /// Runs it on a thread that may wait. Where no thread can be started it is dropped.
+    /// Runs `job` on a thread of the pool. If no thread can be started, `job` is dropped.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.work.lock();
         state.jobs.push_back(Box::new(job));
@@ -119,7 +119,7 @@ impl Waiters {
         }
     }
 
-    /// What `run` returns; nothing where it could not be run.
+    /// A receiver of the result of `run`; closed if `run` could not run.
     pub(crate) fn outcome<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
@@ -172,7 +172,7 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Counts a thread for as long as it serves, be it that a job panics.
+/// Counts a thread while it runs, also when a job panics.
 struct Serving<'a>(&'a Work);
 
 impl Drop for Serving<'_> {
@@ -181,14 +181,14 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// The outcome of an operation that may have to wait.
+/// Future of an operation that may wait.
 #[derive(Debug)]
 #[must_use = "it is done when it is awaited"]
 pub struct Later<T, E>(Outcome<T, E>);
 
-/// The outcome of an operation on topics.
+/// Future of an operation on topics.
 pub type TopicFuture<T> = Later<T, TopicError>;
-/// A cursor, once its log stands where its owner's does.
+/// Future of a cursor, ready when the log is as far as at its owner.
 pub type CursorFuture = Later<Cursor, SubscribeError>;
 
 #[derive(Debug)]
@@ -202,12 +202,12 @@ impl<T, E> Later<T, E> {
         Later(Outcome::Ready(Some(outcome)))
     }
 
-    /// What somebody sends.
+    /// A future of a value that another thread sends.
     pub(crate) fn waiting(outcome: oneshot::Receiver<Result<T, E>>) -> Later<T, E> {
         Later(Outcome::Waiting(outcome))
     }
 
-    /// The outcome, where it is there without waiting.
+    /// The outcome, if it is ready.
     pub fn take_now(&mut self) -> Option<Result<T, E>> {
         match &mut self.0 {
             Outcome::Ready(outcome) => outcome.take(),
@@ -215,7 +215,7 @@ impl<T, E> Later<T, E> {
         }
     }
 
-    /// The future, where there is something to wait for.
+    /// The future, unless its outcome is ready.
     pub fn if_waiting(self) -> Option<Later<T, E>> {
         matches!(self.0, Outcome::Waiting(_)).then_some(self)
     }
@@ -239,7 +239,7 @@ impl<T, E: From<TopicError>> Future for Later<T, E> {
 }
 
 impl Ownership {
-    /// Whoever waits for one owner waits for no other: one that is gone costs the readers of its own topics alone.
+    /// Each owner has its own threads, so an unreachable owner delays only subscribers of its topics.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -253,7 +253,7 @@ impl Ownership {
 }
 
 impl Node {
-    /// Does what may wait on a thread that may.
+    /// Runs `run` on a thread that may wait.
     fn wait_for<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> Result<T, TopicError> + Send + 'static,
@@ -262,7 +262,7 @@ impl Node {
         Later(Outcome::Waiting(self.0.waiters.outcome(move || run(&node))))
     }
 
-    /// Whether the topic that owns the subject is found, made or refused without waiting.
+    /// Whether the owner of the subject is found, created or refused without waiting.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
         if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;
@@ -273,7 +273,7 @@ impl Node {
         }
     }
 
-    /// Whether the destination of a record, which may be a reply, is found, made or refused without waiting.
+    /// Whether the destination of a record, possibly a reply, is found, created or refused without waiting.
     fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
         match missing {
             Missing::Refuse => self.finds_at_once(subject, missing),
@@ -284,17 +284,17 @@ impl Node {
         }
     }
 
-    /// Whether there is a topic that owns the subject.
+    /// Whether a topic owns the subject.
     pub fn has_owner(&self, subject: Subject<'_>) -> bool {
         self.registry().owner(subject).is_some()
     }
 
-    /// Whether the topics that are created for what is published are made without waiting.
+    /// Whether publishing creates topics without waiting.
     pub(crate) fn creates_at_once(&self) -> bool {
         !self.config().auto_create || self.makes_at_once(&self.config().topic)
     }
 
-    /// Whether a topic of this configuration is made without asking a cluster or a disk.
+    /// Whether a topic of this configuration is created without the cluster or a disk.
     pub fn makes_at_once(&self, config: &TopicConfig) -> bool {
         self.ownership().is_none() && config.durable.is_none()
     }
@@ -317,8 +317,8 @@ impl Node {
         self.wait_for(move |node| node.owner_for_no_reply(Subject::parse(&subject)?, payload_bytes))
     }
 
-    /// For code that must not wait: [`Node::owner_for_async`] of these subjects, with the bytes of the records' payloads, is likely not to wait
-    /// afterwards. The cluster is asked once for all topics that are to be made, in this order.
+    /// Creates the topics of these subjects with one request to the cluster, in this order, for code that must not
+    /// wait. Each subject comes with its payload size. [`Node::owner_for_async`] is then likely to be ready at once.
     pub fn make_ahead_async(&self, subjects: Vec<(String, usize)>) -> TopicFuture<()> {
         match subjects.is_empty() || self.ownership().is_none() {
             true => TopicFuture::ready(Ok(())),
@@ -338,8 +338,8 @@ impl Node {
         self.wait_for(move |node| node.existing_owner(Subject::parse(&subject)?))
     }
 
-    /// Has the topic of what is to be published found or made, for code that must not wait: as long as nobody deletes it,
-    /// [`Node::owner_or_pattern`] does not wait then.
+    /// Finds or creates the topic for a publisher, for code that must not wait. Unless the topic is deleted,
+    /// [`Node::owner_or_pattern`] then does not wait.
     pub fn prepare_publish(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {
         let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         match subject.filter(|subject| self.may_publish(*subject).is_ok()) {
@@ -353,17 +353,17 @@ impl Node {
                     if node.finds_reply_inbox(subject) { Ok(()) } else { node.find_owner(subject).map(drop) }
                 })
             }
-            // Publishing refuses a user without the permission.
+            // The publish call refuses a user without the permission.
             None => TopicFuture::ready(Ok(())),
         }
     }
 
-    /// Has what joining a `share` group would wait for done, for code that must not wait.
+    /// Prepares a topic for a `share` group, so that joining does not wait.
     pub fn prepare_share(&self, topic: &str, group: &str) -> TopicFuture<()> {
         self.prepare_group(topic, group, None)
     }
 
-    /// Has what joining a `work` group would wait for done, for code that must not wait.
+    /// Prepares a topic and its dead letters for a `work` group, so that joining does not wait.
     pub fn prepare_work(&self, topic: &str, group: &str, options: &WorkOptions) -> TopicFuture<()> {
         self.prepare_group(topic, group, options.dead_letters_of(topic))
     }
@@ -371,7 +371,7 @@ impl Node {
     fn prepare_group(&self, topic: &str, group: &str, dead_letters: Option<String>) -> TopicFuture<()> {
         let parsed = |name| Subject::parse(name).ok();
         let is_there = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
-        // A topic's name need not be one of its subjects.
+        // The name of a topic need not be one of its subjects.
         let is_known = self.registry().get(topic).is_some();
         let topic_at_once =
             is_known || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, Missing::Create));
@@ -416,11 +416,11 @@ impl Node {
         subject.is_none_or(|subject| self.finds_at_once(subject, missing))
     }
 
-    /// Has what [`Node::select`] would wait for done, for code that must not wait.
+    /// Prepares [`Node::select`], so that it does not wait.
     pub fn prepare_select(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {
         let is_denied = !is_reserved(pattern.as_str()) && self.may(Action::Subscribe, pattern).is_err();
         if self.selects_at_once(pattern, missing) || is_denied {
-            // Selecting refuses what is denied. Keys and tasks have permissions of their own.
+            // Selecting refuses denied patterns. Keys and tasks have their own permissions.
             return TopicFuture::ready(Ok(()));
         }
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));
@@ -437,8 +437,8 @@ impl Node {
         }
     }
 
-    /// [`Cursor::starting`] for code that must not wait: where another node owns the log, its mirror here is to stand where the
-    /// owner does before a reader begins.
+    /// [`Cursor::starting`] for code that must not wait. If another node owns the log, the mirror here first has to
+    /// be as far as the owner.
     pub fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -465,7 +465,7 @@ impl Node {
         ownership.open_cursor(log, move |log| Cursor::starting(log, &options, start, filter, consumption))
     }
 
-    /// A reader names a position to which this node has not come.
+    /// The subscriber starts at a position that this node has not reached.
     fn open_ahead(
         &self,
         log: Arc<Log>,
@@ -495,7 +495,7 @@ impl Node {
         self.wait_for(move |node| node.create_topic(&name, config, or_same))
     }
 
-    /// Whether the topic is deleted without asking a cluster or a disk.
+    /// Whether the topic is deleted without the cluster or a disk.
     pub fn deletes_at_once(&self, name: &str) -> bool {
         let is_durable = self.with_topic(name, |topic| topic.config().durable.is_some());
         self.ownership().is_none() && is_durable != Some(true) && !self.has_refused(name)
@@ -510,7 +510,7 @@ impl Node {
         self.wait_for(move |node| node.delete_topic(&name))
     }
 
-    /// Runs what may wait on a thread of the node's; `None` where it could not be run.
+    /// Runs `run` on a thread that may wait; `None` if it could not run.
     pub async fn unblock<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> T + Send + 'static,
@@ -519,7 +519,7 @@ impl Node {
         self.0.waiters.outcome(move || run(&node)).await.ok()
     }
 
-    /// [`Node::control`] for code that must not wait: the first use may open a log.
+    /// [`Node::control`] for code that must not wait; the first use may open a log.
     pub async fn control_async(&self) -> Result<Arc<Control>, ControlError> {
         if let Some(control) = self.control_if_any() {
             return Ok(Arc::clone(control));
@@ -528,7 +528,7 @@ impl Node {
         self.unblock(|node| node.control().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// [`Node::tasks`] for code that must not wait: the first use may open a log.
+    /// [`Node::tasks`] for code that must not wait; the first use may open a log.
     pub async fn tasks_async(&self) -> Result<Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Arc::clone(tasks));
@@ -537,7 +537,7 @@ impl Node {
         self.unblock(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// Its tasks if there can be any; `None` on a node alone where none was ever submitted.
+    /// The tasks, if there can be any; `None` on a single node where none was ever submitted.
     pub async fn tasks_if_begun(&self) -> Result<Option<Arc<Tasks>>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Some(Arc::clone(tasks)));

@@ -1,22 +1,22 @@
-//! Which keys a user may read and write.
+//! Permissions for keys.
 //!
-//! A pattern is a key, or with `*` at its end all keys that begin so. Deny wins; a range needs one pattern that allows all of it, and
-//! none that denies some. Who watches is shown what became of the keys that are allowed, whatever else a revision changed.
+//! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range needs one pattern that allows all of it,
+//! and none that denies some of it. A watch shows only the changes of allowed keys.
 
 use dunlin_control::{Command, LOCKS, Operation, Query, prefix_end, visible_events};
 use dunlin_topic::{Filter, View};
 
-/// One pattern.
+/// A key, or a prefix with a trailing `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// What the text says.
+    /// A pattern from its text.
     pub fn new(text: impl Into<String>) -> KeyPattern {
         KeyPattern(text.into())
     }
 
-    /// The keys from the first up to, not including, the second; no end where that is empty.
+    /// The range of keys, end excluded. An empty end means no end.
     fn range(&self) -> (Vec<u8>, Vec<u8>) {
         match self.0.strip_suffix('*') {
             Some(prefix) => (prefix.as_bytes().to_vec(), prefix_end(prefix.as_bytes())),
@@ -40,24 +40,24 @@ fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// What is allowed, but for what is denied.
+/// Allowed keys, except those that are denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
-    /// One of these has to cover what is asked for.
+    /// One of these must cover the keys.
     pub allow: Vec<KeyPattern>,
-    /// None of these may meet it.
+    /// None of these may overlap the keys.
     pub deny: Vec<KeyPattern>,
 }
 
 impl KeyRule {
-    /// Whether all keys from `start` up to, not including, `end` are allowed; no end where that is empty.
+    /// Whether all keys from `start` up to, not including, `end` are allowed. An empty `end` means no end.
     pub fn allows(&self, start: &[u8], end: &[u8]) -> bool {
         self.allow.iter().any(|allowed| allowed.covers(start, end))
             && !self.deny.iter().any(|denied| denied.overlaps(start, end))
     }
 
-    /// What of the topic of changes is shown; `None` where nothing is. Where that is some keys, a revision is shown with what it
-    /// changed of those, and left out where it changed others only.
+    /// The filter for the topic of changes; `None` if no key is allowed. If only some keys are allowed, a revision is
+    /// reduced to its changes of those.
     pub(super) fn restrict(&self, wanted: Option<Filter>) -> Option<Option<Filter>> {
         if self.allow.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl KeyRule {
             return Some(wanted);
         }
         let rule = self.clone();
-        // What cannot be read is not shown.
+        // A change that cannot be decoded is not shown.
         let view =
             View::new(move |change| visible_events(change, |key| rule.key(key).is_ok()).ok().flatten());
         let view = Some(view);
@@ -90,13 +90,13 @@ impl KeyRule {
         }
     }
 
-    /// A command that names no key needs some permission for keys.
+    /// A command without keys needs some permission for keys.
     fn some(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }
 
-    /// Whether the command may be given; else of which keys not. Locks are keys that begin with [`LOCKS`]. Whose lease it uses the
-    /// state sees to.
+    /// Checks the permission for a command; the error names the keys. Locks are keys that begin with [`LOCKS`]. The
+    /// state checks the owner of leases.
     pub fn command(&self, command: &Command<'_>) -> Result<(), String> {
         match command {
             Command::Put { key, .. }
@@ -107,19 +107,19 @@ impl KeyRule {
             Command::Transaction { compare, then, otherwise } => {
                 compare.iter().try_for_each(|compare| self.key(compare.key))?;
                 then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))?;
-                // One without keys is an entry of the log all the same, and tells the revision.
+                // A transaction without keys still adds a log entry and reveals the revision.
                 self.some("transactions")
             }
             Command::Acquire { name, .. }
             | Command::Release { name, .. }
             | Command::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
             Command::Grant { .. } | Command::KeepAlive { .. } | Command::Revoke { .. } => self.some("leases"),
-            // What is left is for those who operate the cluster.
+            // The remaining commands are for operators of the cluster.
             _ => Err("the cluster".to_owned()),
         }
     }
 
-    /// Whether the question may be asked; else of which keys not.
+    /// Checks the permission for a query; the error names the keys.
     pub fn query(&self, query: &Query<'_>) -> Result<(), String> {
         match *query {
             Query::Get { key } => self.key(key),

@@ -1,4 +1,4 @@
-//! A user's rules within the bounds of a tenant's.
+//! The permissions of one user.
 
 use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
 
@@ -10,22 +10,22 @@ use crate::inbox::FIRST_TOKEN as INBOX;
 use crate::itself::ITSELF;
 use crate::tasks::TASKS;
 
-/// Something one may be allowed to do with a subject, or with a group of this name.
+/// An action on a subject, group, key or task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// To publish to it.
+    /// Publish to the subject.
     Publish,
-    /// To read what is published to it.
+    /// Subscribe to the subject.
     Subscribe,
-    /// To create a topic that owns it, and say how it is set up.
+    /// Create a topic that owns the subject.
     Create,
-    /// To delete the topic of this name.
+    /// Delete the topic of this name.
     Delete,
-    /// To be a member of a group of this name.
+    /// Join a group of this name.
     Join,
-    /// To read and write these keys.
+    /// Read and write the keys.
     Keys,
-    /// To have to do with tasks.
+    /// Use tasks.
     Tasks,
 }
 
@@ -43,31 +43,31 @@ impl std::fmt::Display for Action {
     }
 }
 
-/// What one user may do.
+/// The permissions of one user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The bounds of all that the tenant's users do with subjects.
+    /// Bounds of all users of the tenant, for subjects.
     pub tenant: Rule,
-    /// See [`Action::Publish`].
+    /// Subjects for [`Action::Publish`].
     pub publish: Rule,
-    /// See [`Action::Subscribe`].
+    /// Subjects for [`Action::Subscribe`].
     pub subscribe: Rule,
-    /// See [`Action::Create`].
+    /// Subjects for [`Action::Create`].
     pub create: Rule,
-    /// See [`Action::Delete`].
+    /// Topics for [`Action::Delete`].
     pub delete: Rule,
-    /// See [`Action::Join`].
+    /// Groups for [`Action::Join`].
     pub groups: Rule,
-    /// See [`Action::Keys`]; tenants do not bound it.
+    /// Keys for [`Action::Keys`]. The tenant does not bound them.
     pub keys: KeyRule,
-    /// See [`Action::Tasks`].
+    /// Permissions for [`Action::Tasks`].
     pub tasks: TaskRule,
-    /// To see what the node adds up to, and who reads what: metrics, and lists of subscriptions.
+    /// Read metrics and lists of subscriptions.
     pub surveys: bool,
 }
 
 impl Permissions {
-    /// How much of the pattern the user may do this with.
+    /// The part of the pattern that the user may use.
     pub fn extent(&self, action: Action, pattern: &Pattern) -> Extent {
         let rule = self.rule(action);
         match action {
@@ -77,7 +77,7 @@ impl Permissions {
         }
     }
 
-    /// The same for one subject in two pieces.
+    /// [`Permissions::extent`] of one subject, given as prefix and tail.
     pub fn allows_parts(&self, action: Action, prefix: &str, tail: &str) -> bool {
         let rule = self.rule(action);
         if action == Action::Publish && is_inbox(prefix) {
@@ -86,13 +86,14 @@ impl Permissions {
         rule.allows_parts(prefix, tail) && self.tenant.allows_parts(prefix, tail)
     }
 
-    /// Whether there is something of the pattern that the user may do something with.
+    /// Whether the user may take any action on some of the pattern.
     pub fn touches(&self, pattern: &Pattern) -> bool {
         let rules = [&self.publish, &self.subscribe, &self.create, &self.delete];
         self.tenant.touches(pattern) && rules.iter().any(|rule| rule.touches(pattern))
     }
 
-    /// What a reader skips of a log, beside what it does not want anyway; `None` where it is to have nothing of it.
+    /// The filter of a subscriber of the log, combined with its own filter `wanted`; `None` if the user may read
+    /// nothing of it.
     pub fn restrict(&self, log: &LogName, wanted: Option<Filter>) -> Option<Option<Filter>> {
         let mut denied = Vec::new();
         let topic = pattern_of(log)?;
@@ -103,7 +104,7 @@ impl Permissions {
         let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(wanted),
-            // It tells of all tenants.
+            // This topic shows all tenants.
             ITSELF => (self.surveys && self.tenant.is_everything()).then_some(wanted),
             TASKS => Some(match self.tasks.reads()? {
                 None => wanted,
@@ -113,9 +114,9 @@ impl Permissions {
         }
     }
 
-    /// Whether subscribers with these permissions read the same as with the others.
+    /// Whether subscribers read the same records with both permissions.
     pub fn reads_like(&self, other: &Permissions) -> bool {
-        // Every field is named: a new one is either read by or is not.
+        // Naming every field makes a new field a compile error here.
         let Permissions {
             tenant,
             subscribe,
@@ -132,7 +133,7 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &Rule {
-        /// Keys and tasks are no subjects.
+        /// Keys and tasks have no subjects.
         static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::Keys | Action::Tasks => &NONE,
@@ -145,7 +146,7 @@ impl Permissions {
     }
 }
 
-/// Events of this tenant's tasks.
+/// Only events of this tenant's tasks.
 fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     match wanted {
         None => Filter::new(move |tail| tail == tenant),
@@ -155,7 +156,7 @@ fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     }
 }
 
-/// At least all subjects that the log may hold.
+/// A pattern that matches all subjects of the log, and possibly more.
 fn pattern_of(log: &LogName) -> Option<Pattern> {
     let prefix = log.subject_prefix.as_str();
     let owns_many = prefix.is_empty() || prefix.ends_with('.');

@@ -1,11 +1,11 @@
-//! Commands from clients, checked and bound to their user on their way to the cluster.
+//! Commands from clients, checked and bound to their user before they reach the cluster.
 //!
-//! A lease is its user's: a command that uses another's is refused by the state itself. A command that takes effect later, or by another's hand, carries the name of the user who gave it: a task that publishes is
-//! checked again when it publishes, with what the user may do then.
+//! The state refuses a command that uses another user's lease. A command that takes effect later carries the name of
+//! its user. A task that publishes is checked again when it publishes.
 //!
 //! Invariants:
-//! - Protocols hand the cluster no command that did not come through here.
-//! - The user's name is added here, and a client's command that brings one is refused.
+//! - Listeners send the cluster only commands that passed through here.
+//! - This module adds the user's name. A client's command that brings one is refused.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::node::Node;
 use crate::refusal::Refused;
 
 impl Node {
-    /// Adds a command about keys, leases or locks to those that the cluster takes in, if the user may give it. `bytes` are the
-    /// command's.
+    /// Checks the permission for a command about keys, leases or locks, and adds it to `permitted`. `bytes` are its
+    /// encoding.
     pub fn permit(
         &self,
         command: &Command<'_>,
@@ -34,13 +34,13 @@ impl Node {
         Ok(())
     }
 
-    /// Has the cluster take in a command about keys, leases or locks, if the user may give it.
+    /// Proposes a command about keys, leases or locks to the cluster, after a permission check.
     pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, Refused> {
         let (control, bytes) = self.permitted(command).await?;
         control.ask_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
-    /// Where the cluster takes commands in, and the command's bytes for it, if the user may give it.
+    /// The cluster handle and the command's bytes for it, after a permission check.
     pub(super) async fn permitted(&self, command: &Command<'_>) -> Result<(Arc<Control>, Vec<u8>), Refused> {
         self.check_command(command).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
@@ -49,7 +49,7 @@ impl Node {
         Ok((control, self.bound(command, &bytes).unwrap_or(bytes)))
     }
 
-    /// Answers a question about keys, leases or locks by what is as fresh as is asked for, if the user may ask it.
+    /// Answers a query of keys, leases or locks, after a permission check.
     pub async fn find(&self, consistency: Consistency, query: &Query<'_>) -> Result<Answer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
@@ -57,8 +57,8 @@ impl Node {
         found.map_err(|error| Refused::from(&error))?
     }
 
-    /// Answers a question, if the user may ask it now, however long ago it was asked. A lease of another user is as one that is
-    /// not there, and totals over all tenants are shown to users who may use all keys or survey the node.
+    /// Answers a query from a state, after a check of present permissions. Leases of other users are hidden. Totals
+    /// over all tenants need permission for all keys or for surveys of the node.
     pub fn find_in(&self, state: &State, query: &Query<'_>) -> Result<Answer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let answer = match (query, self.user()) {
@@ -88,8 +88,8 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// The command's bytes with its user, where it grants or uses a lease, and with the user's tenant, where it writes; `None` where
-    /// they stay as they are.
+    /// The command's bytes with the user if it uses a lease, and with the tenant if it writes. `None` if they stay
+    /// unchanged.
     fn bound(&self, command: &Command<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: Command<'_>| {
             let mut bytes = Vec::new();
@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The command with its user, where it grants or uses a lease.
+    /// The command with its user if it grants or uses a lease.
     fn bound_to_user<'c>(&'c self, command: &Command<'_>, bytes: &'c [u8]) -> Option<Command<'c>> {
         let (user, all_leases) = match self.user() {
             Some(user) => (user.name().as_bytes(), may_all_keys(user)),
@@ -118,8 +118,8 @@ impl Node {
         is_bound.then_some(Command::ByUser { user, all_leases, command: bytes })
     }
 
-    /// Adds a command about tasks to those that the cluster takes in, if the user may give it. `rule` is
-    /// [`Node::task_rule`]; `bytes` are the command's, where the caller has them.
+    /// Checks the permission for a command about tasks, and adds it to `permitted`. `rule` is [`Node::task_rule`];
+    /// `bytes` are the command's, if the caller has them.
     pub fn permit_task(
         &self,
         rule: &TaskRule,
@@ -144,7 +144,7 @@ impl Node {
         Ok(())
     }
 
-    /// Has the cluster take in a command about tasks, if the user may give it.
+    /// Proposes a command about tasks to the cluster, after a permission check.
     pub async fn ask_tasks(&self, command: &TaskCommand<'_>) -> Result<dunlin_tasks::Reply, Refused> {
         let mut permitted = Commands::default();
         let allowed = self.permit_task(&self.task_rule(), command, None, &mut permitted);
@@ -154,10 +154,10 @@ impl Node {
         answers.and_then(|answers| crate::tasks::reply(&answers)).map_err(|error| Refused::from(&error))
     }
 
-    /// Where a task publishes, with the user's name, if it is one that publishes and there are users. The user must be allowed
-    /// to publish there now.
+    /// The subject and user of a task that publishes; `None` for other tasks, or without users. Checks the permission
+    /// to publish.
     fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
-        // What is neither is refused where it is taken in.
+        // The cluster refuses other combinations.
         if task.kind != PUBLISH || task.subject.is_empty() {
             return Ok(None);
         }
@@ -172,7 +172,7 @@ impl Node {
     }
 }
 
-/// Whether the user may read and write every key, and so use the leases of all users.
+/// Whether the user may use every key, and with it every user's leases.
 fn may_all_keys(user: &Arc<dyn User>) -> bool {
     user.permissions().keys.allows(b"", b"")
 }

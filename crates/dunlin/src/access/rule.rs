@@ -1,4 +1,4 @@
-//! Patterns that allow, and patterns that deny.
+//! Rules: patterns that allow and patterns that deny.
 
 use dunlin_topic::{Pattern, Selection, TailPattern};
 
@@ -7,23 +7,23 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 pub enum Extent {
     /// Nothing.
     Nothing,
-    /// All but what a narrower pattern denies.
+    /// All except what a narrower pattern denies.
     Part,
     /// All of it.
     All,
 }
 
-/// What is allowed, but for what is denied.
+/// Allowed subjects, except those that are denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// One of these has to cover what is asked for.
+    /// One of these must cover the pattern.
     pub allow: Vec<Pattern>,
-    /// None of these may.
+    /// None of these may cover the pattern.
     pub deny: Vec<Pattern>,
 }
 
 impl Rule {
-    /// Whether it is no bound at all.
+    /// Whether the rule allows everything.
     pub fn is_everything(&self) -> bool {
         self.deny.is_empty() && self.allow.iter().any(|allowed| allowed.as_str() == ">")
     }
@@ -48,12 +48,12 @@ impl Rule {
         }
     }
 
-    /// Whether something of the pattern is allowed, even if not all is.
+    /// Whether some of the pattern is allowed.
     pub fn touches(&self, asked: &Pattern) -> bool {
         self.allow.iter().any(|allowed| allowed.overlaps(asked)) && self.not_denied(asked) > Extent::Nothing
     }
 
-    /// [`extent`](Rule::extent) of one subject in two pieces: what its topic's have in common, and its tail.
+    /// [`extent`](Rule::extent) of one subject, given as the common prefix of its topic's subjects and a tail.
     pub fn allows_parts(&self, prefix: &str, tail: &str) -> bool {
         self.allow.iter().any(|allowed| allowed.matches_parts(prefix, tail))
             && !self.denies_parts(prefix, tail)
@@ -63,7 +63,7 @@ impl Rule {
         self.deny.iter().any(|denied| denied.matches_parts(prefix, tail))
     }
 
-    /// Adds what is denied of a topic's subjects to `tails`; `false` where all are.
+    /// Adds the denied subjects of a topic to `tails`; `false` if all are denied.
     pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
         for denied in &self.deny {
             match denied.select(topic) {

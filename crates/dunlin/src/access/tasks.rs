@@ -1,40 +1,40 @@
-//! What a user may do with tasks.
+//! Permissions for tasks.
 //!
-//! Submitting, and looking at and ending what was submitted, is within the user's tenant. Workers get tasks of all tenants, or of those that are
-//! named, so to work is a permission of its own; so is to manage, which is all of it, of any tenant.
+//! `submit` covers the tasks of the user's own tenant. `work` lets a worker run tasks of all or of named tenants.
+//! `manage` allows everything, for any tenant.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use dunlin_tasks::{Command, Query};
 
-/// What is allowed of tasks.
+/// Permissions for tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskRule {
-    /// Whose tasks are the user's.
+    /// The user's tenant.
     pub tenant: String,
-    /// To submit tasks of the tenant, to see, cancel, retry and discard them.
+    /// Submit, see, cancel, retry and discard tasks of the tenant.
     pub submit: bool,
-    /// To do tasks.
+    /// Run tasks.
     pub work: Work,
-    /// All of it, of any tenant: shares and quotas too.
+    /// Everything, for any tenant, including shares and quotas.
     pub manage: bool,
 }
 
-/// Whose tasks may be done.
+/// The tenants whose tasks a worker may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Work {
-    /// Nobody's.
+    /// No tenant.
     #[default]
     None,
-    /// Those of these tenants.
+    /// These tenants.
     Of(BTreeSet<String>),
-    /// Everybody's.
+    /// All tenants.
     All,
 }
 
 impl Work {
-    /// Whether some may be done.
+    /// Whether any task may be run.
     pub fn is_any(&self) -> bool {
         *self != Work::None
     }
@@ -48,11 +48,11 @@ impl Work {
     }
 }
 
-/// Whose a task is, if it is there.
+/// The tenant of a task, if the task exists.
 type TenantOf<'f> = &'f dyn Fn(u64) -> Option<Vec<u8>>;
 
 impl TaskRule {
-    /// Everything.
+    /// Permission for everything.
     pub fn all(tenant: &str) -> TaskRule {
         TaskRule { tenant: tenant.to_owned(), submit: true, work: Work::All, manage: true }
     }
@@ -65,7 +65,8 @@ impl TaskRule {
         self.manage || tenant_of(task).is_some_and(|tenant| self.owns(&tenant))
     }
 
-    /// The tenants whose tasks a worker gets that asks for these; none for all, in either. `None` where it may not have them.
+    /// The tenants that a worker serves when it asks for these. Empty means all, in both. `None` if the user may not
+    /// serve them.
     pub fn serve(&self, asked: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
             Work::Of(tenants) if asked.is_empty() && !self.manage => {
@@ -75,7 +76,7 @@ impl TaskRule {
         }
     }
 
-    /// Whether a worker may be for these tenants, none for all.
+    /// Whether a worker may serve these tenants. Empty means all.
     pub fn serves(&self, tenants: &[Vec<u8>]) -> bool {
         match &self.work {
             _ if self.manage => true,
@@ -84,12 +85,12 @@ impl TaskRule {
         }
     }
 
-    /// Whether a worker may do tasks of some tenants only, so that it has to be known whose a worker's are.
+    /// Whether a worker may serve only some tenants, so that the tenants of workers must be checked.
     pub fn is_bounded(&self) -> bool {
         !self.manage && matches!(self.work, Work::Of(_))
     }
 
-    /// Whether the command may be given; else what is refused. `tenant_of` says whose a task is.
+    /// Checks the permission for a command; the error says what is refused.
     pub fn command(&self, command: &Command<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let allowed = match *command {
             Command::Submit { tenant, .. }
@@ -111,7 +112,7 @@ impl TaskRule {
             | Command::Leave { .. }
             | Command::Join { .. } => self.work.is_any() || self.manage,
             Command::Tenant { .. } => self.manage,
-            // What the nodes tell one another.
+            // Commands between nodes.
             Command::Published { .. }
             | Command::Unpublished { .. }
             | Command::Clock { .. }
@@ -122,7 +123,7 @@ impl TaskRule {
         if allowed { Ok(()) } else { Err(shown(command)) }
     }
 
-    /// Whether the question may be asked; else what is refused.
+    /// Checks the permission for a query; the error says what is refused.
     pub fn query(&self, query: &Query<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let (allowed, what) = match *query {
             Query::Get { task } | Query::Why { task } => {
@@ -141,12 +142,12 @@ impl TaskRule {
         if allowed { Ok(()) } else { Err(what) }
     }
 
-    /// Whether something of it is allowed.
+    /// Whether anything is allowed.
     pub fn is_any(&self) -> bool {
         self.submit || self.work.is_any() || self.manage
     }
 
-    /// Whether events of all tenants may be read; else those of the user's own, if any.
+    /// The tenant whose events may be read: `Some(None)` for all tenants, `None` for none.
     pub(super) fn reads(&self) -> Option<Option<String>> {
         match (self.manage, self.submit) {
             (true, _) => Some(None),
@@ -156,7 +157,7 @@ impl TaskRule {
     }
 }
 
-/// As the users file says it.
+/// The notation of the users file.
 impl fmt::Display for TaskRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> = Vec::new();

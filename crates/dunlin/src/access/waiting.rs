@@ -1,10 +1,11 @@
-//! What lasts longer than a call, and ends when the user's permission for it does: waits for locks.
+//! Waits for locks that end when their user loses the permission.
 //!
 //! Invariants:
-//! - A lock is given to nobody who may not have it at that moment, whatever was allowed when the wait began.
-//! - A wait whose user lost the permission leaves the lock's queue, also where its client is gone.
+//! - A lock is granted only to a user with the permission at that moment.
+//! - A wait whose user lost the permission leaves the lock's queue, even if its client is gone.
 //!
-//! A client that goes away while it waits keeps its place: it comes back, perhaps to another node, and asks again under the same lease.
+//! A client that disconnects while it waits keeps its place in the queue. It may ask again under the same lease, at
+//! any node.
 
 use std::sync::Arc;
 
@@ -16,15 +17,15 @@ use crate::control::{Control, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
-/// Attempts to have the cluster end something, each for `answer_ms_max`.
+/// Attempts to have the cluster end a wait or lease, each for `answer_ms_max`.
 const TRIES: u32 = 12;
 
 impl Node {
-    /// Takes a lock under a lease of the user's, however long it takes; its token. Refused as soon as the user may not have it any
-    /// more.
+    /// Waits for a lock under one of the user's leases and returns its token. Fails as soon as the user loses the
+    /// permission.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, Refused> {
         let command = Command::Acquire { name, lease, value, wait: true };
-        // Before the first look at the permissions: no change is missed.
+        // Subscribe before the first check, so that no change is missed.
         let changes = self.user().map(|user| user.changes());
         let (control, bytes) = self.permitted(&command).await?;
         loop {
@@ -36,14 +37,14 @@ impl Node {
             }
             match acquired {
                 Ok(Some(token)) => return Ok(token),
-                // It was denied, and is allowed again.
+                // The user lost the permission and has it again.
                 Ok(None) => {}
                 Err(error) => return Err(Refused::from(&error)),
             }
         }
     }
 
-    /// Returns when the user may not give the command any more; never without users.
+    /// Returns when the user loses the permission for the command; never on a node without users.
     async fn until_denied(&self, changes: Option<watch::Receiver<()>>, command: &Command<'_>) {
         if let Some(mut changes) = changes {
             while changes.changed().await.is_ok() {
@@ -55,22 +56,22 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Releases a lock, or leaves its queue, for a user who may not have it and has been told so.
+    /// Releases a lock, or leaves its queue, for a user without the permission.
     fn give_back(&self, control: Arc<Control>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();
         self.0.waiters.run(move || {
             let release = Command::Release { name: &name, lease };
             try_to(|| match may(&*user, &release) {
-                // It is the client's again.
+                // The user has the permission again.
                 true => Ok(()),
                 false => block_on(control.release_all(std::slice::from_ref(&release))),
             });
         });
     }
 
-    /// The users have changed: ends the leases of those that were `removed`, with the keys and locks under them, and waits for locks
-    /// of those whose permissions for keys `changed`, as far as they may not have the locks any more. Tries for a while where there is no leader.
+    /// Ends the leases of `removed` users, with their keys and locks. Ends waits for locks of `changed` users that
+    /// they may no longer have. Retries while there is no leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {
@@ -101,7 +102,7 @@ async fn end_denied_waits(
     if waits.is_empty() {
         return Ok(());
     }
-    // One who was removed meanwhile has no leases left soon.
+    // Another call ends the leases of a user removed meanwhile.
     let Some(user) = user() else { return Ok(()) };
     let releases = waits.iter().map(|(lease, name)| Command::Release { name, lease: *lease });
     let denied: Vec<_> = releases.filter(|release| !may(&*user, release)).collect();

@@ -1,17 +1,18 @@
-//! Which names a list of topics has to look at: those that begin as a pattern does, and as what the user may see does.
+//! Ranges of topic names that a list has to visit: those that begin like the pattern and like names that the user may
+//! see.
 //!
-//! A list costs what it shows, however many topics others have, because names of others are not visited at all. That holds for
-//! topics that own just their name, as nearly all do; the others are kept apart, and all of them within the asked pattern are visited.
+//! A list visits only names in these ranges, however many topics other users have. This holds for topics that own
+//! only their name, as nearly all do. The others are kept apart, and all of them within the pattern are visited.
 
 use std::ops::Bound;
 
 use dunlin_topic::Pattern;
 
-/// Parts of the order of all names, one behind the other.
+/// Ranges in the order of all names, sorted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretches(Vec<Stretch>);
 
-/// The names from one to before another, or to the last.
+/// A range of names, end excluded; `None` for no end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Stretch {
     from: String,
@@ -24,11 +25,11 @@ impl Stretches {
         Stretches(vec![Stretch { from: String::new(), to: None }])
     }
 
-    /// Those that one of the patterns may match.
+    /// Names that one of the patterns may match.
     pub(crate) fn of<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> Stretches {
         let mut all: Vec<Stretch> = patterns.into_iter().map(Stretch::of).collect();
         all.sort();
-        // Two stretches are apart, or one lies within the other: then the wider one begins first, or as the other does.
+        // Two ranges are disjoint, or one contains the other and begins first or at the same name.
         all.dedup_by(|later, earlier| match earlier.from == later.from {
             true => {
                 if later.ends_after(earlier) {
@@ -41,7 +42,7 @@ impl Stretches {
         Stretches(all)
     }
 
-    /// Those that both have.
+    /// Names in both.
     pub(crate) fn and(&self, other: &Stretches) -> Stretches {
         let both = self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| a.and(b)));
         let mut both: Vec<Stretch> = both.collect();
@@ -49,7 +50,7 @@ impl Stretches {
         Stretches(both)
     }
 
-    /// What to visit of them behind the name `after`.
+    /// The parts of the ranges after the name `after`.
     pub(super) fn ranges<'a>(
         &'a self,
         after: &'a str,
@@ -69,10 +70,10 @@ impl Stretch {
     fn of(pattern: &Pattern) -> Stretch {
         let text = pattern.as_str();
         match text.find(['*', '>']).map(|at| &text[..at]) {
-            // No name has a control character: this is the one name.
+            // No name has a control character, so the range holds this name alone.
             None => Stretch { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
-                // What follows the dot in the order of characters ends it.
+                // The character after the dot ends the range.
                 Some(tokens) => Stretch { from: literal.to_owned(), to: Some(format!("{tokens}/")) },
                 None => Stretch { from: String::new(), to: None },
             },
@@ -104,7 +105,7 @@ mod tests {
         Stretches::of(&patterns)
     }
 
-    /// The names that are visited, of some.
+    /// The names visited, out of a fixed set.
     fn visited(stretches: &Stretches, after: &str) -> String {
         let names: std::collections::BTreeSet<&str> =
             ["a", "a-b", "a.b", "a.b.c", "a.c", "ab", "b.a", "b.b"].into();

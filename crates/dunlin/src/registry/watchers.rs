@@ -1,8 +1,7 @@
-//! Subscriptions that wait for topics to come.
+//! Subscriptions that wait for new topics.
 //!
-//! A watcher is gone when nobody holds its [`Newcomers`] any more; nobody says so. The gone ones are swept out whenever
-//! there are twice as many watchers as the last sweep left, and now and then when one is refused; so sweeping costs a
-//! constant for each that asks.
+//! A watcher ends when the last user drops its [`Newcomers`]. A sweep removes ended watchers when their number has
+//! doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each added watcher.
 //!
 //! Limits: `watchers_max`; one more is refused.
 
@@ -17,10 +16,10 @@ use crate::error::TopicError;
 pub(super) struct Watchers {
     by_pattern: PatternIndex<Vec<Watcher>>,
     watchers: usize,
-    /// At so many the gone ones are swept out.
+    /// Number of watchers at which a sweep removes ended ones.
     sweep_at: usize,
     watchers_max: usize,
-    /// How many were refused since the last sweep.
+    /// Refusals since the last sweep.
     refused: usize,
 }
 
@@ -28,12 +27,12 @@ pub(super) struct Watchers {
 struct Watcher {
     pattern: Pattern,
     newcomers: Weak<Newcomers>,
-    /// Whose permissions say what they are told of.
+    /// The user whose permissions filter new topics.
     user: Option<Arc<dyn User>>,
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// A sweep of so many watchers costs about as much as refusing one of them.
+/// A sweep of this many watchers costs about as much as one refusal.
 const REFUSED_PER_SWEEP: usize = 64;
 
 impl Watchers {
@@ -47,7 +46,7 @@ impl Watchers {
         }
     }
 
-    /// From now on `newcomers` is among those that [`for_each`](Watchers::for_each) names.
+    /// Adds `newcomers` to those that [`for_each`](Watchers::for_each) visits.
     pub(super) fn add(
         &mut self,
         pattern: &Pattern,
@@ -72,7 +71,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Those that wait for subjects of the pattern, each with the one it watches.
+    /// Calls `each` with the watchers of subjects of the pattern, each with its own pattern.
     pub(super) fn for_each(
         &self,
         pattern: &Pattern,

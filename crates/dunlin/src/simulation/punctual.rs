@@ -1,20 +1,20 @@
-//! Sleeping on time: Linux lets a thread sleep 50 µs longer than it asked for, unless it asks for better.
+//! Exact sleeps: Linux adds up to 50 µs to a sleep unless the thread reduces its timer slack.
 
 use std::num::NonZeroU64;
 
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-/// While it lives, the thread that made it is woken when it asked to be.
+/// Reduces the timer slack of its thread until it is dropped.
 #[derive(Debug)]
 pub(super) struct Punctual {
     slack_ns: Option<NonZeroU64>,
-    /// It belongs to its thread.
+    /// Not `Send`: the slack belongs to the thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Punctual {
     pub(super) fn new() -> Punctual {
-        // Where it is refused, sleeps end as late as they always did.
+        // If the system refuses, sleeps stay inexact.
         let slack_ns = current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         Punctual { slack_ns, _not_send: std::marker::PhantomData }

@@ -1,12 +1,12 @@
 //! All regions of one process.
 //!
 //! Invariants:
-//! - Messages between its own regions are heard before a call returns; those for others are in [`Turn::messages`], in the order in
-//!   which they were said.
-//! - What changed is published, and told to standbys, before what follows from it can be sent: both leave in one [`Turn`].
-//! - A region that may not act, or waits for its standby, holds up no other.
+//! - A call delivers messages between its own regions before it returns. Messages for other processes are in
+//!   [`Turn::messages`], in the order in which they were sent.
+//! - A change is published, and sent to standbys, before messages that follow from it: both leave in one [`Turn`].
+//! - A region without a lease, or behind its standby, does not delay other regions.
 //!
-//! Limits: those of `space::Limits`; reports beyond `reports_max` are counted.
+//! Limits: those of `space::Limits`. Reports beyond `reports_max` are dropped and counted.
 
 mod entities;
 mod figures;
@@ -30,71 +30,71 @@ pub use entities::Holding;
 pub(crate) use figures::Figures;
 pub use figures::RegionFigures;
 
-/// Records of a region: positions and velocities of so many entities as there may be.
+/// Maximum record of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
-/// Where a process publishes what changes in its regions.
+/// The node, world and history of the topics that a host publishes.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// The node that has the topics.
+    /// The node with the topics.
     pub node: Node,
-    /// The world's name, which is part of theirs.
+    /// The name of the world, part of the topics' names.
     pub world: String,
-    /// How much history each keeps, bytes.
+    /// History of each topic, bytes.
     pub history_bytes: u64,
 }
 
-/// Why a region cannot be begun here.
+/// Why a region cannot begin here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// It is here already.
+    /// The region runs here already.
     #[error("region {} is here already", .0.0)]
     Here(RegionId),
-    /// It is not one of the world's.
+    /// The region is not in the partition of this world.
     #[error("region {} is not in the partition of this world", .0.0)]
     Unknown(RegionId),
-    /// Its topic cannot be made.
+    /// The topic of the region cannot be created.
     #[error("the topic of region {}: {why}", .region.0)]
     Topic {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// Why.
+        /// The error.
         why: TopicError,
     },
-    /// Its topic does not take what it has.
+    /// The topic of the region refused its state.
     #[error("the topic of region {}: {why}", .region.0)]
     Publish {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// Why.
+        /// The error.
         why: PublishError,
     },
 }
 
-/// What leaves a host after a call: to be sent in this order, records first.
+/// Output of a host, to be sent in this order, records first.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// What changed in regions that somebody stands by.
+    /// Changes of regions that have a standby.
     pub records: Vec<(RegionId, Bytes)>,
-    /// Messages for regions elsewhere.
+    /// Messages for regions of other processes.
     pub messages: Vec<(RegionId, Vec<u8>)>,
 }
 
-/// What has happened so far.
+/// Counters since the host was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Ticks of all regions.
     pub ticks: u64,
-    /// Ticks that a region could not make: it may not act.
+    /// Ticks missed because the region had no valid lease.
     pub unauthorised: u64,
-    /// Ticks that waited for a standby.
+    /// Ticks missed because the standby was behind.
     pub behind: u64,
-    /// Messages that could not be read, or were for nobody here.
+    /// Messages that could not be decoded, or for regions that are not here.
     pub refused: u64,
-    /// Records that their topic did not take.
+    /// Records that the topic refused.
     pub unpublished: u64,
-    /// Reports that found no room.
+    /// Reports beyond the limit.
     pub reports_dropped: u64,
 }
 
@@ -103,15 +103,15 @@ struct Running<const D: usize, B> {
     out: Outputs,
     publisher: Option<Publisher>,
     followed: bool,
-    /// Nobody can stand by.
+    /// No standby is possible.
     alone: bool,
-    /// Ticks made, what they took, and those that could not be made.
+    /// Ticks made, their duration, and ticks missed.
     ticks: u64,
     ticks_ns: u64,
     ticks_missed: u64,
 }
 
-/// See the module.
+/// Runs all regions of one process.
 pub struct Host<const D: usize, B> {
     setup: Setup<D>,
     behaviour: B,
@@ -122,16 +122,16 @@ pub struct Host<const D: usize, B> {
     near: VecDeque<(RegionId, Vec<u8>)>,
     turn: Turn,
     reports: Vec<(RegionId, Report)>,
-    /// Who was spawned since the last call of [`Host::take_spawned`].
+    /// Entities spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
-    /// Spawned here, not known to be the only ones of their ids, and here ever since.
+    /// Spawned here, not yet known to have a unique id, and not handed over since.
     unproven: HashSet<EntityId>,
     counts: HostCounts,
     told_figures: Option<Instant>,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Without regions. The setup is that of every region, but for its number.
+    /// A host without regions. `setup` applies to every region, except for its number.
     pub fn new(setup: Setup<D>, behaviour: B, partition: Partition, stage: Option<Stage>) -> Host<D, B> {
         Host {
             setup,
@@ -150,7 +150,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// A region that begins without entities.
+    /// Begins a region without entities.
     pub fn begin(&mut self, region: RegionId, authority: Authority) -> Result<(), HostError> {
         self.check_new(region)?;
         let setup = Setup { region, ..self.setup.clone() };
@@ -158,7 +158,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.take_in(region, made, Outputs::default())
     }
 
-    /// A region that goes on from what its standby had.
+    /// Begins a region from its standby's copy.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -169,7 +169,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let (setup, mut out) = (Setup { region, ..self.setup.clone() }, Outputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let made = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
-        // What it wrote as it took over is part of what it begins its topic with.
+        // The complete state that opens the topic contains this record.
         out.record.clear();
         self.take_in(region, made, out)
     }
@@ -184,7 +184,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     fn take_in(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
         let mut publisher = self.publisher(id)?;
         if let Some(publisher) = &mut publisher {
-            // The topic may be there, with the state of an owner before.
+            // The topic may exist, with the state of an earlier owner.
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
@@ -203,20 +203,20 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
         for (peer, epoch) in others {
-            // Who has no lease yet hears of it by the first message.
+            // A region without a lease learns the epoch from the first message.
             let _ = self.meet(peer, epoch, 0);
         }
         self.settle(0);
         Ok(())
     }
 
-    /// A region is another's now, or nobody's; what it was.
+    /// Ends a region and returns it. Another process, or none, owns it then.
     pub fn end(&mut self, region: RegionId) -> Option<Region<D, B>> {
         self.remove(region).map(|running| running.region)
     }
 
-    /// Ends a region that may not act any more, and gives its state as a standby that knows everything would have it:
-    /// [`Host::take_over`] goes on from it, in a later epoch.
+    /// Ends a region without a valid lease and returns its state. [`Host::take_over`] continues from it in a later
+    /// epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.remove(region).map(|mut running| running.region.standby_starts().0)
     }
@@ -227,7 +227,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Some(running)
     }
 
-    /// Makes a tick in every region, and hears what they say to each other; ghosts are sent apart.
+    /// Runs one tick in every region and delivers their messages. Ghosts are sent separately.
     pub fn tick(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             let began = Instant::now();
@@ -249,7 +249,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Tells neighbours who is near their borders.
+    /// Sends neighbours the ghosts of entities near their borders.
     pub fn send_ghosts(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
             running.region.send_ghosts(&mut running.out);
@@ -257,7 +257,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// A message for one of its regions has come.
+    /// Delivers a message for one of its regions.
     pub fn receive(&mut self, to: RegionId, bytes: &[u8], now_ns: u64) {
         let heard = self
             .regions
@@ -267,7 +267,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// A region elsewhere has an owner of this epoch.
+    /// Reports that a region elsewhere has an owner of this epoch.
     pub fn meet(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut met = Ok(());
         for (_, running) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
@@ -277,23 +277,23 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         met
     }
 
-    /// Time has passed between ticks.
+    /// Advances time between ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
-            // Who may not act does nothing.
+            // A region without a valid lease does nothing.
             let _ = running.region.elapse(now_ns, &mut running.out);
         }
         self.settle(now_ns);
     }
 
-    /// Its lease was given, renewed or taken away.
+    /// Sets or removes the lease of a region.
     pub fn set_authority(&mut self, region: RegionId, authority: Option<Authority>) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.region.set_authority(authority);
         }
     }
 
-    /// The curve is cut anew: who is in another's stretch now is handed over at once.
+    /// Sets a new partition. Entities in another region's part are handed over at once.
     pub fn set_partition(&mut self, partition: &Partition, now_ns: u64) {
         if partition.version() <= self.partition.version() {
             return;
@@ -301,13 +301,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition = partition.clone();
         for running in self.regions.values_mut() {
             running.region.set_partition(partition.clone());
-            // Who may not act does it in its first tick.
+            // A region without a valid lease does this in its first tick.
             let _ = running.region.offer_misplaced(now_ns, &mut running.out);
         }
         self.settle(now_ns);
     }
 
-    /// Somebody stands by from here on: the state from which it starts, and how many entries of hand-overs it knows.
+    /// Begins a standby: returns the state from which it starts, and how many handover entries that includes.
     pub fn standby_starts(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let running = self.regions.get_mut(&region)?;
@@ -316,19 +316,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Some((state.whole(), entries))
     }
 
-    /// Nobody stands by any more.
+    /// Ends the standby of a region.
     pub fn standby_ends(&mut self, region: RegionId) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.followed = false;
         }
     }
 
-    /// Whether somebody stands by.
+    /// Whether a region has a standby.
     pub fn is_followed(&self, region: RegionId) -> bool {
         self.regions.get(&region).is_some_and(|running| running.followed)
     }
 
-    /// A standby has taken in so much.
+    /// A standby has confirmed these entries and this tick.
     pub fn standby_knows(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.region.standby_knows(entries, tick, now_ns, &mut running.out);
@@ -336,8 +336,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Nobody can stand by, or somebody is to again. While it is alone what happens in a region counts as known at once, and is lost
-    /// if this process is; afterwards it waits for its standby as ever.
+    /// Sets whether a region runs without a possible standby. Alone, its changes count as confirmed at once and are
+    /// lost with this process. Afterwards, it waits for its standby again.
     pub fn set_alone(&mut self, region: RegionId, alone: bool, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.alone = alone;
@@ -345,7 +345,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Whether its standby knows all that has happened in a region.
+    /// Whether the standby has confirmed everything that happened in a region.
     pub fn is_known(&self, region: RegionId) -> bool {
         self.regions.get(&region).is_none_or(|running| {
             let (region, handover) = (&running.region, running.region.handover());
@@ -355,13 +355,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         })
     }
 
-    /// What is to be sent since the last call.
+    /// The output since the last call.
     pub fn take_turn(&mut self) -> Turn {
         self.publish();
         std::mem::take(&mut self.turn)
     }
 
-    /// Gives its memory back, to be used again.
+    /// Returns the memory of an output for reuse.
     pub fn return_turn(&mut self, mut turn: Turn) {
         if self.turn.messages.is_empty() && self.turn.records.is_empty() {
             turn.messages.clear();
@@ -370,7 +370,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// What somebody should know, since the last call.
+    /// Reports since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, Report)> {
         std::mem::take(&mut self.reports)
     }
@@ -385,28 +385,28 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).map(|running| &running.region)
     }
 
-    /// How the world is cut.
+    /// The partition of the world.
     pub fn partition(&self) -> &Partition {
         &self.partition
     }
 
-    /// What all regions have in common.
+    /// The setup that all regions share.
     pub fn setup(&self) -> &Setup<D> {
         &self.setup
     }
 
-    /// What has happened so far.
+    /// Counters since the host was created.
     pub fn counts(&self) -> HostCounts {
         self.counts
     }
 
-    /// Transfers of its regions that are not over, out and in.
+    /// Unfinished transfers of its regions, out and in.
     pub fn under_way(&self) -> (usize, usize) {
         let each = self.regions.values().map(|running| running.region.handover().under_way());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Carries messages until nobody here has anything to say to anybody here.
+    /// Delivers messages until no region here has one for another region here.
     fn settle(&mut self, now_ns: u64) {
         let mut speakers: BTreeSet<RegionId> = self.regions.keys().copied().collect();
         while let Some(speaker) = speakers.pop_first() {
@@ -429,7 +429,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Publishes what changed, and keeps what standbys are to be told.
+    /// Publishes changes and keeps those for standbys.
     fn publish(&mut self) {
         for (id, running) in &mut self.regions {
             let room = (self.setup.limits.reports_max as usize).saturating_sub(self.reports.len());
@@ -456,7 +456,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D>> Running<D, B> {
-    /// Where nobody else can, the region itself knows all that has happened.
+    /// Without a possible standby, the region confirms everything itself.
     fn know_alone(&mut self, now_ns: u64) {
         if self.alone {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());

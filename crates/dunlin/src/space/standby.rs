@@ -1,40 +1,40 @@
-//! Regions of others that this process stands by for.
+//! Copies of other processes' regions, for which this process is the standby.
 
 use std::collections::BTreeMap;
 
 use dunlin_space::{RecordError, RegionId, RegionState, Setup};
 
-/// Copies that follow their owners' records.
+/// Copies that follow the records of the owners.
 #[derive(Debug)]
 pub struct Standbys<const D: usize> {
     setup: Setup<D>,
     states: BTreeMap<RegionId, RegionState<D>>,
 }
 
-/// Why a copy cannot follow any more. It is given up.
+/// Why a copy was dropped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandbyError {
-    /// It did not begin.
+    /// There is no copy of this region.
     #[error("nothing is known of region {} here", .0.0)]
     Unknown(RegionId),
-    /// A record is not what follows.
+    /// A record does not follow the previous one.
     #[error("region {}: {why}", .region.0)]
     Record {
-        /// Which.
+        /// The region.
         region: RegionId,
-        /// What is wrong with it.
+        /// The error.
         why: RecordError,
     },
 }
 
 impl<const D: usize> Standbys<D> {
-    /// Of regions that are set up so.
+    /// Without copies. `setup` applies to every region, except for its number.
     pub fn new(setup: Setup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }
 
-    /// Starts from what the owner has; how many entries of hand-overs, and which tick, are known.
+    /// Starts a copy from a complete state. Returns the handover entries and the tick that it includes.
     pub fn start(&mut self, region: RegionId, whole: &[u8]) -> Result<(u64, u64), StandbyError> {
         let setup = Setup { region, ..self.setup.clone() };
         let state =
@@ -44,12 +44,12 @@ impl<const D: usize> Standbys<D> {
         Ok(known)
     }
 
-    /// Keeps a state of this process's own, which nobody follows.
+    /// Stores a state of this process, which receives no records.
     pub fn keep(&mut self, region: RegionId, state: RegionState<D>) {
         self.states.insert(region, state);
     }
 
-    /// Takes in a record; what is known then.
+    /// Applies a record. Returns the handover entries and the tick that the copy includes.
     pub fn follow(&mut self, region: RegionId, record: &[u8]) -> Result<(u64, u64), StandbyError> {
         let state = self.states.get_mut(&region).ok_or(StandbyError::Unknown(region))?;
         if let Err(why) = state.follow(record) {
@@ -59,17 +59,17 @@ impl<const D: usize> Standbys<D> {
         Ok((state.handover().written(), state.tick()))
     }
 
-    /// What is known of a region, which is not followed from here on.
+    /// Removes and returns a copy.
     pub fn take(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.states.remove(&region)
     }
 
-    /// What is known of a region.
+    /// The copy of a region.
     pub fn get(&self, region: RegionId) -> Option<&RegionState<D>> {
         self.states.get(&region)
     }
 
-    /// The regions that are followed.
+    /// The regions that have copies.
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.states.keys().copied()
     }

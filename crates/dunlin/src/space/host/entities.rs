@@ -6,21 +6,20 @@ use dunlin_space::{
 
 use super::{Host, Running};
 
-/// How a host has an id.
+/// Status of an entity id at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
-    /// An entity of the region.
+    /// The entity belongs to the region.
     Own,
-    /// An entity of the region that is being handed over to another region.
+    /// The region is handing the entity over to another region.
     Leaving,
-    /// The region keeps room for it: another region hands it over.
+    /// Another region is handing the entity over to this one.
     Coming,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Takes in an entity that is new in the world. Its place has to be in a region of this host, and no region of this host
-    /// may have its id. Whether another process has an entity of this id, its runner asks afterwards, and takes the new one out again
-    /// if so.
+    /// Adds a new entity. Its position must be in a region of this host, and no region here may have its id. The
+    /// runner asks other processes about the id afterwards, and removes the entity if it exists there.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let region = self.place_for(entity)?;
         let Some(running) = self.regions.get_mut(&region) else { return Ok(()) };
@@ -30,7 +29,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Takes in an entity that a client spawns, under the lease of the region whose place it is: that region, and the last tick before it.
+    /// Adds an entity that a client spawns. Returns its region and the last tick before it.
     pub fn admit(&mut self, entity: &Entity<'_, D>, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
         let region = self.place_for(entity)?;
         let Some(running) = self.regions.get_mut(&region) else {
@@ -42,7 +41,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((region, tick))
     }
 
-    /// The region of this host that would take in a new entity.
+    /// The region of this host that would take a new entity.
     pub fn place_for(&self, entity: &Entity<'_, D>) -> Result<RegionId, StoreError> {
         let (id, region) = (entity.id, self.owner_of(&entity.position));
         if entity.position.iter().all(|along| along.is_finite()) && !self.setup.world.holds(&entity.position)
@@ -58,7 +57,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// The region of this host that has an entity of this id, and how.
+    /// The region of this host that has this id, and the status there.
     pub fn holding(&self, id: EntityId) -> Option<(RegionId, Holding)> {
         let held = |running: &Running<D, B>| {
             let region = &running.region;
@@ -70,40 +69,40 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         };
         let mut all = self.regions.iter().filter_map(|(region, running)| Some((*region, held(running)?)));
         let first = all.next()?;
-        // Between two regions of this host one has it and the other keeps room for it.
+        // During a handover between two regions here, one has the entity and the other expects it.
         Some(all.fold(first, |first, other| if first.1 == Holding::Coming { other } else { first }))
     }
 
-    /// Who was spawned since the last call.
+    /// Entities spawned since the last call.
     pub fn take_spawned(&mut self) -> Vec<EntityId> {
         std::mem::take(&mut self.spawned)
     }
 
-    /// Takes an entity out of the world.
+    /// Removes an entity.
     pub fn despawn(&mut self, id: EntityId) -> Result<(), StoreError> {
         let running = self.with_entity(id)?;
         running.region.despawn(id, &mut running.out)
     }
 
-    /// Takes out an entity that a client despawns, under the lease of its region: that region, and the last tick before it.
+    /// Removes an entity that a client despawns. Returns its region and the last tick before that.
     pub fn dismiss(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
         let running = self.with_entity(id)?;
         let tick = running.region.dismiss(id, now_ns, &mut running.out)?;
         Ok((running.region.handover().region(), tick))
     }
 
-    /// Whether an entity was spawned here, is not known to be the only one of its id, and has not been handed over since. One that was
-    /// handed over may have come back: what another region said of its id meanwhile was about the same entity.
+    /// Whether an entity was spawned here, is not known to have a unique id, and was not handed over since. After a
+    /// handover it may have come back, and answers about its id could concern the same entity.
     pub fn is_unproven(&self, id: EntityId) -> bool {
         self.unproven.contains(&id)
     }
 
-    /// The entity is the only one of its id.
+    /// Marks the id of the entity as unique.
     pub fn prove(&mut self, id: EntityId) {
         self.unproven.remove(&id);
     }
 
-    /// Takes out an [unproven](Host::is_unproven) entity, since another region has one of its id.
+    /// Removes an [unproven](Host::is_unproven) entity because another region has its id.
     pub fn take_back(&mut self, id: EntityId, other: RegionId) {
         if !self.unproven.remove(&id) {
             return;
@@ -119,12 +118,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         here.ok_or(StoreError::Unknown(id))
     }
 
-    /// The region whose place a point is.
+    /// The region that owns a point.
     pub fn owner_of(&self, at: &[f32; D]) -> RegionId {
         self.partition.owner(Morton::key(self.setup.world.place(at)))
     }
 
-    /// The set of all entities here: id, generation, hash of the state; by id.
+    /// Id, generation and state hash of all entities here, sorted by id.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut all: Vec<_> =
             self.regions.values().flat_map(|running| running.region.store().ledger()).collect();
@@ -132,12 +131,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         all
     }
 
-    /// How many entities are here.
+    /// Number of entities here.
     pub fn len(&self) -> usize {
         self.regions.values().map(|running| running.region.store().len()).sum()
     }
 
-    /// Whether nobody is here.
+    /// Whether there are no entities here.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Figures of the regions that run on a node, for its page of metrics.
+//! Figures of the regions on a node, for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use dunlin_space::{Behaviour, RegionId, Standby};
 use super::Host;
 use crate::node::Node;
 
-/// Figures are told so often.
+/// Interval of updates.
 const FIGURES_EVERY: Duration = Duration::from_millis(250);
 
-/// One region. Counts begin when the region begins on the node.
+/// Figures of one region, counted since it began on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionFigures {
     /// Its world.
@@ -21,19 +21,19 @@ pub struct RegionFigures {
     pub region: RegionId,
     /// The epoch of this owner.
     pub epoch: u64,
-    /// Entities.
+    /// Number of entities.
     pub entities: u64,
-    /// Ticks that it made.
+    /// Ticks made.
     pub ticks: u64,
-    /// What they took, ns.
+    /// Duration of all ticks, ns.
     pub ticks_ns: u64,
-    /// Ticks that it could not make: its lease had run out, or its standby was behind.
+    /// Ticks missed because the lease had expired or the standby was behind.
     pub ticks_missed: u64,
-    /// Entities that it handed over to other regions.
+    /// Entities handed over to other regions.
     pub departed: u64,
-    /// Entities that other regions handed over to it.
+    /// Entities received from other regions.
     pub admitted: u64,
-    /// The last tick less the last that its standby knows; 0 where it needs none.
+    /// Ticks by which the standby is behind; 0 if none is required.
     pub standby_behind: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct RegionFigures {
 pub(crate) type Figures = Mutex<BTreeMap<String, Vec<RegionFigures>>>;
 
 impl Node {
-    /// The regions that run here, as they were at most a quarter of a second ago.
+    /// Figures of the regions here, at most 250 ms old.
     pub fn region_figures(&self) -> Vec<RegionFigures> {
         let figures = self.0.figures.lock().unwrap_or_else(PoisonError::into_inner);
         figures.values().flatten().cloned().collect()
@@ -49,7 +49,7 @@ impl Node {
 }
 
 impl<const D: usize, B> Drop for Host<D, B> {
-    /// No region of its world runs on its node any more.
+    /// Removes the figures of this world.
     fn drop(&mut self) {
         if let Some(stage) = &self.stage {
             stage.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner).remove(&stage.world);
@@ -58,7 +58,7 @@ impl<const D: usize, B> Drop for Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Writes its regions' figures down where its node finds them, if it is time for that.
+    /// Stores the regions' figures for the node, at most once in [`FIGURES_EVERY`].
     pub(super) fn tell_figures(&mut self) {
         if self.told_figures.is_some_and(|told| told.elapsed() < FIGURES_EVERY) {
             return;

@@ -8,8 +8,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Makes a region's topic, where there are topics, before anybody is told that the region is here: whoever reads what is not there has
-    /// it made as a topic like any other.
+    /// Creates the topic of a region before others learn of the region. Otherwise, an early subscriber would create
+    /// it as a plain topic.
     pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
         let Some(stage) = &self.stage else { return Ok(()) };
         let name = topic_of(&stage.world, region);
@@ -20,7 +20,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             ..TopicConfig::default()
         };
         let made = match stage.node.create_topic(&name, config.clone(), true) {
-            // Somebody read of the region too early, and nothing is in it.
+            // An early subscriber created it, and it is empty.
             Err(TopicError::Exists(_)) if is_bare(&stage.node, &name) => {
                 let gone = stage.node.delete_topic(&name);
                 gone.and_then(|()| stage.node.create_topic(&name, config, true))
@@ -37,14 +37,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         publisher.map(Some).map_err(|why| HostError::Publish { region, why })
     }
 
-    /// Deletes the topic of a region that a process at another node runs now: its readers are told so, instead of reading for ever what
-    /// nobody keeps up. A cluster's topic is the same one at all its nodes, and stays.
+    /// Deletes the topic of a region that moved to another node, so that its subscribers are notified. In a cluster,
+    /// all nodes share the topic, and it stays.
     pub fn delete_topic(&self, region: RegionId) {
         let Some(stage) = &self.stage else { return };
         let name = topic_of(&stage.world, region);
         let is_here = self.regions.contains_key(&region);
         if !is_here && stage.node.ownership().is_none() && stage.node.registry().get(&name).is_some() {
-            // Somebody else may have deleted it meanwhile.
+            // Another caller may have deleted it meanwhile.
             let _ = stage.node.delete_topic(&name);
         }
     }

@@ -1,11 +1,11 @@
-//! Clients of a process: who watches, and what is commanded of entities.
+//! Viewers of a process, and commands for entities.
 
 use dunlin_space::{Behaviour, Command, CommandError, InterestError, RegionId, Sight, ViewerId, Watch};
 
 use super::Host;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Somebody watches from now on, in all regions that are here or come here.
+    /// Adds a viewer in all regions here, present and future.
     pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
         let max = self.setup.limits.viewers_max;
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= max as usize {
@@ -18,7 +18,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Somebody does not watch any more.
+    /// Removes a viewer. Returns whether it existed.
     pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
         for running in self.regions.values_mut() {
             running.region.unwatch(viewer);
@@ -26,12 +26,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.viewers.remove(&viewer).is_some()
     }
 
-    /// How many watch.
+    /// Number of viewers.
     pub fn viewers(&self) -> usize {
         self.viewers.len()
     }
 
-    /// Tells each viewer what has changed for it since it was told last, region by region.
+    /// Calls `tell` with the changes for each viewer since the last call, region by region.
     pub fn tell_viewers(&mut self, mut tell: impl FnMut(ViewerId, &Sight<'_>)) {
         for (id, running) in &mut self.regions {
             let (region, epoch, tick) = (*id, running.epoch(), running.region.tick_number());
@@ -41,18 +41,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Changes an entity of one of its regions: which, and the last tick before it.
+    /// Applies a command to an entity of a region here. Returns the region and the last tick before it.
     pub fn obey(&mut self, command: &Command<'_, D>, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
         let here = self.with_entity(command.id)?;
         let tick = here.region.obey(command, now_ns, &mut here.out)?;
         Ok((here.region.handover().region(), tick))
     }
 
-    /// Those who watch are told of this region as well.
+    /// Adds all viewers to a new region.
     pub(super) fn show(&mut self, region: RegionId) {
         let Some(running) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
-            // What one region shows, another of the same setup does.
+            // Regions with the same setup accept the same viewers.
             let _ = running.region.watch(*viewer, *watch);
         }
     }
