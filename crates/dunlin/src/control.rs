@@ -1,19 +1,19 @@
-//! What a cluster agrees on, as a node has it: keys and values, leases, locks, and the topic of their changes.
+//! Keys, leases and locks that a cluster agrees on, and the topic of their changes.
 //!
-//! The state machine is [`dunlin_control`]'s; a raft group takes it through every command, a group of one by default
-//! ([`Control::alone`]). What each revision changed is one record of the topic [`KV`], whose sequence is the revision: on
-//! every node, in order, and nobody else publishes there.
+//! A raft group replicates the state machine of [`dunlin_control`]; on a single node, it is a group of one
+//! ([`Control::alone`]). Each revision is one record of the topic [`KV`], whose sequence number is the revision. The
+//! topic is the same on every node, and only the state machine publishes to it.
 //!
 //! Invariants:
-//! - A command whose outcome is not known is [`Unknown`](ControlError::Unknown), and never tried again by itself.
-//! - Only a leader's proposals move the cluster's time, so no node ends a lease by its own clock.
-//! - A record of the topic is never missing in silence: where history does not join, its readers are told a gap, and
-//!   where the revisions are another cluster's life, a new epoch.
+//! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.
+//! - Only a leader's proposals advance the cluster's time, so no node ends a lease by its own clock.
+//! - A missing record of the topic is always reported: as a gap if history has a hole, and as a new epoch if
+//!   revisions restart.
 //!
-//! Limits: [`ControlLimits`]; those of the state stand in it, the same on every node ([`dunlin_control::Limits`]). History is
-//! kept up to `history_bytes`, oldest given up first; snapshots hold it, where their disk has room.
+//! Limits: [`ControlLimits`]. Limits of the state are part of it, and equal on every node
+//! ([`dunlin_control::Limits`]). History is kept up to `history_bytes`. Snapshots contain it if their disk has room.
 //!
-//! Not here: sockets between nodes; whoever has them hands in a [`Transport`].
+//! Not here: connections between nodes, which the caller provides as a [`Transport`].
 
 mod alone;
 mod ask;
@@ -52,14 +52,14 @@ use machine::Replicated;
 use view::View;
 use waiting::Waiting;
 
-/// How a node takes part, and how much it takes. Limits of the state itself are the cluster's.
+/// Limits of one node for keys. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
-    /// Bytes of changes that can be watched from the past.
+    /// Changes that watches can read from the past, bytes.
     pub history_bytes: u64,
-    /// What clients' keys and values may take together, bytes, roughly; more is refused. Of the nodes, the one that leads has its say.
+    /// Approximate bytes of all clients' keys and values; more is refused. The leader's value applies.
     pub state_bytes_max: u64,
-    /// Those of the raft group.
+    /// Limits of the raft group.
     pub raft: dunlin_raft::Limits,
 }
 
@@ -73,38 +73,37 @@ impl Default for ControlLimits {
     }
 }
 
-/// How fresh what is read has to be.
+/// The freshness that a read requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// All that was answered to anybody before the question.
+    /// The read sees every command answered before it.
     #[default]
     Linearizable,
-    /// What this node has taken in by now, and no less than what it had before it was started again: it waits for that.
+    /// The read sees what this node has applied, and at least what the node had applied before its last start.
     Stale,
 }
 
-/// A node's part in what its cluster agrees on. It ends when it is dropped or stopped.
+/// A node's part in the cluster's keys. It ends when it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<Group<Replicated>>>>,
     transport: Arc<dyn Transport>,
     view: Arc<View>,
     waiting: Arc<Waiting>,
-    /// The epoch that revisions begin with if nobody has begun one.
+    /// The epoch that revisions begin with if the cluster has none.
     epoch: u32,
-    /// An epoch is known to have begun.
+    /// Whether an epoch is known to have begun.
     begun: AtomicBool,
-    /// The last term in which this node led and has said how much there may be.
+    /// The last term for which this node, as the leader, proposed the limits.
     limits_term: AtomicU64,
-    /// The last entry of its log when it was started, and whether it has applied all up to there.
+    /// The last log entry at the start, and whether the node has applied it.
     last_before: Option<u64>,
     caught_up: AtomicBool,
     limits: ControlLimits,
 }
 
 impl Control {
-    /// Takes a node's place in a cluster again, or waits to be given one: by [`Control::begin`] on one node, or by
-    /// [`Control::add_learner`] on the leader. `transport` reaches the others, which hand what it brings to their
-    /// [`Control::receive`].
+    /// Joins a cluster again, or waits to be added: by [`Control::begin`] on one node, or by [`Control::add_learner`]
+    /// on the leader. `transport` sends requests to other nodes, which pass them to [`Control::receive`].
     pub fn take_part(
         node: &Node,
         id: u64,
@@ -116,7 +115,7 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// The same; `keeps_history`: its snapshots hold the history of changes, too.
+    /// [`Control::take_part`]; `keeps_history`: snapshots contain the history of changes.
     fn open(
         node: &Node,
         id: u64,
@@ -150,18 +149,18 @@ impl Control {
         }))
     }
 
-    /// Begins a cluster of these nodes; on one of them, and once in its life.
+    /// Begins a cluster of these nodes. To be called once, on one of them.
     pub async fn begin(&self, members: &[Member]) -> Result<(), ControlError> {
         self.group()?.begin(members).await?;
         self.begin_epoch().await
     }
 
-    /// Whether it is one of a cluster, or was.
+    /// Whether this node is or was part of a cluster.
     pub async fn is_begun(&self) -> Result<bool, ControlError> {
         Ok(self.group()?.is_begun().await?)
     }
 
-    /// Answers another node: what the transport brought, whatever it is.
+    /// Handles a request of another node.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let group = self.group().map_err(io::Error::other)?;
         match forward::Request::read(&request) {
@@ -170,64 +169,64 @@ impl Control {
         }
     }
 
-    /// How it sees its cluster.
+    /// Status of the raft group.
     pub fn status(&self) -> Result<Status, ControlError> {
         Ok(self.group()?.status())
     }
 
-    /// What the disk of its log said when it had too little room last, as long as that is so: keys that make the log longer are refused
-    /// where this node leads.
+    /// The error of the log's disk while it has too little room. If this node leads, it then refuses keys that make
+    /// the log longer.
     pub fn lacks_room(&self) -> Option<String> {
         Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
     }
 
-    /// Who leads.
+    /// The leader.
     pub fn lead(&self) -> Result<Lead, ControlError> {
         Ok(self.group()?.lead())
     }
 
-    /// Has a node follow without a vote; returns once it has nearly caught up. On the leader, as all that follows.
+    /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
+    /// changes.
     pub async fn add_learner(&self, member: &Member) -> Result<(), ControlError> {
         Ok(self.group()?.add_learner(member).await?)
     }
 
-    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
+    /// Sets the voters, which must be members already. Voters left out leave the cluster.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), ControlError> {
         Ok(self.group()?.set_voters(voters).await?)
     }
 
-    /// Has a node that has no vote follow no more.
+    /// Removes a member without a vote.
     pub async fn remove_learner(&self, id: u64) -> Result<(), ControlError> {
         Ok(self.group()?.remove_learner(id).await?)
     }
 
-    /// How long the elections took that this node won, of late.
+    /// Durations of recent elections that this node won.
     pub fn elections_won(&self) -> Result<Vec<Duration>, ControlError> {
         Ok(self.group()?.elections_won())
     }
 
-    /// How many commands were committed through this node as the leader, and how long they took together: from being asked for
-    /// until they were taken in here.
+    /// Number of commands that this node committed as the leader, and the sum of their latencies.
     pub fn commits(&self) -> Result<(u64, Duration), ControlError> {
         Ok(self.group()?.commits())
     }
 
-    /// The state as this node has it, for a backup; [`Control::catch_up`] first makes it as it has to be.
+    /// This node's state for a backup. Call [`Control::catch_up`] first for a fresh one.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
         Ok(self.group()?.freeze())
     }
 
-    /// Gives a member another address.
+    /// Changes a member's address.
     pub async fn set_address(&self, member: &Member) -> Result<(), ControlError> {
         Ok(self.group()?.set_address(member).await?)
     }
 
-    /// Asks to lead now.
+    /// Starts an election now.
     pub async fn elect(&self) -> Result<(), ControlError> {
         Ok(self.group()?.elect().await?)
     }
 
-    /// Hands the lead to another voter.
+    /// Transfers leadership to another voter.
     pub async fn transfer(&self, to: u64) -> Result<(), ControlError> {
         Ok(self.group()?.transfer(to).await?)
     }
@@ -237,18 +236,18 @@ impl Control {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// Looks at the state as this node has it, after the last entry. It waits for no entry that is being taken in.
+    /// Calls `look` with the state after the last applied entry. Does not wait for an entry that is being applied.
     pub fn with<R>(&self, look: impl FnOnce(&State) -> R) -> Result<R, ControlError> {
         self.group()?;
         Ok(look(&self.view.state()))
     }
 
-    /// Its limits.
+    /// The limits of this node.
     pub fn limits(&self) -> &ControlLimits {
         &self.limits
     }
 
-    /// Ends its part; whoever waits is told.
+    /// Stops the group; pending calls return errors.
     pub fn stop(&self) {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(group);

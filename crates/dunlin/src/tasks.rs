@@ -1,21 +1,26 @@
-//! The cluster's tasks, as a node has them: the scheduler, agreed on by raft groups of its own, and the way from what it decides to workers.
+//! The cluster's tasks: shards of the scheduler, each replicated by a raft group, and the dispatch of tasks to
+//! workers.
 //!
-//! Each group has a shard of the tasks ([`Shard`]), with tenants of its own; there is one unless somebody wants more. A worker works for all of them: it joins in the
-//! first, is enlisted in the others, and how many slots it has for each the node deals to which it is attached (`dealer`).
+//! Each group replicates one shard ([`Shard`]) with its own tenants. A worker serves all shards: it joins in the
+//! first and is enlisted in the others. The node to which it is attached divides its slots among the shards
+//! (`dealer`).
 //!
-//! The state machine is [`dunlin_tasks`]'. Every node takes every command in, so each finds out by itself what the workers that are
-//! attached to it are to do ([`Outlet`]); nothing is sent from the leader to a worker. What happens to tasks is the topic [`TASKS`].
+//! The state machine is in [`dunlin_tasks`]. Every node applies every command and so finds the orders for its
+//! attached workers ([`Outlet`]); the leader sends nothing to workers. Events of tasks are published to the topic
+//! [`TASKS`].
 //!
 //! Invariants:
-//! - A command whose outcome is not known is [`ControlError::Unknown`], and never tried again by itself.
-//! - Only a leader's proposals move the cluster's time, so no node ends a worker's lease by its own clock.
-//! - The groups share neither log nor snapshots with what else the cluster agrees on: ten million tasks hold up no key.
-//! - How many shards there are is decided when the directory is made, and never changes.
-//! - Commands for several shards are asked of all at once, and none comes of all or none across shards: where one of them cannot be asked, the outcome is unknown.
+//! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
+//! - Only a leader's proposals advance the cluster's time, so no node ends a worker's lease by its own clock.
+//! - The groups share neither log nor snapshots with keys, so millions of tasks do not delay keys.
+//! - The number of shards is fixed when the directory is created.
+//! - Commands for several shards are proposed to all at once, without atomicity across shards. If some shards fail
+//!   and others do not, the outcome is unknown.
 //!
-//! Limits: [`TasksLimits`]; those of the state stand in it, the same on every node ([`dunlin_tasks::Limits`]).
+//! Limits: [`TasksLimits`]. Limits of the state are part of it, and equal on every node ([`dunlin_tasks::Limits`]).
 //!
-//! Not here: sockets between nodes and to workers; whoever has them hands in a [`Transport`], and attaches workers.
+//! Not here: connections to nodes, which the caller provides as a [`Transport`], and to workers, which the caller
+//! attaches.
 
 mod alone;
 mod ask;
@@ -58,16 +63,16 @@ use keeper::Keeper;
 use machine::Replicated;
 use outlets::Outlets;
 
-/// How a node takes part, and how much it takes. Limits of the state itself are the cluster's.
+/// Limits of one node for tasks. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
-    /// Shards of the cluster's tasks, 1 to [`SHARDS_MAX`]; the same on every node, for ever.
+    /// Number of shards, 1 to [`SHARDS_MAX`]. Equal on every node and never changed.
     pub shards: u8,
-    /// Bytes of events that can be read from the past, of each shard; 0 for no topic of events.
+    /// Events that can be read from the past, bytes for each shard; 0 for no topic of events.
     pub history_bytes: u64,
-    /// What tasks may take together, bytes, roughly, each shard an equal part; more is refused. Of the nodes, the one that leads has its say.
+    /// Approximate bytes of all tasks, divided equally among the shards; more is refused. The leader's value applies.
     pub state_bytes_max: u64,
-    /// Those of each raft group.
+    /// Limits of each raft group.
     pub raft: dunlin_raft::Limits,
 }
 
@@ -78,7 +83,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's part in its cluster's tasks. It ends when it is dropped or stopped.
+/// A node's part in the cluster's tasks. It ends when it is dropped or stopped.
 pub struct Tasks {
     shards: Vec<Arc<Shard>>,
     outlets: Arc<Outlets>,
@@ -87,9 +92,9 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Takes a node's place in a cluster again, or waits to be given one: by [`Shard::begin`] on one node, or by
-    /// [`Shard::add_learner`] on the leader, for each shard. `transport` makes what reaches the others for a shard, which hand what it brings to their
-    /// [`Tasks::receive`], if [`Tasks::is_for`] says that it is theirs.
+    /// Joins a cluster again, or waits to be added to each shard: by [`Shard::begin`] on one node, or by
+    /// [`Shard::add_learner`] on the leader. `transport` creates the transport of a shard. Other nodes pass its
+    /// requests to [`Tasks::receive`] if [`Tasks::is_for`] accepts them.
     pub fn take_part<T: Transport>(
         node: &Node,
         id: u64,
@@ -102,7 +107,7 @@ impl Tasks {
         let topic = History::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
         let (outlets, dealer) = (Arc::new(Outlets::new(limits.shards)), Arc::new(Dealer::new()));
         let mut shards = Vec::new();
-        // The first is the last to be made: where it is there, all are.
+        // The first shard is created last: if it exists, all do.
         for number in (0..limits.shards).rev() {
             let (keeper, told) = Keeper::new();
             let history = History::of(topic.clone(), number);
@@ -121,12 +126,12 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Whether another node's request is for one of these groups.
+    /// Whether another node's request is for tasks.
     pub fn is_for(request: &Bytes) -> bool {
         shard::unmark(request).is_some()
     }
 
-    /// Answers another node: what the transport brought, whatever it is.
+    /// Handles a request of another node.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let (number, request) = shard::unmark(&request).ok_or(io::ErrorKind::InvalidData)?;
         let shard = self.shards.get(usize::from(number)).ok_or_else(|| {
@@ -138,40 +143,40 @@ impl Tasks {
         shard.receive(request).await
     }
 
-    /// All of its shards, by their numbers.
+    /// All shards, by number.
     pub fn shards(&self) -> &[Arc<Shard>] {
         &self.shards
     }
 
-    /// Where workers join.
+    /// The shard in which workers join.
     fn home(&self) -> &Arc<Shard> {
         &self.shards[0]
     }
 
-    /// How the first shard sees its cluster.
+    /// Status of the first shard's raft group.
     pub fn status(&self) -> Result<Status, TasksError> {
         self.home().status()
     }
 
-    /// What the disk of a shard's log said when it had too little room last, as long as that is so: tasks that make the log longer are
-    /// refused where this node leads the shard.
+    /// The error of a shard's disk while it has too little room. If this node leads the shard, it then refuses tasks
+    /// that make the log longer.
     pub fn lacks_room(&self) -> Option<String> {
         let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(format!("no room for tasks: {why}"))
     }
 
-    /// Who leads the first shard.
+    /// The leader of the first shard.
     pub fn lead(&self) -> Result<Lead, TasksError> {
         self.home().lead()
     }
 
-    /// Where a shard lies that lives in this directory: the first in it, others in directories beside it.
+    /// The directory of a shard: the first shard uses `dir`, others a directory beside it.
     pub fn dir_of(dir: &Path, shard: u8) -> PathBuf {
         shard::dir_of(dir, shard)
     }
 
-    /// Writes what a node finds that is started in this directory, of one shard ([`Tasks::dir_of`]): it alone is the group, with the tasks of a backup, in a
-    /// life of their own: their next events are in another epoch than those that followed the backup.
+    /// Writes a shard's directory ([`Tasks::dir_of`]) from a backup, as a group with this only member. Its events
+    /// continue in a new epoch, apart from those that followed the backup.
     pub fn seed(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -185,7 +190,7 @@ impl Tasks {
         seed(disk, dir, member, iter::once(Ok(anew)).chain(blocks))
     }
 
-    /// How many commands were committed through this node as the leader, and how long they took together.
+    /// Number of commands that this node committed as the leader, and the sum of their latencies.
     pub fn commits(&self) -> Result<(u64, Duration), TasksError> {
         self.shards.iter().try_fold((0, Duration::ZERO), |(count, took), shard| {
             let (more, also) = shard.commits()?;
@@ -193,36 +198,36 @@ impl Tasks {
         })
     }
 
-    /// Looks at the state of each shard as this node has it, one after another.
+    /// Calls `look` with the state of each shard, one after another.
     pub fn each<R>(&self, mut look: impl FnMut(&State) -> R) -> Result<Vec<R>, TasksError> {
         self.shards.iter().map(|shard| shard.with(&mut look)).collect()
     }
 
-    /// Whose a task is, by name, if this node knows it.
+    /// The tenant's name of a task, if this node knows the task.
     pub fn tenant_of_task(&self, task: u64) -> Option<Vec<u8>> {
         let shard = self.shards.get(usize::from(shard_of_id(task)))?;
         shard.with(|state| state.tenant_of_task(task).map(<[u8]>::to_vec)).ok()?
     }
 
-    /// Its limits.
+    /// The limits of this node.
     pub fn limits(&self) -> &TasksLimits {
         &self.limits
     }
 
-    /// Ends its part; whoever waits is told.
+    /// Stops all shards; pending calls return errors.
     pub fn stop(&self) {
         self.dealer.stop();
         self.shards.iter().for_each(|shard| shard.stop());
     }
 }
 
-/// Refuses another number of shards than a directory was made with: tenants would be looked for where they are not.
+/// Refuses a number of shards other than the directory's, because tenants would be looked up in wrong shards.
 fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !(1..=SHARDS_MAX).contains(&shards) {
         return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
-    // One that was made of a backup has a snapshot, and no log yet.
+    // A shard restored from a backup has a snapshot and no log.
     let has =
         |shard, part| disk.list(&shard::dir_of(dir, shard).join(part)).is_ok_and(|files| !files.is_empty());
     let is_there = |shard| has(shard, "log") || has(shard, "snapshots");

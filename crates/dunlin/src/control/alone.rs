@@ -1,4 +1,4 @@
-//! A cluster of one.
+//! Keys on a single node: a cluster of one.
 
 use std::io;
 use std::path::Path;
@@ -12,17 +12,17 @@ use super::history::History;
 use super::{Control, ControlError, ControlLimits, block_on};
 use crate::node::Node;
 
-/// A cluster of one's only member.
+/// The id of the only member.
 const ID: u64 = 1;
 
 /// What to do with a member's directory whose identity is gone.
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 
-/// The log of what nobody will read again is shortened early.
+/// Maximum log in memory, bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
 
-/// There is nobody else.
+/// A transport without other nodes.
 struct Nobody;
 
 impl Transport for Nobody {
@@ -47,8 +47,7 @@ pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
 }
 
 impl Control {
-    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did. `is_put_back`: its
-    /// files may be older than what clients have seen, so revisions go on in a later epoch.
+    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
@@ -70,7 +69,7 @@ impl Control {
         let lead = async {
             if control.is_begun().await? {
                 refuse_members(&control.status()?)?;
-                // Nobody else can.
+                // No other node can lead.
                 control.elect().await?;
             } else {
                 control.begin(&[Member { id: ID, address: String::new() }]).await?;

@@ -1,4 +1,4 @@
-//! Asking: here where this node leads, else the leader over the transport.
+//! Proposals and reads of keys: here if this node leads, otherwise through the leader.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -15,22 +15,23 @@ use super::machine::Replicated;
 use super::waiting::Told;
 use super::{Consistency, Control, ControlError};
 
-/// There may be as many leases as would take the room of keys with so much for each, within these bounds.
+/// The limit of leases is the limit of keys' bytes divided by this, within the bounds below.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
-/// Leases, or waits for locks, that one entry of the log ends.
+/// Maximum number of leases or lock waits that one log entry ends.
 const TOGETHER_MAX: usize = 1_000;
 
 impl Control {
-    /// Has the cluster take commands in, one after another and none between; the bytes of an [`Answered`] for each. Where
-    /// this node does not lead, the leader is asked. What certainly was not done is tried again for `answer_ms_max`.
+    /// Proposes commands, which are applied one after another without others between. Returns the bytes of an
+    /// [`Answered`] for each. Another leader receives them over the transport. Commands that certainly were not
+    /// applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
         self.propose_known(commands).await
     }
 
-    /// [`Control::propose`], of commands that were decoded before.
+    /// [`Control::propose`] of commands that were decoded before.
     pub async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
         let patience = self.patience();
@@ -53,14 +54,14 @@ impl Control {
         Patience::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
-    /// Has the cluster take one command in.
+    /// Proposes one command.
     pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, ControlError> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         self.ask_encoded(&bytes).await
     }
 
-    /// The same of a command's bytes.
+    /// [`Control::ask`] of an encoded command.
     pub(crate) async fn ask_encoded(&self, command: &[u8]) -> Result<Reply, ControlError> {
         let mut commands = Commands::default();
         commands.push(command);
@@ -69,7 +70,8 @@ impl Control {
         Ok(Result::from(answered)?)
     }
 
-    /// The same of several, one after another and none between; what came of each.
+    /// [`Control::ask`] of several commands, applied one after another without others between. Returns the result of
+    /// each.
     pub async fn ask_all(&self, all: &[Command<'_>]) -> Result<Vec<Result<Reply, Refusal>>, ControlError> {
         let mut commands = Commands::default();
         all.iter().for_each(|command| commands.push_with(|out| command.encode(out)));
@@ -83,12 +85,12 @@ impl Control {
         })
     }
 
-    /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+    /// Waits until this node has applied every command answered so far, on any node.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
         asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await
     }
 
-    /// [`Control::catch_up`], soon false on a node that has no majority.
+    /// [`Control::catch_up`], but returns `false` soon on a node without a majority.
     pub(crate) async fn catch_up_if_led(&self) -> bool {
         match self.group() {
             Ok(group) => asking::catch_up_if_led(&*group, &*self.transport).await,
@@ -101,7 +103,7 @@ impl Control {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
 
-    /// Has the cluster take in releases of locks and of places in their queues; those that are not held any more are none.
+    /// Releases locks and leaves their queues. Locks that are not held are ignored.
     pub(crate) async fn release_all(&self, releases: &[Command<'_>]) -> Result<(), ControlError> {
         for together in releases.chunks(TOGETHER_MAX) {
             self.ask_all(together).await?;
@@ -109,7 +111,7 @@ impl Control {
         Ok(())
     }
 
-    /// Ends a user's leases, and the keys and locks under them.
+    /// Ends a user's leases, with their keys and locks.
     pub(crate) async fn end_leases_of(&self, user: &str) -> Result<(), ControlError> {
         loop {
             let leases =
@@ -124,14 +126,14 @@ impl Control {
         }
     }
 
-    /// Whether this node has applied what it had before it was started.
+    /// Whether this node has applied its log up to the last entry at the start.
     fn has_caught_up(&self) -> Result<bool, ControlError> {
         let caught_up = self.caught_up.load(Ordering::Relaxed) || self.status()?.applied >= self.last_before;
         self.caught_up.store(caught_up, Ordering::Relaxed);
         Ok(caught_up)
     }
 
-    /// Looks at the state, as fresh as is asked for.
+    /// Calls `look` with a state of the requested freshness.
     pub async fn read<R>(
         &self,
         consistency: Consistency,
@@ -148,13 +150,13 @@ impl Control {
         self.read(Consistency::Stale, State::epoch).await
     }
 
-    /// Answers a question.
+    /// Answers a query.
     pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Answer, ControlError> {
         Ok(self.read(consistency, |state| state.answer(query)).await??)
     }
 
-    /// Takes a lock under a lease, however long it takes; its token. Dropped meanwhile, the lease waits on: it is for
-    /// whoever asked to release it.
+    /// Waits for a lock under a lease and returns its token. If the future is dropped, the lease stays in the queue:
+    /// the caller has to release it.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
         let mut command = Vec::new();
         Command::Acquire { name, lease, value, wait: true }.encode(&mut command);
@@ -162,7 +164,8 @@ impl Control {
         acquired.ok_or(ControlError::Unknown)
     }
 
-    /// The same, by a command that may be a user's; none when `ends` came first. The command was taken in then or never is.
+    /// [`Control::acquire`] of an encoded command. Returns `None` if `ends` completes first; the command is then
+    /// applied, or never will be.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],
@@ -183,13 +186,13 @@ impl Control {
                 Either::Left((None, _)) => {}
                 Either::Right(((), _)) => return Ok(None),
             }
-            // All has become another at once, or the node ends, which is said there.
+            // The state was restored, or the node stops, which `group` reports.
             self.group()?;
         }
     }
 
-    /// Begins the cluster's first epoch, where none has begun. A leader that was started again leads before it has applied its log, in
-    /// which there may be one.
+    /// Begins the first epoch of a cluster that has none. A restarted leader leads before it has applied its log,
+    /// which may contain an epoch.
     pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
         let group = self.group()?;
         let mut command = Vec::new();
@@ -222,8 +225,8 @@ impl Control {
         self.ask(&Command::Begin { epoch }).await.map(drop)
     }
 
-    /// A leader first begins the epoch of a cluster that has none, and says once a term how much there may be: it stands in the
-    /// log before all that is proposed after it.
+    /// As the leader, begins an epoch if there is none, and proposes the limits once in each term, before other
+    /// commands.
     async fn see_to_term(&self, group: &Group<Replicated>) -> Result<(), ControlError> {
         if !self.has_begun() {
             self.begin_epoch().await?;
@@ -233,7 +236,7 @@ impl Control {
             return Ok(());
         }
         let state_bytes_max = self.limits.state_bytes_max;
-        // A lease takes less than so much of memory.
+        // A lease takes less memory than this.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let known = self.view.state().limits();
         let limits = dunlin_control::Limits { state_bytes_max, leases_max, ..known };
@@ -241,27 +244,27 @@ impl Control {
         Command::Limit { limits }.encode(&mut command);
         match group.propose(command.into()).await {
             Ok(_) => self.limits_term.store(term, Ordering::Relaxed),
-            // Whoever leads now says it.
+            // The new leader proposes them.
             Err(GroupError::NotLeader { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// What another node asks of this one, which leads or says that it does not.
+    /// Handles a proposal or read of another node.
     pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
         if matches!(request, Request::Propose(_))
             && group.lead() == Lead::Here
             && self.see_to_term(group).await.is_err()
         {
-            // Certainly not done: it is asked for again.
+            // Certainly not applied, so the other node retries.
             return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
         }
         asking::answer(group, request, |command| Command::decode(command).is_ok()).await
     }
 }
 
-/// One who waits, until it is dropped.
+/// A wait for a lock, which ends on drop.
 struct Seat<'a> {
     control: &'a Control,
     name: &'a [u8],

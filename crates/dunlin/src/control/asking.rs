@@ -1,4 +1,4 @@
-//! Asking a group of nodes, whatever it agrees on: here where this node leads, else the leader over the transport.
+//! Proposals and reads of a raft group: here if this node leads, otherwise through the leader.
 
 use std::io;
 use std::pin::pin;
@@ -11,13 +11,13 @@ use futures_util::future::{Either, select};
 use super::ControlError;
 use super::forward::{self, Request};
 
-/// Between two tries where the leader is not where it was said to be.
+/// Pause between attempts to find the leader.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// A node to which no majority answers for so long is taken to have none.
+/// A node without answers for this long counts as without a majority.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long has been tried, and for how long it is.
+/// Time since the first attempt, and the limit.
 pub(crate) struct Patience {
     began: Instant,
     max: Duration,
@@ -28,7 +28,7 @@ impl Patience {
         Patience { began: Instant::now(), max }
     }
 
-    /// Waits for another try, or gives up because of this.
+    /// Waits before another attempt, or returns `NoLeader` with this reason.
     pub(crate) async fn again<M: Machine>(&self, group: &Group<M>, why: String) -> Result<(), ControlError> {
         let waited = self.began.elapsed();
         if waited >= self.max {
@@ -42,10 +42,10 @@ impl Patience {
     }
 }
 
-/// What came of commands, or they and why they were certainly not done.
+/// Results of the commands, or the commands and the reason why they certainly were not applied.
 pub(crate) type Tried = Result<Vec<Bytes>, (Commands, String)>;
 
-/// Has whoever leads take commands in, one after another and none between; tries once.
+/// Proposes commands to the leader, once.
 pub(crate) async fn propose<M: Machine>(
     group: &Group<M>,
     transport: &dyn Transport,
@@ -81,7 +81,7 @@ async fn forward(
     Ok(Err((back, why)))
 }
 
-/// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+/// Waits until this node has applied every command answered so far, on any node.
 pub(crate) async fn catch_up<M: Machine>(
     group: &Group<M>,
     transport: &dyn Transport,
@@ -96,7 +96,7 @@ pub(crate) async fn catch_up<M: Machine>(
     }
 }
 
-/// [`catch_up`], where a majority says soon what that is: false on a node that has no majority.
+/// [`catch_up`], but returns `false` soon on a node without a majority.
 pub(crate) async fn catch_up_if_led<M: Machine>(group: &Group<M>, transport: &dyn Transport) -> bool {
     let patience = Patience::new(MAJORITY_WITHIN);
     let (asked, late) = (pin!(read_index(group, transport, &patience)), pin!(group.pause(MAJORITY_WITHIN)));
@@ -106,7 +106,7 @@ pub(crate) async fn catch_up_if_led<M: Machine>(group: &Group<M>, transport: &dy
     }
 }
 
-/// The entry that this node has to have taken in to know all that was answered to anybody before.
+/// The index of the entry that a linearizable read has to wait for.
 async fn read_index<M: Machine>(
     group: &Group<M>,
     transport: &dyn Transport,
@@ -133,7 +133,7 @@ async fn read_index<M: Machine>(
     }
 }
 
-/// What another node asks of this one, which leads or says that it does not.
+/// Handles a proposal or read of another node.
 pub(crate) async fn answer<M: Machine>(
     group: &Group<M>,
     request: Request,

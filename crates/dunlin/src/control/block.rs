@@ -1,4 +1,4 @@
-//! Waiting for an answer on a thread that has nothing else to do.
+//! Runs a future on a blocking thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs `future` on this thread, which sleeps whenever it is not ready. Not on a thread that runs other tasks:
-/// those would stand still, and a task's budget of its runtime may let the future never be ready there.
+/// Runs `future` on this thread, which sleeps while the future is pending. Not to be called on a thread of a runtime:
+/// its other tasks would stop, and the future may never become ready there.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     waiting::check();
     let mut future = pin!(future);

@@ -1,53 +1,53 @@
-//! Why nothing came of what was asked.
+//! Errors of keys, leases and locks.
 
 use dunlin_control::{DecodeError, Refusal};
 use dunlin_raft::GroupError;
 
-/// See the module.
+/// Why a command or read of keys failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The state refused the command: nothing was changed.
+    /// The state refused the command; nothing changed.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// Nothing was done: nobody led, or too few nodes answered, for so long.
+    /// Nothing changed: there was no leader, or too few nodes responded, for this long.
     #[error("the cluster has no leader that {waited_ms} ms were enough to find: {why}")]
     NoLeader {
-        /// How long it was tried, ms.
+        /// Time of all attempts, ms.
         waited_ms: u64,
-        /// What stood in the way last.
+        /// The last error.
         why: String,
     },
-    /// It may have been done, or may still be: the leader changed, or an answer was lost.
+    /// The outcome is unknown: the leader changed, or a response was lost. The command may still be applied.
     #[error("it is not known whether it was done: the leader changed, or an answer was lost")]
     Unknown,
-    /// As many wait as may.
+    /// Too many commands wait already.
     #[error("waiting_max = {waiting_max} wait for the log already")]
     Busy {
         /// The limit.
         waiting_max: usize,
     },
-    /// The disk of the node that leads is full, or nearly: nothing was done. What makes the state smaller is not refused.
+    /// The leader's disk is nearly full; nothing changed. Commands that make the state smaller are accepted.
     #[error("no room for what makes the state larger: {0}")]
     DiskFull(String),
-    /// A command is longer than one may be.
+    /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
-        /// Its bytes.
+        /// Its length, bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, bytes.
         bytes_max: usize,
     },
-    /// Bytes that are no command, question or answer.
+    /// The bytes are no valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] DecodeError),
-    /// What is asked of the members cannot be done now.
+    /// The change of members is not possible now.
     #[error("{0}")]
     Members(String),
-    /// This node takes no part any more.
+    /// This node has left the cluster or is stopping.
     #[error("this node takes no part any more: {0}")]
     Stopped(String),
-    /// It could not begin to.
+    /// This node could not join its cluster.
     #[error("this node could not take part: {0}")]
     Start(String),
 }

@@ -1,24 +1,24 @@
-//! What nodes ask of the leader for those who asked them.
+//! Requests that a node forwards to the leader.
 //!
 //! ```text
 //!  request = MARK u8, VERSION u8, kind u8, content      kind: PROPOSE 1 (commands), READ_INDEX 2 (nothing)
 //!  answer  = 0 u8, commands' answers or index u64  |  1 u8, error
 //!  error   = code u8, a u64, b u64, text            fields that a code does not need are 0 and empty
 //! ```
-//! Integers are little-endian. Commands and their answers stand each behind its length, a `u32`.
+//! Integers are little-endian. Each command and each response follows its length, a `u32`.
 
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes};
 use dunlin_raft::{Commands, GroupError, Member};
 
-/// The first byte; raft's own requests begin with another.
+/// The first byte; requests of raft begin with another.
 const MARK: u8 = 0xc0;
 const VERSION: u8 = 1;
 const PROPOSE: u8 = 1;
 const READ_INDEX: u8 = 2;
 
-/// See the module.
+/// A request to the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     Propose(Commands),
@@ -30,7 +30,7 @@ fn invalid(what: &'static str) -> io::Error {
 }
 
 impl Request {
-    /// Reads one; `None` where the bytes are raft's.
+    /// Decodes a request; `None` if the bytes are a request of raft.
     pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<Request>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
@@ -43,7 +43,7 @@ impl Request {
         })
     }
 
-    /// Its bytes.
+    /// Encodes the request.
     pub(crate) fn bytes(&self) -> Bytes {
         match self {
             Request::Propose(commands) => [&[MARK, VERSION, PROPOSE], commands.bytes()].concat().into(),
@@ -55,7 +55,7 @@ impl Request {
 pub(crate) type Answers = Result<Vec<Bytes>, GroupError>;
 pub(crate) type Index = Result<u64, GroupError>;
 
-/// The bytes of what came of commands.
+/// Encodes the responses of commands.
 pub(crate) fn write_answers(answers: &Answers) -> Bytes {
     write(answers, |answers, out| {
         answers.iter().for_each(|answer| {
@@ -65,7 +65,7 @@ pub(crate) fn write_answers(answers: &Answers) -> Bytes {
     })
 }
 
-/// The bytes of an index.
+/// Encodes an index.
 pub(crate) fn write_index(index: &Index) -> Bytes {
     write(index, |index, out| out.put_u64_le(*index))
 }
@@ -85,7 +85,7 @@ fn write<T>(answer: &Result<T, GroupError>, content: impl FnOnce(&T, &mut Vec<u8
     out.into()
 }
 
-/// Reads what came of commands.
+/// Decodes the responses of commands.
 pub(crate) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
     read(bytes, |mut bytes| {
         let mut answers = Vec::new();
@@ -97,7 +97,7 @@ pub(crate) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
     })
 }
 
-/// Reads an index.
+/// Decodes an index.
 pub(crate) fn read_index(bytes: Bytes) -> io::Result<Index> {
     read(bytes, |mut bytes| bytes.try_get_u64_le().ok().filter(|_| bytes.is_empty()))
 }
@@ -122,7 +122,7 @@ fn write_error(error: &GroupError, out: &mut Vec<u8>) {
         GroupError::Refused(why) => (7, 0, 0, why.as_str()),
         GroupError::Stopped(why) => (8, 0, 0, why.as_str()),
         GroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
-        // Of a later build of the raft crate: whether it was done it does not say.
+        // A later version of the raft crate sent it; the outcome is unknown.
         _ => (3, 0, 0, ""),
     };
     out.push(code);

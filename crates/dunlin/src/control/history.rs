@@ -1,4 +1,4 @@
-//! The topic of changes: one record for each revision, on every node.
+//! The topic of key changes: one record for each revision, on every node.
 
 mod past;
 
@@ -13,62 +13,63 @@ use crate::error::TopicError;
 use crate::node::Node;
 pub(super) use past::{Past, is_past};
 
-/// The topic's name. The bytes of its records are those of [`dunlin_control::Events`].
+/// The topic's name. Its records are decoded by [`dunlin_control::Events`].
 pub const KV: &str = "$kv";
 
-/// The largest record: what one revision changes.
+/// Maximum record, the changes of one revision, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// Changes of a snapshot are added so many bytes at a time.
+/// Bytes of restored changes appended at a time.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// A change of so many bytes is added alone: it is not copied then, while subscribers wait for the log.
+/// A change of this size is appended alone, without a copy, because subscribers wait for the log meanwhile.
 const ALONE_BYTES: usize = 256 << 10;
 
-/// The end at which the topic is written.
+/// Writes the topic of changes.
 #[derive(Debug)]
 pub(super) struct History {
     topic: Arc<Topic>,
     epoch: u32,
-    /// Snapshots hold the changes, too.
+    /// Whether snapshots contain the changes.
     is_kept: bool,
 }
 
 impl History {
-    /// Makes the topic; in epoch 0 until it is known which there is. `is_kept`: snapshots are to hold the changes, too.
+    /// Creates the topic, in epoch 0 until the epoch is known. `is_kept`: snapshots contain the changes.
     pub(super) fn open(node: &Node, bytes: u64, is_kept: bool) -> Result<History, TopicError> {
         let retention = Retention { bytes, records: None, age: None };
         let config = TopicConfig { retention, record_bytes_max: RECORD_BYTES_MAX, ..TopicConfig::default() };
         let topic = node.create_at(KV, config, 0)?;
-        // A watch may come from a node that is further on, or from this one before it was started again.
+        // A watch may have read more at another node, or here before a restart.
         topic.logs()[0].set_replicated(true);
         Ok(History { topic, epoch: 0, is_kept })
     }
 
-    /// There is no other node, and this one has applied its log: nobody can have read more than there is here.
+    /// Marks the topic as unreplicated: no other node exists and this one has applied its log, so no subscriber can
+    /// have read more.
     pub(super) fn is_nowhere_else(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);
         }
     }
 
-    /// Takes the topic away again.
+    /// Removes the topic.
     pub(super) fn close(node: &Node) {
         node.registry().remove(KV);
     }
 
-    /// The next revision is the one after `revision`, of this epoch; readers of others are told.
+    /// Moves the topic to the revision after `revision` in this epoch; its subscribers receive a gap or a new epoch.
     pub(super) fn move_on(&mut self, epoch: u32, revision: u64) {
         self.epoch = epoch;
         self.topic.logs()[0].move_on(Position { epoch, seq: revision + 1 });
     }
 
-    /// The changes that are held now, if snapshots are to hold them.
+    /// The changes held now, if snapshots contain them.
     pub(super) fn freeze(&self) -> Option<Past> {
         let log = &self.topic.logs()[0];
         self.is_kept.then(|| Past::of(Arc::clone(log), log.last()))
     }
 
-    /// A snapshot of this epoch and revision was restored, which holds these changes. Watches miss only what is neither held here nor
-    /// in the snapshot.
+    /// Adds the changes of a restored snapshot with this epoch and revision. Watches miss only changes that neither
+    /// this node nor the snapshot holds.
     pub(super) fn restore(&mut self, epoch: u32, revision: u64, blocks: &[Bytes]) {
         self.epoch = epoch;
         let mut past = past::changes(epoch, blocks);
@@ -89,7 +90,7 @@ impl History {
         }
     }
 
-    /// [`History::record`] of many: a batch is as long as what changes share on their way here.
+    /// [`History::record`] in batches of [`TOGETHER_BYTES`].
     fn record_some(&self, past: Vec<Change>) {
         let mut together = Vec::new();
         let mut bytes = 0;
@@ -104,7 +105,8 @@ impl History {
         self.record(&mut together);
     }
 
-    /// Adds revisions, all at once if they fit: who reads is woken once. Where one finds no room, its readers are told a gap.
+    /// Appends revisions, as one batch if possible, so that subscribers wake once. A revision without room becomes a
+    /// gap.
     pub(super) fn record(&self, changes: &mut Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision) else { return };
         let is_large = changes.iter().any(|change| change.bytes.len() >= ALONE_BYTES);
@@ -123,11 +125,11 @@ impl History {
         }
     }
 
-    /// Whether there was room.
+    /// Returns whether there was room.
     fn append<'d>(&self, drafts: impl Iterator<Item = Draft<'d>> + Clone, last: u64) -> bool {
         match self.topic.append_drafts(now_ns(), 0, false, drafts) {
             Ok(receipt) => assert_eq!(receipt.position.seq, last, "a revision has its own number"),
-            // The node has stopped, and with it all who read.
+            // The node has stopped, and its subscribers with it.
             Err(PublishError::Closed) => {}
             Err(_no_room) => return false,
         }

@@ -1,4 +1,4 @@
-//! The state as a machine that a raft group replicates.
+//! The replicated state machine of keys, leases and locks.
 
 use std::io;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::history::{History, Past, is_past};
 use super::view::View;
 use super::waiting::Waiting;
 
-/// The state, and who is told of what it becomes.
+/// The state, with the topic, the view and the lock waits that it updates.
 pub(super) struct Replicated {
     state: State,
     effects: Effects,
     history: History,
     view: Arc<View>,
     waiting: Arc<Waiting>,
-    /// An answer while it is written.
+    /// Buffer for a response.
     said: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl Replicated {
         }
     }
 
-    /// Tells those who wait what has happened. Changes are told entry by entry.
+    /// Notifies callers that wait for locks. Changes are published when the entry ends.
     fn act(&mut self) {
         for Granted { name, lease, token } in self.effects.granted.drain(..) {
             self.waiting.granted(&name, lease, token);
@@ -71,14 +71,16 @@ impl Machine for Replicated {
         self.state.next_end_ms()
     }
 
-    /// What this build does not know is not refused for its size.
+    /// Commands of other versions are not refused for their size.
     fn grows(command: &[u8]) -> bool {
         Command::decode(command).is_ok_and(|command| command.grows())
     }
 
+    /// Applies a command.
+    ///
     /// # Panics
-    /// Of a command that this build does not know, which stops this node: skipped here, and taken in by others, it would
-    /// make nodes differ. Nobody proposes what its own build does not know.
+    /// If this build does not know the command. The node stops then, because skipping the command would make nodes
+    /// differ. No node proposes a command that it does not know.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = Command::decode(command);
         let command = command.expect("a command of the log is one of a version that this node knows");
@@ -89,7 +91,7 @@ impl Machine for Replicated {
     }
 
     fn end_entry(&mut self) {
-        // A watch that is told of a change finds it in the state.
+        // The state first, so that a subscriber of a change finds it there.
         self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
     }

@@ -1,4 +1,4 @@
-//! A node's part in its cluster, from when somebody asks for it.
+//! A node's lazily started part in its cluster's keys.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,24 +8,24 @@ use super::{Control, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, made};
 
-/// Of the node's data directory.
+/// Subdirectory of the data directory.
 const DIR: &str = "control";
 
-/// Where a node keeps it.
+/// The node's part in its cluster's keys, once it is started.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     control: OnceLock<Arc<Control>>,
-    /// Taken by who starts it.
+    /// Held during a start.
     starting: Mutex<()>,
     failure: StartFailure,
 }
 
-/// Why a part of a node could not be started, until it could.
+/// Why the last start failed; `None` after a successful one.
 #[derive(Debug, Default)]
 pub(crate) struct StartFailure(Mutex<Option<String>>);
 
 impl StartFailure {
-    /// Remembers how the newest attempt ended.
+    /// Stores the result of the latest start.
     pub(crate) fn record<T, E: Display>(&self, started: &Result<T, E>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = started.as_ref().err().map(E::to_string);
     }
@@ -36,8 +36,8 @@ impl StartFailure {
 }
 
 impl Node {
-    /// Its part in what its cluster agrees on. Where nobody has said which ([`Node::set_control`]), it becomes a cluster of
-    /// one the first time it is asked for: in its data directory, or in memory where it has none.
+    /// The node's part in its cluster's keys. Without [`Node::set_control`], the first call starts a cluster of one:
+    /// in the data directory, or in memory if there is none.
     pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
         if let Some(control) = self.control_place().control.get() {
             return Ok(control);
@@ -75,7 +75,8 @@ impl Node {
         }
     }
 
-    /// Keys or tasks that could not be started, or that have ended, and why, such as damaged files. The node refuses every request for them.
+    /// Keys or tasks that failed to start, with reasons such as damaged files. The node refuses all requests for
+    /// them.
     pub fn failed_parts(&self) -> Vec<String> {
         let not_started = |failure: &StartFailure| self.awaits_cluster().or_else(|| failure.reason());
         let ended = |why: String| format!("they have ended, and begin again with the node: {why}");
@@ -111,7 +112,8 @@ impl Node {
         })
     }
 
-    /// It is told who else there is, or its directory is such a node's: alone it would be somebody else, with the same log.
+    /// Whether the node is configured as one of a cluster, or its directory belongs to one. Starting alone with the
+    /// same log would make it another member.
     pub(crate) fn is_of_cluster(&self) -> bool {
         let place = self.storage().map(Storage::place);
         let is_clusters = place
@@ -119,20 +121,20 @@ impl Node {
         self.config().is_of_cluster || is_clusters
     }
 
-    /// There is something in its directory of what a cluster of one agreed on.
+    /// Whether its directory contains keys of a cluster of one.
     pub(crate) fn has_control(&self) -> bool {
         let place = self.storage().map(Storage::place);
         !self.is_of_cluster() && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// It takes this part in its cluster; `false` where it has one.
+    /// Sets its part in the cluster's keys; `false` if it has one.
     pub fn set_control(&self, control: Arc<Control>) -> bool {
         let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.control_place().control.set(control).is_ok()
     }
 
-    /// What its disk has no room for, and what the disk said, as long as that is so: keys, tasks or durable topics. What makes them
-    /// larger is refused meanwhile.
+    /// The keys, tasks or durable topics that the disk has no room for, with the error. Requests that make them
+    /// larger are refused meanwhile.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());
@@ -141,7 +143,7 @@ impl Node {
         keys.or_else(tasks).or_else(topics)
     }
 
-    /// Its part in its cluster, if it has one by now.
+    /// Its part in the cluster's keys, if started.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
         self.control_place().control.get()
     }

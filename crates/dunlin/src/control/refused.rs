@@ -1,4 +1,4 @@
-//! Refusals of what the cluster agrees on, as they look through every door.
+//! Refusals of keys, leases and locks as all protocols report them.
 
 use dunlin_control::Refusal;
 use dunlin_wire::ErrorCode as Code;

@@ -1,22 +1,22 @@
-//! The state as readers see it.
+//! A copy of the state for reads.
 //!
-//! Taking in a large transaction takes long, on a busy machine seconds. Readers look at a copy instead, which shares everything with
-//! the state but what the next entries change: no reader waits for the machine, and the machine waits for no reader.
+//! Applying a large transaction can take seconds. Reads use a copy that shares unchanged parts with the state, so
+//! they do not wait for the machine, nor the machine for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_control::State;
 
-/// The state as it is after the last entry. An entry is answered after it is here.
+/// The state after the last entry, stored before that entry's response is sent.
 #[derive(Debug, Default)]
 pub(super) struct View(Mutex<Arc<State>>);
 
 impl View {
-    /// Shows readers this state from now on.
+    /// Replaces the state.
     pub(super) fn publish(&self, state: &State) {
         let mut next = Arc::new(state.clone());
         std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), &mut next);
-        // The state before is freed here, and not inside the lock.
+        // The previous state is freed here, outside the lock.
     }
 
     /// The state after the last entry.
@@ -31,7 +31,7 @@ mod tests {
 
     use crate::{Config, Node, block_on};
 
-    /// A listener's thread once stood still for a second, while a large transaction was taken in.
+    /// A large transaction must not stop a listener's thread.
     #[test]
     fn reads_do_not_wait_for_a_busy_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");

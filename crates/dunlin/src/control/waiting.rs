@@ -1,6 +1,6 @@
-//! Those of this node's who wait for locks.
+//! Callers at this node that wait for locks.
 //!
-//! Invariant: whoever waits is told once: that the lock is theirs, that it never will be, or to ask again.
+//! Invariant: each caller is notified once: of its token, of a refusal, or that it must ask again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,17 +8,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dunlin_control::{Key, LOCKS, Refusal, State};
 use tokio::sync::oneshot;
 
-/// The lock's token, or why it is not to be had.
+/// The lock's token, or why the wait failed.
 pub(super) type Told = Result<u64, Refusal>;
 
-/// See the module. By lease, then by the lock's name.
+/// Callers that wait, by lease and lock name.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Waiters>);
 
 type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<Told>>>;
 
 impl Waiting {
-    /// From now on whoever holds the receiver is told. It is to be asked for the lock after this.
+    /// Registers a wait. The caller must ask for the lock after this.
     pub(super) fn enter(&self, name: &[u8], lease: u64) -> oneshot::Receiver<Told> {
         let (tell, told) = oneshot::channel();
         let mut waiters = self.waiters();
@@ -28,7 +28,7 @@ impl Waiting {
         told
     }
 
-    /// Forgets those who do not wait any more.
+    /// Removes waits whose receivers were dropped.
     pub(super) fn leave(&self, name: &[u8], lease: u64) {
         let mut waiters = self.waiters();
         let key = (lease, Key::from_slice(name));
@@ -44,12 +44,12 @@ impl Waiting {
         self.tell(name, lease, Ok(token));
     }
 
-    /// Who waited has stopped waiting.
+    /// The lease has left the queue.
     pub(super) fn left(&self, name: &[u8], lease: u64) {
         self.tell(name, lease, Err(Refusal::NotHeld { lease }));
     }
 
-    /// The lease is no more.
+    /// The lease has ended.
     pub(super) fn ended(&self, lease: u64) {
         let mut waiters = self.waiters();
         while let Some(entry) = waiters.range((lease, Key::new())..).next().map(|(key, _)| key.clone()) {
@@ -61,7 +61,7 @@ impl Waiting {
         }
     }
 
-    /// The state has become another at once: holders are told, and all others are to ask again.
+    /// The state was restored: notifies holders. All other callers must ask again.
     pub(super) fn look(&self, state: &State) {
         for ((lease, name), those) in std::mem::take(&mut *self.waiters()) {
             let held = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);
@@ -71,7 +71,7 @@ impl Waiting {
         }
     }
 
-    /// Nobody will be told any more.
+    /// Ends all waits; their receivers report it.
     pub(super) fn end_all(&self) {
         self.waiters().clear();
     }
@@ -90,7 +90,7 @@ impl Waiting {
     }
 }
 
-/// Who does not wait any more is not told.
+/// Closed receivers are ignored.
 fn tell(waiters: Vec<oneshot::Sender<Told>>, told: Told) {
     for waiter in waiters {
         let _ = waiter.send(told);

@@ -1,4 +1,4 @@
-//! A cluster of one.
+//! Tasks on a single node: a cluster of one.
 
 use std::io;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::{Shard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on, refuse_members};
 use crate::node::Node;
 
-/// A cluster of one's only member.
+/// The id of the only member.
 const ID: u64 = 1;
-/// The log of what nobody will read again is shortened early.
+/// Maximum log in memory, bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 
-/// There is nobody else.
+/// A transport without other nodes.
 struct Nobody;
 
 impl Transport for Nobody {
@@ -29,8 +29,7 @@ impl Transport for Nobody {
 }
 
 impl Tasks {
-    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did. `is_put_back`: its
-    /// files may be older than what clients have seen, so events go on in a later epoch.
+    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
@@ -55,7 +54,7 @@ impl Tasks {
             async move {
                 if shard.is_begun().await? {
                     refuse_members(&shard.status()?)?;
-                    // Nobody else can.
+                    // No other node can lead.
                     shard.elect().await?;
                 } else {
                     shard.begin(&[Member { id: ID, address: String::new() }]).await?;

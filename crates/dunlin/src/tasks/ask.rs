@@ -1,4 +1,4 @@
-//! Asking: here where this node leads, else the leader over the transport.
+//! Proposals and queries of tasks: here if this node leads, otherwise through the leader.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +17,13 @@ use crate::control::Consistency;
 use crate::control::asking::{self, Patience};
 use crate::control::forward::Request;
 
-/// The cluster's idea of how late it is in the world may be wrong by so much.
+/// Tolerated error of the cluster's clock, ms.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
-    /// Has the cluster take commands in, one after another and none between where they are of one shard; the bytes of an [`Answered`] for each. Where
-    /// this node does not lead, the leader is asked. What certainly was not done is tried again for `answer_ms_max`. The commands
-    /// were decoded before.
+    /// Proposes decoded commands. Within a shard, they are applied one after another without others between. Returns
+    /// the bytes of an [`Answered`] for each. Commands that certainly were not applied are retried for
+    /// `answer_ms_max`.
     pub async fn propose_known(&self, commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         if let [only] = &self.shards[..] {
             return only.propose_known(commands).await;
@@ -37,32 +37,32 @@ impl Tasks {
         let mut asked = join_all(of_shards.map(ask)).await;
         let is_done = asked.iter().any(|asked| asked.as_ref().is_ok_and(|answers| !answers.is_empty()));
         match asked.iter().position(Result::is_err) {
-            // Some of it was done, and nobody says what.
+            // Some commands may have been applied.
             Some(_) if is_done => Err(TasksError::unknown()),
             Some(at) => asked.swap_remove(at),
             None => routed.join(asked.into_iter().flatten().collect()),
         }
     }
 
-    /// Has the cluster take one command in.
+    /// Proposes one command.
     pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
         reply(&self.propose_known(commands).await?)
     }
 
-    /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+    /// Waits until this node has applied every command answered so far, on any node.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
 
-    /// [`Tasks::catch_up`], soon false on a node that has no majority.
+    /// [`Tasks::catch_up`], but returns `false` soon on a node without a majority.
     pub(crate) async fn catch_up_if_led(&self) -> bool {
         let each = self.shards.iter().map(|shard| shard.catch_up_if_led());
         join_all(each).await.into_iter().all(|caught_up| caught_up)
     }
 
-    /// Answers a question by what this node knows.
+    /// Answers a query from this node's state.
     pub fn answer(&self, query: &Query<'_>) -> Result<Found, TasksError> {
         match query.route(self.limits.shards) {
             Route::One(number) => match self.shards.get(usize::from(number)) {
@@ -71,7 +71,7 @@ impl Tasks {
                     let found = shard.with(|state| state.answer(&within))??;
                     Ok(found.from_within(number, self.limits.shards, query))
                 }
-                // Where a list would go on.
+                // A list continues after the last shard.
                 None => Ok(Found::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
             },
             Route::All => {
@@ -82,7 +82,7 @@ impl Tasks {
         }
     }
 
-    /// Answers a question by what is as fresh as is asked for.
+    /// Answers a query from a state of the requested freshness.
     pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Found, TasksError> {
         let is_caught_up = self.shards.iter().all(|shard| shard.has_caught_up());
         if consistency == Consistency::Linearizable || !is_caught_up {
@@ -92,7 +92,7 @@ impl Tasks {
     }
 }
 
-/// Of one command.
+/// The reply to the first command.
 pub(crate) fn reply(answers: &[Bytes]) -> Result<Reply, TasksError> {
     match Answered::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
         Answered::Done { reply } => Ok(reply),
@@ -101,7 +101,7 @@ pub(crate) fn reply(answers: &[Bytes]) -> Result<Reply, TasksError> {
 }
 
 impl Shard {
-    /// The same, of commands that are all for this shard.
+    /// [`Tasks::propose_known`] of commands for this shard.
     pub(super) async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         let group = self.group()?;
         let patience = self.patience();
@@ -124,14 +124,14 @@ impl Shard {
         Patience::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
-    /// One of them.
+    /// [`Tasks::ask`] of a command for this shard.
     pub(super) async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
         reply(&self.propose_known(commands).await?)
     }
 
-    /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+    /// Waits until this node has applied every command of the shard answered so far, on any node.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
         Ok(asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
     }
@@ -143,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// Whether this node has applied what it had before it was started.
+    /// Whether this node has applied its log up to the last entry at the start.
     fn has_caught_up(&self) -> bool {
         let has_applied = || self.status().is_ok_and(|status| status.applied >= self.last_before);
         let caught_up = self.caught_up.load(Ordering::Relaxed) || has_applied();
@@ -151,19 +151,19 @@ impl Shard {
         caught_up
     }
 
-    /// A leader says first how late it is in the world: while nobody led, the cluster's own count stood still.
+    /// As the leader, sets the cluster's clock once in each term: it does not advance while nobody leads.
     async fn see_to_clock_of_term(&self, group: &Group<Replicated>) -> Result<(), TasksError> {
         let term = group.term();
         if self.clock_term.load(Ordering::Relaxed) == term {
             return Ok(());
         }
-        // It stands in the log before all that is proposed after it.
+        // The log then has the clock before all commands of this term.
         self.say_clock(group).await?;
         self.clock_term.store(term, Ordering::Relaxed);
         Ok(())
     }
 
-    /// On the leader: has the clock set where it is wrong.
+    /// As the leader, corrects the clock if it is wrong.
     pub(super) async fn see_to_clock(&self) -> Result<(), TasksError> {
         let group = self.group()?;
         if group.lead() != Lead::Here {
@@ -173,7 +173,7 @@ impl Shard {
             return self.see_to_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
-        // The state's count stands still while nothing happens: only one that runs before the world is wrong for certain.
+        // The state's clock does not advance while nothing happens. It is certainly wrong only if it is ahead.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
             self.say_clock(&group).await?;
@@ -188,7 +188,7 @@ impl Shard {
         reply(&self.propose_known(commands).await?).map(drop)
     }
 
-    /// Says how late it is, and how much there may be where that is not so.
+    /// Proposes the present time, and the limit of bytes if that differs.
     async fn say_clock(&self, group: &Group<Replicated>) -> Result<(), TasksError> {
         let mut commands = Commands::default();
         let unix_ms = now_ns() / 1_000_000;
@@ -205,15 +205,15 @@ impl Shard {
         }
     }
 
-    /// What another node asks of this one, which leads or says that it does not.
+    /// Handles a proposal or read of another node.
     pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
         if matches!(request, Request::Propose(_)) && group.lead() == Lead::Here {
-            // What comes of it shows in what follows.
+            // The following proposal reports the error.
             let _ = self.see_to_clock_of_term(group).await;
         }
         asking::answer(group, request, |command| Command::decode(command).is_ok()).await
     }
 }
 
-/// A clock that nobody asked for so long is looked at again.
+/// A clock that is this far behind is set again, ms.
 const CLOCK_RENEWED_MS: u64 = 60_000;

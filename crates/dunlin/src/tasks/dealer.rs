@@ -1,10 +1,12 @@
-//! The thread that deals the slots of this node's workers to the shards, where there are several (`dunlin_tasks::Dealing`).
+//! The thread that divides the slots of this node's workers among several shards (`dunlin_tasks::Dealing`).
 //!
-//! It is told by a shard in which something waits for a worker, and by workers that come. Slots that have not found their shard yet it looks after by itself.
+//! A shard with tasks that wait for a worker wakes it, as does a new worker. Unassigned slots make it look again by
+//! itself.
 //!
-//! Invariant: a deal follows from what all shards have taken in of the one before, so that no slot is lost or given twice.
+//! Invariant: a division starts from what all shards have applied of the previous one, so no slot is lost or assigned
+//! twice.
 //!
-//! Limits: at most one deal in [`PAUSE`], and a tenth of a processor.
+//! Limits: at most one division in [`PAUSE`], and a tenth of a processor.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +22,20 @@ use futures_util::future::join_all;
 use super::{Tasks, TasksError};
 use crate::control::block_on;
 
-/// Between two deals at least.
+/// Minimum pause between divisions.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Between two looks where slots wait for tasks to end.
+/// Interval of looks while slots are unassigned.
 const LOOK: Duration = Duration::from_millis(10);
-/// The same where nothing does.
+/// Interval of looks otherwise.
 const IDLE: Duration = Duration::from_secs(1);
-/// And as many times as long as the last one took, up to this.
+/// The pause is [`SHARE`] times the duration of the last division, at most this.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const SHARE: u32 = 10;
 
 enum Word {
-    /// Look.
+    /// Look for waiting tasks.
     Look,
-    /// A worker does so many tasks at once, and may have so many at hand besides.
+    /// A worker is attached: its id, slots and read-ahead.
     Came(u64, u32, u32),
     End,
 }
@@ -47,7 +49,7 @@ pub(super) struct Dealer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a shard tells it by.
+/// Wakes the dealer from a shard.
 #[derive(Debug)]
 pub(super) struct Bell {
     words: Sender<Word>,
@@ -55,13 +57,13 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// Where something could start and no worker of this shard takes it.
+    /// Wakes the dealer if a task could start and no worker of this shard takes it.
     pub(super) fn ring(&self, state: &State) {
         if !self.is_rung.load(Ordering::Relaxed)
             && state.is_waiting()
             && !self.is_rung.swap(true, Ordering::AcqRel)
         {
-            // Whoever has ended deals nothing.
+            // A stopped dealer ignores it.
             let _ = self.words.send(Word::Look);
         }
     }
@@ -70,7 +72,7 @@ impl Bell {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (words, told) = channel();
-        // Rung, until somebody listens: where there is one shard nobody ever does.
+        // Set until the thread starts; with one shard it never does.
         let is_rung = Arc::new(AtomicBool::new(true));
         Dealer { words, told: Mutex::new(Some(told)), is_rung, thread: Mutex::default() }
     }
@@ -79,7 +81,7 @@ impl Dealer {
         Bell { words: self.words.clone(), is_rung: Arc::clone(&self.is_rung) }
     }
 
-    /// Deals from now on, as long as there are tasks.
+    /// Starts the thread, which ends with `tasks`.
     pub(super) fn start(&self, tasks: Weak<Tasks>) -> io::Result<()> {
         let Some(told) = self.told.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
@@ -91,7 +93,7 @@ impl Dealer {
         Ok(())
     }
 
-    /// A worker is attached, and known to all shards.
+    /// Reports a worker that is attached and known to all shards.
     pub(super) fn came(&self, worker: u64, slots: u32, ahead: u32) {
         let _ = self.words.send(Word::Came(worker, slots, ahead));
     }
@@ -125,7 +127,7 @@ fn run(told: &Receiver<Word>, is_rung: &AtomicBool, tasks: &Weak<Tasks>) {
         }
         let Some(tasks) = tasks.upgrade() else { return };
         let now = Instant::now();
-        // What could not be asked is dealt again; what may have been done shows.
+        // Slots that could not be proposed are divided again.
         let _ = deal(&tasks, &mut dealing, now.duration_since(began).as_millis() as u64);
         drop(tasks);
         thread::sleep((now.elapsed() * SHARE).clamp(PAUSE, PAUSE_MAX));
@@ -152,7 +154,7 @@ fn deal(tasks: &Tasks, dealing: &mut Dealing, now_ms: u64) -> Result<(), TasksEr
     asked
 }
 
-/// Has each shard give as many slots as it is to, and waits until this node has taken that in.
+/// Proposes the slots of each shard and waits until this node has applied them.
 async fn ask(tasks: &Tasks, slots: Vec<Slots>) -> Result<(), TasksError> {
     let asked = tasks.shards().iter().zip(slots).filter(|(_, slots)| !slots.is_empty());
     let asked = asked.map(|(shard, slots)| async move {
@@ -161,7 +163,7 @@ async fn ask(tasks: &Tasks, slots: Vec<Slots>) -> Result<(), TasksError> {
             commands.push_with(|out| Command::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_known(commands).await;
-        // Also what may yet be done.
+        // Also for proposals with unknown outcome.
         shard.catch_up().await?;
         proposed.map(drop)
     });

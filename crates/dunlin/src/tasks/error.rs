@@ -1,27 +1,27 @@
-//! Why nothing came of what was asked about tasks.
+//! Errors of tasks.
 
 use dunlin_raft::GroupError;
 use dunlin_tasks::{DecodeError, Refusal};
 
 use crate::control::ControlError;
 
-/// See the module.
+/// Why a command or query of tasks failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {
-    /// The scheduler refused the command: nothing was changed.
+    /// The scheduler refused the command; nothing changed.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// Bytes that are no command, question or answer.
+    /// The bytes are no valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] DecodeError),
-    /// The nodes could not agree, or what they agreed on is not known.
+    /// The cluster could not agree, or the outcome is unknown.
     #[error("{0}")]
     Agreeing(#[from] ControlError),
 }
 
 impl TasksError {
-    /// It may have been done, or may still be.
+    /// The outcome is unknown.
     pub(crate) fn unknown() -> TasksError {
         ControlError::Unknown.into()
     }

@@ -1,7 +1,7 @@
-//! The topic of what happens to tasks: one record for each event, on every node, under the same numbers.
+//! The topic of task events: one record for each event, with equal numbers on every node.
 //!
-//! Each shard has a partition of its own, in the order of their numbers. A record is one JSON object; its subject is the topic's name and the tenant's: `$tasks.TENANT`, or `$tasks._` for a tenant whose
-//! name cannot be part of a subject.
+//! Each shard has the partition of its number. A record is a JSON object. Its subject is `$tasks.TENANT`, or
+//! `$tasks._` if the tenant's name cannot be a token.
 
 mod text;
 
@@ -18,31 +18,31 @@ use crate::node::Node;
 /// The topic's name.
 pub const TASKS: &str = "$tasks";
 const PATTERN: &str = "$tasks.>";
-/// The last token of the subject of tenants whose names cannot be one.
+/// Subject token of tenants whose names cannot be one.
 const UNNAMED: &str = "_";
 
-/// Whether a pattern is for events of tasks.
+/// Whether a pattern selects events of tasks.
 pub(crate) fn is_of_tasks(pattern: &str) -> bool {
     pattern.strip_prefix(TASKS).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The end at which the topic is written.
+/// Writes the events of one shard.
 #[derive(Debug)]
 pub(super) struct History {
-    /// `None` where nothing is kept.
+    /// `None` if no history is kept.
     topic: Option<Arc<Topic>>,
-    /// Of the shard.
+    /// The partition of the shard.
     partition: usize,
     epoch: u32,
-    /// Events there have been.
+    /// Number of events so far.
     count: u64,
     text: String,
-    /// Where each event's text ends, and whose it is.
+    /// The end of each event's text, and its tenant.
     parts: Vec<(usize, u32)>,
 }
 
 impl History {
-    /// Makes the topic, where something is to be kept; in epoch 0 until it is known which there is.
+    /// Creates the topic if history is kept, in epoch 0 until the epoch is known.
     pub(super) fn open(node: &Node, bytes: u64, shards: u8) -> Result<Option<Arc<Topic>>, TopicError> {
         Ok(match bytes {
             0 => None,
@@ -52,37 +52,37 @@ impl History {
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_at(TASKS, config, 0)?;
-                // Who goes on reading here may have come from a node that is further on.
+                // A subscriber may have read more at another node.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
         })
     }
 
-    /// A shard's part of it.
+    /// The history of one shard.
     pub(super) fn of(topic: Option<Arc<Topic>>, shard: u8) -> History {
         let (text, parts) = (String::new(), Vec::new());
         History { topic, partition: usize::from(shard), epoch: 0, count: 0, text, parts }
     }
 
-    /// Takes the topic away again.
+    /// Removes the topic.
     pub(super) fn close(node: &Node) {
         node.registry().remove(TASKS);
     }
 
-    /// There is no other node: nobody can have read more than there is here.
+    /// Marks the topic as unreplicated: without other nodes, no subscriber can have read more.
     pub(super) fn is_nowhere_else(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));
         }
     }
 
-    /// The epoch, and how many events there have been.
+    /// The epoch, and the number of events so far.
     pub(super) fn stands(&self) -> (u32, u64) {
         (self.epoch, self.count)
     }
 
-    /// The next event is the one after `count`, of this epoch; readers of others are told.
+    /// Moves the topic to the event after `count` in this epoch; its subscribers receive a gap or a new epoch.
     pub(super) fn move_on(&mut self, epoch: u32, count: u64) {
         (self.epoch, self.count) = (epoch, count);
         if let Some(topic) = &self.topic {
@@ -90,7 +90,7 @@ impl History {
         }
     }
 
-    /// Adds events. Where they find no room, readers are told a gap.
+    /// Appends events. Events without room become a gap.
     pub(super) fn record(&mut self, state: &State, events: &[Event]) {
         self.count += events.len() as u64;
         let Some(topic) = &self.topic else { return };
@@ -113,11 +113,11 @@ impl History {
                 Draft { meta: Meta { subject_tail: tenants.tail(tenant), ..Meta::default() }, payload }
             })
             .collect();
-        // A node that is started again tells when things happened, and not when it took its log in again.
+        // Events keep their original time when a restarted node applies its log again.
         let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
         let happened_ns = happened_ms.saturating_mul(1_000_000);
         match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {
-            // The node has stopped, and with it all who read.
+            // The node has stopped, and its subscribers with it.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
                 topic.logs()[self.partition].move_on(Position { epoch: self.epoch, seq: self.count + 1 });
@@ -126,13 +126,13 @@ impl History {
     }
 }
 
-/// Tenants as events name them, as far as they were needed.
+/// Tenants as events show them, cached for one batch.
 #[derive(Default)]
 struct Tenants(HashMap<u32, Named>);
 
 struct Named {
     quoted: String,
-    /// Of its events' subjects.
+    /// Subject token of its events.
     tail: String,
 }
 
@@ -150,12 +150,12 @@ impl Tenants {
     }
 }
 
-/// What stands before the state in a snapshot: a version, the epoch, and how many events there have been.
+/// The first block of a snapshot: a version, the epoch, and the number of events.
 pub(super) fn write_head((epoch, count): (u32, u64)) -> Vec<u8> {
     [&[1][..], &epoch.to_le_bytes(), &count.to_le_bytes()].concat()
 }
 
-/// Reads it.
+/// Decodes [`write_head`].
 pub(super) fn read_head(block: &Bytes) -> Option<(u32, u64)> {
     let (epoch, count) = block.strip_prefix(&[1])?.split_first_chunk()?;
     Some((u32::from_le_bytes(*epoch), u64::from_le_bytes(count.try_into().ok()?)))

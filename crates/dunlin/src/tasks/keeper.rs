@@ -1,10 +1,9 @@
-//! The thread that does what follows from tasks and takes time: it publishes what is due, and keeps the cluster's idea of how
-//! late it is in the world.
+//! The thread of a shard that publishes due tasks and keeps the cluster's clock right.
 //!
 //! Invariants:
-//! - Only the leader's publishes, and only what is not confirmed yet: a node that takes in its log again publishes nothing.
-//! - What is published and not confirmed comes again, after `publish_retry_ms`, under the same producer and number, so that a topic that
-//!   remembers it appends it once.
+//! - Only the leader publishes, and only unconfirmed tasks: a node that applies its log again publishes nothing.
+//! - An unconfirmed task is published again after `publish_retry_ms`, with the same producer and sequence number. A
+//!   topic that remembers the producer appends it once.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -21,12 +20,12 @@ use super::Shard;
 use crate::control::block_on;
 use crate::node::Node;
 
-/// How often the clock is looked at.
+/// Interval of clock checks.
 const LOOK: Duration = Duration::from_millis(500);
-/// So many tasks are confirmed at once.
+/// Tasks confirmed by one command.
 const TOGETHER_MAX: usize = 1_000;
 
-/// What the thread is to do.
+/// Commands to the thread.
 pub(super) enum Work {
     Publish(Vec<Due>),
     End,
@@ -40,7 +39,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// What it will be told, and where.
+    /// A handle, and the receiver for the thread.
     pub(super) fn new() -> (Keeper, Receiver<Work>) {
         let (work, told) = channel();
         (Keeper { work, thread: Mutex::default() }, told)
@@ -50,7 +49,7 @@ impl Keeper {
         self.work.clone()
     }
 
-    /// Works from now on, as long as there is the shard.
+    /// Starts the thread, which ends with the shard.
     pub(super) fn start(&self, told: Receiver<Work>, shard: Weak<Shard>, node: Node) -> io::Result<()> {
         let run = move || run(&told, &shard, &node);
         let thread = thread::Builder::new().name("dunlin-tasks".to_owned()).spawn(run)?;
@@ -77,7 +76,7 @@ fn run(told: &Receiver<Work>, shard: &Weak<Shard>, node: &Node) {
             Ok(Work::Publish(due)) => publish(&shard, node, due),
             Ok(Work::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                // Where another leads meanwhile, that one does it.
+                // If another node leads, it corrects the clock.
                 let _ = block_on(shard.see_to_clock());
             }
         }
@@ -85,7 +84,7 @@ fn run(told: &Receiver<Work>, shard: &Weak<Shard>, node: &Node) {
 }
 
 fn publish(shard: &Arc<Shard>, node: &Node, due: Vec<Due>) {
-    // All that was confirmed is known then, also where this node has just taken its log in again.
+    // Confirmations are then complete, also after a restart.
     if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
@@ -106,26 +105,26 @@ fn publish(shard: &Arc<Shard>, node: &Node, due: Vec<Due>) {
         }
     }
     if !refused.is_empty() {
-        // What is not confirmed comes again.
+        // Unconfirmed tasks are due again.
         let _ = block_on(shard.propose_known(refused));
     }
     for together in done.chunks(TOGETHER_MAX) {
         let mut commands = Commands::default();
         commands.push_with(|out| Command::Published { tasks: together.to_vec() }.encode(out));
-        // What is not confirmed comes again.
+        // Unconfirmed tasks are due again.
         let _ = block_on(shard.propose_known(commands));
     }
 }
 
-/// Why a task has not published.
+/// Why a task was not published.
 enum NotPublished {
     /// It is due again soon.
     NotYet,
-    /// The user who submitted it may not.
+    /// The user who submitted it lacks the permission.
     Refused(String),
 }
 
-/// With what the user who submitted the task may do now.
+/// Publishes with the present permissions of the user who submitted the task.
 fn publish_one(shard: &Shard, node: &Node, due: &Due) -> Result<(), NotPublished> {
     let Destination { subject, user } = Destination::read(&due.subject);
     let text = |bytes| std::str::from_utf8(bytes).map_err(|error| NotPublished::Refused(error.to_string()));
@@ -136,7 +135,7 @@ fn publish_one(shard: &Shard, node: &Node, due: &Due) -> Result<(), NotPublished
     let draft = Draft { meta: Default::default(), payload };
     let published = node.publisher(subject).and_then(|publisher| publisher.identified(mark).publish(draft));
     match published {
-        // It was appended, and others after it.
+        // It was appended before.
         Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
         Err(PublishError::Forbidden(why)) => Err(NotPublished::Refused(why)),
         Err(_) => Err(NotPublished::NotYet),

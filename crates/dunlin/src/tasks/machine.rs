@@ -1,4 +1,4 @@
-//! The scheduler as a machine that a raft group replicates.
+//! The replicated state machine of tasks.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::history::{self, History};
 use super::keeper::Work;
 use super::outlets::Outlets;
 
-/// 2026-01-01, and how much later another life is sure to be another's.
+/// 2026-01-01, the start of epochs, and their unit, ms.
 const LIFE_BEGIN_MS: u64 = 1_767_225_600_000;
 const LIFE_UNIT_MS: u64 = 100;
 
-/// The state, and who is told of what it becomes.
+/// The state, with the history, dispatcher and threads that it updates.
 pub(super) struct Replicated {
     state: State,
     effects: Effects,
@@ -25,9 +25,9 @@ pub(super) struct Replicated {
     outlets: Arc<Outlets>,
     keeper: Sender<Work>,
     bell: Bell,
-    /// An answer while it is written.
+    /// Buffer for a response.
     said: Vec<u8>,
-    /// The one that nearly all are, which all share.
+    /// The most frequent response, encoded once.
     done: Bytes,
 }
 
@@ -50,7 +50,7 @@ impl Replicated {
         &self.state
     }
 
-    /// In which epoch its events are.
+    /// The epoch of its events.
     pub(super) fn epoch(&self) -> u32 {
         self.history.stands().0
     }
@@ -68,7 +68,7 @@ impl Replicated {
     }
 }
 
-/// Lives begin at different times, a later one has a higher number.
+/// Epochs grow with the time of their start.
 fn life_of(unix_ms: u64) -> u32 {
     let units = unix_ms.saturating_sub(LIFE_BEGIN_MS) / LIFE_UNIT_MS;
     u32::try_from(units).unwrap_or(u32::MAX).max(1)
@@ -87,14 +87,16 @@ impl Machine for Replicated {
         self.state.next_due_ms()
     }
 
-    /// What this build does not know is not refused for its size.
+    /// Commands of other versions are not refused for their size.
     fn grows(command: &[u8]) -> bool {
         Command::decode(command).is_ok_and(|command| command.grows())
     }
 
+    /// Applies a command.
+    ///
     /// # Panics
-    /// Of a command that this build does not know, which stops this node: skipped here, and taken in by others, it would
-    /// make nodes differ. Nobody proposes what its own build does not know.
+    /// If this build does not know the command. The node stops then, because skipping the command would make nodes
+    /// differ. No node proposes a command that it does not know.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = Command::decode(command);
         let command = command.expect("a command of the log is one of a version that this node knows");
@@ -114,7 +116,7 @@ impl Machine for Replicated {
         }
         if !publishes.is_empty() {
             let due: Vec<Publish> = std::mem::take(publishes);
-            // Whoever has ended publishes nothing; another node's does, or the next start's.
+            // After the thread has ended, another node or the next start publishes them.
             let _ = self.keeper.send(Work::Publish(due));
         }
         if !events.is_empty() {

@@ -1,12 +1,13 @@
-//! Those of this node's connections that workers are attached to: what a worker is to do is handed to its own, where every
-//! node's machine finds out by itself.
+//! Hands orders to the connections of this node's workers. Every node's state machine finds the orders of all
+//! workers.
 //!
 //! Invariants:
-//! - A worker has one connection; the one that attached last. What all shards have for it goes there.
-//! - A connection is woken when its line of orders is no longer empty, once for all orders of an entry of the log, and behind the answers to
-//!   that entry's commands: a worker that answers is nearly always given its next task by the same entry, and its connection then writes once.
+//! - A worker has one connection, the latest. Orders of all shards go there.
+//! - A connection wakes when its queue was empty, once for all orders of a log entry and after that entry's
+//!   responses. A worker that completes a task usually gets the next one by the same entry, so its connection writes
+//!   once.
 //!
-//! Limits: orders wait in a line as long as their workers' credit; payloads are the state's own, not copies.
+//! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -16,27 +17,27 @@ use dunlin_tasks::{Order, State};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
-/// So many workers more than twice as many as were left last, and connections that are no more are left out.
+/// Ended connections are swept when the workers exceed twice the last remainder plus this.
 const SWEPT_MIN: usize = 64;
 
-/// The orders that wait for a connection. Dropped, its workers are handed nothing; what they are given waits for them with the
-/// cluster, for as long as they live.
+/// Orders that wait for one connection. After drop, its workers receive nothing; their tasks stay assigned while
+/// their leases last.
 #[derive(Debug)]
 pub struct Outlet {
     orders: Mutex<VecDeque<Order>>,
-    /// Its workers, and when each was to be taken for dead when it was heard of last through this connection.
+    /// Its workers, each with the end of its lease when it last sent something here.
     workers: Mutex<HashMap<u64, u64>>,
     waiter: Arc<Waiter>,
     token: u32,
 }
 
 impl Outlet {
-    /// One that notifies `waiter` by `token`.
+    /// A queue that notifies `waiter` with `token`.
     pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<Outlet> {
         Arc::new(Outlet { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
 
-    /// Hands out orders, the oldest first, as long as `each` says that there is room for another.
+    /// Passes orders to `each`, oldest first, while it returns that there is room for another.
     pub fn take(&self, mut each: impl FnMut(&Order) -> bool) {
         let mut orders = lock(&self.orders);
         while let Some(first) = orders.front() {
@@ -48,12 +49,12 @@ impl Outlet {
         }
     }
 
-    /// Whether none waits.
+    /// Whether no order waits.
     pub fn is_empty(&self) -> bool {
         lock(&self.orders).is_empty()
     }
 
-    /// Whether it was empty before, and is not now.
+    /// Adds orders. Returns whether the queue was empty and has orders now.
     fn push(&self, more: impl Iterator<Item = Order>) -> bool {
         let mut orders = lock(&self.orders);
         let was_empty = orders.is_empty();
@@ -61,14 +62,14 @@ impl Outlet {
         was_empty && !orders.is_empty()
     }
 
-    /// A worker has just come, by this connection.
+    /// Adds a worker that attached through this connection.
     pub(super) fn came(&self, worker: u64, state: &State) {
         if let Ok(end_ms) = state.lease_end_ms(worker) {
             lock(&self.workers).insert(worker, end_ms);
         }
     }
 
-    /// Some of its workers have just been heard of. Those that are known no more are left out.
+    /// Updates the leases of its workers. Unknown workers are removed.
     pub(super) fn heard(&self, state: &State) {
         lock(&self.workers).retain(|worker, end_ms| {
             let now = state.lease_end_ms(*worker);
@@ -76,14 +77,14 @@ impl Outlet {
         });
     }
 
-    /// Its workers that nobody has heard of since, by whatever connection.
+    /// Its workers that have sent nothing since, through any connection.
     pub(super) fn silent(&self, state: &State) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
         silent.map(|(worker, _)| *worker).collect()
     }
 
-    /// Whether a worker has come by it.
+    /// Whether a worker has attached through it.
     pub fn has_workers(&self) -> bool {
         !lock(&self.workers).is_empty()
     }
@@ -102,7 +103,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module. By the worker.
+/// Order queues by worker.
 #[derive(Debug)]
 pub(super) struct Outlets {
     attached: Mutex<Attached>,
@@ -112,20 +113,20 @@ pub(super) struct Outlets {
 #[derive(Debug, Default)]
 struct Attached {
     by_worker: HashMap<u64, Line>,
-    /// How many there were when those of connections that are no more were left out last.
+    /// The number of workers after the last sweep.
     swept: usize,
 }
 
-/// The way to a worker.
+/// The connection of a worker.
 #[derive(Debug, Default)]
 struct Line {
     outlet: Weak<Outlet>,
-    /// A bit for each shard of which it holds nothing more, now that it drains.
+    /// One bit for each shard that has nothing more for the draining worker.
     drained: u16,
 }
 
 impl Line {
-    /// Whether a shard's order is to be handed on: it has drained when it has so in all of them.
+    /// Whether to hand on a shard's order. `Drained` is handed on when all shards have reported it.
     fn passes(&mut self, shard: u8, shards: u8, order: &Order) -> bool {
         if let Order::Drained { .. } = order {
             self.drained |= 1 << shard;
@@ -140,12 +141,12 @@ impl Outlets {
         Outlets { attached: Mutex::default(), shards }
     }
 
-    /// Whether it is attached to this node.
+    /// Whether the worker is attached to this node.
     pub(super) fn has(&self, worker: u64) -> bool {
         lock(&self.attached).by_worker.get(&worker).is_some_and(|line| line.outlet.strong_count() > 0)
     }
 
-    /// From now on what the worker is to do is handed to this outlet.
+    /// Hands the worker's orders to this queue from now on.
     pub(super) fn attach(&self, worker: u64, outlet: &Arc<Outlet>) {
         let mut attached = lock(&self.attached);
         if attached.by_worker.len() > 2 * attached.swept + SWEPT_MIN {
@@ -160,11 +161,11 @@ impl Outlets {
         }
     }
 
-    /// Hands each order of a shard to who it is for, where that is one of this node's, and wakes them soon.
+    /// Hands a shard's orders to workers of this node, and wakes their connections soon.
     pub(super) fn hand_out(&self, shard: u8, orders: impl Iterator<Item = Order>) {
         let mut attached = lock(&self.attached);
         let mut woken: Vec<Arc<Outlet>> = Vec::new();
-        // A worker that answers much at once is given as much.
+        // Consecutive orders of one worker are added together.
         let mut orders = orders.peekable();
         while let Some(worker) = orders.peek().map(Order::worker) {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
@@ -183,7 +184,7 @@ impl Outlets {
         }
     }
 
-    /// The state has become another at once: workers are told again all they hold. What they have of it they know.
+    /// The state was restored: hands workers all orders they hold again. Workers ignore those that they know.
     pub(super) fn look(&self, state: &State) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
         let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());
@@ -192,8 +193,8 @@ impl Outlets {
     }
 }
 
-/// Wakes connections once the thread that took an entry in has given out what it answered. Those that have been woken by that, and have taken
-/// their orders along, are left alone.
+/// Wakes connections after the responses of the entry. Connections that have taken their orders meanwhile are left
+/// alone.
 fn wake_behind_answers(woken: Vec<Arc<Outlet>>) {
     let wake = |woken: &[Arc<Outlet>]| {
         woken.iter().filter(|outlet| !outlet.is_empty()).for_each(|outlet| outlet.wake());
@@ -201,7 +202,7 @@ fn wake_behind_answers(woken: Vec<Arc<Outlet>>) {
     match Handle::try_current() {
         Ok(runtime) => {
             runtime.spawn(async move {
-                // The answers go by a task of this thread that is ready by then.
+                // A task of this thread, which is ready by then, sends the responses.
                 tokio::task::yield_now().await;
                 wake(&woken);
             });

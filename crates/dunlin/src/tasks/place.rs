@@ -1,4 +1,4 @@
-//! A node's part in its cluster's tasks, from when somebody asks for it.
+//! A node's lazily started part in its cluster's tasks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use crate::control::{ControlError, StartFailure};
 use crate::node::Node;
 use crate::storage::{Storage, made};
 
-/// Where a node keeps it.
+/// The node's part in its cluster's tasks, once it is started.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     tasks: OnceLock<Arc<Tasks>>,
-    /// Taken by who starts it.
+    /// Held during a start.
     starting: Mutex<()>,
     pub(crate) failure: StartFailure,
 }
 
-/// Of the node's data directory.
+/// Subdirectory of the data directory.
 const DIR: &str = "tasks";
 
 impl Node {
-    /// Its part in its cluster's tasks. Where nobody has said which ([`Node::set_tasks`]), it is a cluster of one from the first
-    /// time that it is asked for: in its data directory, or in memory where it has none.
+    /// The node's part in its cluster's tasks. Without [`Node::set_tasks`], the first call starts a cluster of one:
+    /// in the data directory, or in memory if there is none.
     pub fn tasks(&self) -> Result<&Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.tasks_place().tasks.get() {
             return Ok(tasks);
@@ -60,14 +60,14 @@ impl Node {
         }
     }
 
-    /// There is something in its directory of tasks that it had alone.
+    /// Whether its directory contains tasks of a cluster of one.
     pub(crate) fn has_tasks(&self) -> bool {
         let place = self.storage().map(Storage::place);
         !self.is_of_cluster()
             && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Refuses another number of shards than those that it had alone.
+    /// Refuses a number of shards other than the directory's.
     pub(crate) fn check_shards(&self) -> io::Result<()> {
         match self.storage().map(Storage::place).filter(|_| !self.is_of_cluster()) {
             Some((disk, dir)) => check_shards(&**disk, &dir.join(DIR), self.config().limits.tasks.shards),
@@ -75,13 +75,13 @@ impl Node {
         }
     }
 
-    /// It takes this part in its cluster's tasks; `false` where it has one.
+    /// Sets its part in the cluster's tasks; `false` if it has one.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) -> bool {
         let _one_at_a_time = self.tasks_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.tasks_place().tasks.set(tasks).is_ok()
     }
 
-    /// Its part in its cluster's tasks, if it has one by now.
+    /// Its part in the cluster's tasks, if started.
     pub fn tasks_if_any(&self) -> Option<&Arc<Tasks>> {
         self.tasks_place().tasks.get()
     }

@@ -1,4 +1,4 @@
-//! Refusals of the scheduler, as they look through every door.
+//! Refusals of the scheduler as all protocols report them.
 
 use dunlin_tasks::Refusal;
 use dunlin_wire::ErrorCode as Code;

@@ -1,4 +1,4 @@
-//! Commands that came together, as each shard is asked them, and its answers where they belong.
+//! Splits commands by shard, and joins the responses in order.
 
 use bytes::Bytes;
 use dunlin_raft::Commands;
@@ -6,9 +6,9 @@ use dunlin_tasks::{Answered, Command, Route};
 
 use super::TasksError;
 
-/// See the module. Within a shard commands keep their order.
+/// Commands split by shard. Within a shard they keep their order.
 pub(super) struct Routed {
-    /// By shard.
+    /// The commands of each shard.
     pub(super) commands: Vec<Commands>,
     routes: Vec<Route>,
 }
@@ -28,7 +28,7 @@ impl Routed {
         Ok(routed)
     }
 
-    /// For each command what came of it, of what each shard answered.
+    /// The response to each command, from the responses of each shard.
     pub(super) fn join(self, answers: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
         let mut answers: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
         let join = |route: &Route| match route {

@@ -1,4 +1,4 @@
-//! One shard of a cluster's tasks, as a node has it: a raft group of its own, with tenants of its own.
+//! One shard of the tasks: a raft group with its own tenants.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use super::machine::Replicated;
 use super::{TasksError, TasksLimits};
 use crate::control::{ControlError, forward};
 
-/// What requests between nodes begin with that are for the first shard; those for what is agreed on besides begin with other bytes.
+/// First byte of requests for the first shard. Requests for keys begin with other bytes.
 const FIRST: u8 = 0xc7;
-/// The same for another, whose number follows.
+/// First byte of requests for another shard, whose number follows.
 const ANOTHER: u8 = 0xc8;
 
 /// A node's part in one shard. It ends when it is dropped or stopped.
@@ -28,15 +28,15 @@ pub struct Shard {
     group: Mutex<Option<Arc<Group<Replicated>>>>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) keeper: Keeper,
-    /// The last term in which this node led and has said how late it is.
+    /// The last term in which this node, as the leader, set the clock.
     pub(super) clock_term: AtomicU64,
-    /// The last entry of its log when it was started, and whether it has applied all up to there.
+    /// The last log entry at the start, and whether the node has applied it.
     pub(super) last_before: Option<u64>,
     pub(super) caught_up: AtomicBool,
     pub(super) limits: TasksLimits,
 }
 
-/// A transport whose requests are this shard's.
+/// A transport that marks requests with their shard.
 struct Marked<T>(T, u8);
 
 impl<T: Transport> Transport for Marked<T> {
@@ -54,7 +54,7 @@ impl<T: Transport> Transport for Marked<T> {
     }
 }
 
-/// For which shard another node's request is, and what it is without saying so.
+/// The shard of another node's request, and the request without its mark.
 pub(super) fn unmark(request: &Bytes) -> Option<(u8, Bytes)> {
     match **request {
         [FIRST, ..] => Some((0, request.slice(1..))),
@@ -63,7 +63,7 @@ pub(super) fn unmark(request: &Bytes) -> Option<(u8, Bytes)> {
     }
 }
 
-/// Where a shard has its log: the first in the directory itself, another in one beside it.
+/// The directory of a shard's log.
 pub(super) fn dir_of(dir: &Path, shard: u8) -> PathBuf {
     match shard {
         0 => dir.to_owned(),
@@ -92,12 +92,12 @@ impl Shard {
         Ok(Arc::new(Shard { number, group, transport, keeper, clock_term, last_before, caught_up, limits }))
     }
 
-    /// Its number.
+    /// The shard's number.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// Answers another node, whose request is for this shard.
+    /// Handles a request of another node for this shard.
     pub(super) async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let group = self.group().map_err(io::Error::other)?;
         match forward::Request::read(&request) {
@@ -106,22 +106,22 @@ impl Shard {
         }
     }
 
-    /// Begins a cluster of these nodes; on one of them, and once in its life.
+    /// Begins a cluster of these nodes. To be called once, on one of them.
     pub async fn begin(&self, members: &[Member]) -> Result<(), TasksError> {
         Ok(self.group()?.begin(members).await?)
     }
 
-    /// Whether it is one of a cluster, or was.
+    /// Whether this node is or was part of a cluster.
     pub async fn is_begun(&self) -> Result<bool, TasksError> {
         Ok(self.group()?.is_begun().await?)
     }
 
-    /// How it sees its cluster.
+    /// Status of the raft group.
     pub fn status(&self) -> Result<Status, TasksError> {
         Ok(self.group()?.status())
     }
 
-    /// Who leads.
+    /// The leader.
     pub fn lead(&self) -> Result<Lead, TasksError> {
         Ok(self.group()?.lead())
     }
@@ -130,32 +130,33 @@ impl Shard {
         self.lead() == Ok(Lead::Here)
     }
 
-    /// Has a node follow without a vote; returns once it has nearly caught up. On the leader, as all that follows.
+    /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
+    /// changes.
     pub async fn add_learner(&self, member: &Member) -> Result<(), TasksError> {
         Ok(self.group()?.add_learner(member).await?)
     }
 
-    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
+    /// Sets the voters, which must be members already. Voters left out leave the cluster.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), TasksError> {
         Ok(self.group()?.set_voters(voters).await?)
     }
 
-    /// Has a node that has no vote follow no more.
+    /// Removes a member without a vote.
     pub async fn remove_learner(&self, id: u64) -> Result<(), TasksError> {
         Ok(self.group()?.remove_learner(id).await?)
     }
 
-    /// Gives a member another address.
+    /// Changes a member's address.
     pub async fn set_address(&self, member: &Member) -> Result<(), TasksError> {
         Ok(self.group()?.set_address(member).await?)
     }
 
-    /// Asks to lead now.
+    /// Starts an election now.
     pub async fn elect(&self) -> Result<(), TasksError> {
         Ok(self.group()?.elect().await?)
     }
 
-    /// Hands the lead to another voter.
+    /// Transfers leadership to another voter.
     pub async fn transfer(&self, to: u64) -> Result<(), TasksError> {
         Ok(self.group()?.transfer(to).await?)
     }
@@ -165,32 +166,32 @@ impl Shard {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// The state as this node has it, for a backup; [`Shard::catch_up`] first makes it as it has to be.
+    /// This node's state for a backup. Call [`Shard::catch_up`] first for a fresh one.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
         Ok(self.group()?.freeze())
     }
 
-    /// How many commands were committed through this node as the leader, and how long they took together.
+    /// Number of commands that this node committed as the leader, and the sum of their latencies.
     pub fn commits(&self) -> Result<(u64, Duration), TasksError> {
         Ok(self.group()?.commits())
     }
 
-    /// Looks at the shard's state as this node has it.
+    /// Calls `look` with the shard's state at this node.
     pub fn with<R>(&self, look: impl FnOnce(&State) -> R) -> Result<R, TasksError> {
         Ok(self.group()?.with(|machine| look(machine.state())))
     }
 
-    /// Ends its part; whoever waits is told.
+    /// Stops the group; pending calls return errors.
     pub(super) fn stop(&self) {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.keeper.stop();
         drop(group);
     }
 
-    /// Under which number a task publishes: the same whoever leads.
+    /// The producer id under which a task publishes, equal on every node.
     pub(super) fn producer_of(&self, task: u64) -> u64 {
         let epoch = self.group().map_or(0, |group| group.with(|machine| machine.epoch()));
-        // Spread over all numbers (SplitMix64, Steele et al. 2014), so that it is no other producer's.
+        // Spread over all numbers (SplitMix64, Steele et al. 2014) to avoid ids of other producers.
         let mut mixed = task ^ u64::from(epoch).rotate_left(40) ^ 0x6475_6e6c_696e_0007;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -11,39 +11,39 @@ use super::machine::Replicated;
 use super::{Outlet, Tasks, TasksError};
 use crate::control::ControlError;
 
-/// Between two tries to have a worker given as many tasks as it takes.
+/// Pause between attempts to set a worker's slots.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A worker whose connection has ended has so long to come by another, before what it has goes to others.
+/// Time for a worker to reconnect before its tasks move to other workers.
 const RETURN: Duration = Duration::from_secs(1);
 
-/// A worker that attaches, kept.
+/// A worker's attach request with owned fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attaching {
-    /// Who it was; 0 for nobody.
+    /// The worker's previous id; 0 for a new worker.
     pub worker: u64,
-    /// In which life of the cluster's tasks.
+    /// The epoch of the tasks in which it got the id.
     pub life: u32,
-    /// How many tasks it takes at once.
+    /// Tasks that it runs at the same time.
     pub slots: u32,
-    /// How many more it is given before it can begin them, where many wait.
+    /// Tasks that it may receive ahead.
     pub ahead: u32,
-    /// What it has: tasks and tokens.
+    /// Tasks that it holds, with their tokens.
     pub has: Vec<(u64, u64)>,
     /// Its name.
     pub name: Vec<u8>,
-    /// What it can do.
+    /// Kinds of tasks that it runs.
     pub kinds: Vec<Vec<u8>>,
     /// The queues it serves.
     pub queues: Vec<Vec<u8>>,
-    /// Thousandths of a processor that it has.
+    /// Its processors, thousandths.
     pub cpu_milli: u32,
-    /// Bytes of memory that it has.
+    /// Its memory, bytes.
     pub memory_bytes: u64,
-    /// Its time to live.
+    /// Its time to live, ms.
     pub ttl_ms: u64,
-    /// What it has that tasks may need.
+    /// Labels that tasks may need.
     pub labels: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The tenants whose tasks it takes; none for all.
+    /// Tenants that it serves; empty for all.
     pub tenants: Vec<Vec<u8>>,
 }
 
@@ -70,8 +70,8 @@ impl From<&dunlin_tasks::Attach<'_>> for Attaching {
 }
 
 impl Tasks {
-    /// Has what a worker is to do handed to this outlet from now on: one that is known already, or a new one. `told` is called with
-    /// who it is before the first order is handed over.
+    /// Hands a worker's orders to this queue from now on. The worker may be known or new. `told` is called with its
+    /// id before its first order.
     pub async fn attach(
         &self,
         asked: &Attaching,
@@ -90,10 +90,10 @@ impl Tasks {
             self.dealer.came(worker, asked.slots, asked.ahead);
             return Ok(worker);
         }
-        // Who has been told that it is attached relies on it.
+        // An attached worker relies on its slots.
         loop {
             let slots = Command::Slots { worker, slots: asked.slots, ahead: asked.ahead };
-            // Said twice, it is the same.
+            // The command is idempotent.
             match self.ask(&slots).await {
                 Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
@@ -104,13 +104,13 @@ impl Tasks {
         }
     }
 
-    /// Who it was, if the cluster knows it still; it lives on from now.
+    /// The worker's previous id, if the cluster still knows it; renews its lease.
     async fn known(&self, asked: &Attaching) -> Result<Option<u64>, TasksError> {
         if asked.worker == 0 {
             return Ok(None);
         }
         self.home().catch_up().await?;
-        // Another's number is nobody's: what that one is for, this one may not be.
+        // The id of a worker for other tenants counts as unknown.
         let is_its_own = |machine: &Replicated| {
             machine.epoch() == asked.life && machine.state().is_worker_for(asked.worker, &asked.tenants)
         };
@@ -126,7 +126,7 @@ impl Tasks {
     async fn join(&self, asked: &Attaching) -> Result<u64, TasksError> {
         match self.home().ask(&Command::Join { worker: asked.new_worker() }).await? {
             Reply::Joined { worker } => {
-                // This node may lead or follow: it has to know the worker, too.
+                // This node must know the worker, too.
                 self.home().catch_up().await?;
                 Ok(worker)
             }
@@ -134,7 +134,7 @@ impl Tasks {
         }
     }
 
-    /// The other shards know the worker, too; those that do already are told that it lives.
+    /// Adds the worker to the other shards, or renews its lease there.
     async fn enlist(&self, id: u64, asked: &Attaching) -> Result<(), TasksError> {
         let others = self.shards[1..].iter().map(|shard| async move {
             shard.ask(&Command::Enlist { id, worker: asked.new_worker() }).await?;
@@ -143,7 +143,8 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// While nothing else is taken in: what it holds and has not got is handed over, and from then on what it is given.
+    /// Hands over the orders that the worker holds and does not know, and all later ones. Nothing is applied
+    /// meanwhile.
     fn begin_orders(
         &self,
         machines: &[&Replicated],
@@ -173,7 +174,7 @@ impl Tasks {
     }
 }
 
-/// Looks at all machines at one moment. They are taken in their order, so that nobody waits for who waits for them.
+/// Looks at all machines at one moment, locked in the order of shards to avoid a deadlock.
 fn with_all<R>(
     groups: &[Arc<Group<Replicated>>],
     seen: &[&Replicated],
@@ -194,7 +195,7 @@ impl Attaching {
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
             ttl_ms: self.ttl_ms,
-            // It is given tasks when it is known where to send them.
+            // Slots are set when its connection is known.
             credit: 0,
             labels: self.labels.iter().map(|(key, value)| Label { key, value }).collect(),
             tenants: self.tenants.iter().map(Vec::as_slice).collect(),
@@ -203,7 +204,7 @@ impl Attaching {
 }
 
 impl Tasks {
-    /// Some of this connection's workers have said that they live, and the cluster has taken that in.
+    /// Updates the leases of this connection's workers after a heartbeat.
     pub async fn heard(&self, outlet: &Outlet) -> Result<(), TasksError> {
         if !self.home().leads() {
             self.home().catch_up().await?;
@@ -211,9 +212,9 @@ impl Tasks {
         self.home().with(|state| outlet.heard(state))
     }
 
-    /// A connection has ended. Those of its workers that do not come back soon, by this node or another, are taken for dead: a process
-    /// that was killed ends its connection, and its tasks need not wait for its lease to end. Where a worker lives and was only late,
-    /// its answers are refused by their tokens, as after the end of a lease.
+    /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. A killed
+    /// process ends its connection, so its tasks need not wait for the lease. If such a worker was only late, its
+    /// token is refused.
     pub async fn deserted(&self, outlet: &Outlet) -> Result<(), TasksError> {
         self.home().group()?.pause(RETURN).await;
         self.home().catch_up().await?;
@@ -226,7 +227,7 @@ impl Tasks {
         self.propose_known(commands).await.map(drop)
     }
 
-    /// Has the cluster take commands in, and gives what came of each; they need not have been decoded; see [`Tasks::propose_known`].
+    /// [`Tasks::propose_known`] of commands that may not have been decoded; returns decoded responses.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<Answered>, TasksError> {
         commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
         let answers = self.propose_known(commands).await?;

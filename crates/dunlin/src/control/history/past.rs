@@ -1,10 +1,10 @@
-//! The changes that a snapshot holds beside the state, so that watches go on after it: over a restart, and on a node that is given it.
+//! Changes that a snapshot contains besides the state, so that watches can resume from it.
 //!
 //! ```text
 //!  block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      each change stands behind its length, a `u32`
 //! ```
-//! Integers are little-endian. Blocks follow those of the state ([`dunlin_control::Frozen`]), whose kinds are others. Nodes may hold
-//! different numbers of changes, so the blocks are no part of what is the same on every node.
+//! Integers are little-endian. The blocks follow those of the state ([`dunlin_control::Frozen`]) and have another
+//! kind. They may differ between nodes, because nodes hold different numbers of changes.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use dunlin_topic::{Consumption, Cursor, Fill, Log, OnGap, Position, Start, Subsc
 
 const VERSION: u8 = 1;
 const KIND: u8 = 6;
-/// About how long a block is, or as long as one change.
+/// Approximate size of a block, which may be larger with one large change.
 const BLOCK_BYTES: usize = 64 << 10;
-/// A change that is longer is left out, with those before it: a block is one record of a journal.
+/// A longer change is left out, with those before it: a block is one journal record.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
-/// The changes up to a revision, while more are made. The oldest may be given up before they are written.
+/// The changes up to a position. The oldest may be dropped from the log before they are written.
 #[derive(Debug)]
 pub(in crate::control) struct Past {
     log: Arc<Log>,
@@ -32,7 +32,7 @@ impl Past {
         Past { log, last }
     }
 
-    /// Gives blocks, one after another, until `take` refuses one.
+    /// Writes the blocks to `take` until it returns an error.
     pub(in crate::control) fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let options = SubscribeOptions {
             start: Start::Earliest,
@@ -41,7 +41,7 @@ impl Past {
             ..SubscribeOptions::default()
         };
         let cursor = Cursor::new(Arc::clone(&self.log), &options, None, Consumption::Reads);
-        // Where there is no room for a reader the snapshot does without.
+        // Without room for a cursor, the snapshot contains no changes.
         let Ok(mut cursor) = cursor else { return Ok(()) };
         let mut block = Block::default();
         while cursor.next() <= self.last {
@@ -63,7 +63,7 @@ impl Past {
     }
 }
 
-/// A block while it is written.
+/// A block that is being written.
 #[derive(Default)]
 struct Block {
     bytes: Vec<u8>,
@@ -103,12 +103,12 @@ impl Block {
     }
 }
 
-/// Whether a block of a snapshot holds changes.
+/// Whether a block of a snapshot contains changes.
 pub(in crate::control) fn is_past(block: &[u8]) -> bool {
     block.starts_with(&[VERSION, KIND])
 }
 
-/// The changes of an epoch that these blocks hold, without a hole: what lies before the last hole is left out.
+/// The changes of an epoch in these blocks after the last hole.
 pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for mut block in blocks.iter().cloned() {

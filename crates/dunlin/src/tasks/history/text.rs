@@ -1,10 +1,11 @@
-//! An event as one JSON object (RFC 8259).
+//! Encodes an event as a JSON object (RFC 8259).
 //!
-//! Three are written for each task, by the thread that all of them wait for: so without `std::fmt`, which takes several times as long.
+//! The machine's thread encodes about three events per task, so this avoids `std::fmt`, which is several times
+//! slower.
 
 use dunlin_tasks::{Event, Failure, Happened};
 
-/// A tenant's name as it stands in events. Bytes that are no text show as `U+FFFD`.
+/// The quoted name of a tenant. Invalid UTF-8 becomes `U+FFFD`.
 pub(super) fn quoted(name: &[u8]) -> String {
     let mut out = String::from("\"");
     for char in String::from_utf8_lossy(name).chars() {
@@ -19,7 +20,7 @@ pub(super) fn quoted(name: &[u8]) -> String {
     out
 }
 
-/// Appends an event of the tenant of this quoted name.
+/// Appends an event; `tenant` is a quoted name.
 pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event: &Event) {
     out.push_str("{\"task\":\"");
     push_hex(out, event.task);
@@ -31,7 +32,7 @@ pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event
     out.push('}');
 }
 
-/// What happened, behind a quotation mark that is open, and what belongs to it.
+/// Appends the name of the event, whose opening quote is written, and its fields.
 fn write_what(out: &mut String, what: &Happened) {
     match *what {
         Happened::Submitted => out.push_str("submitted\""),
