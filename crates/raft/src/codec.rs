@@ -1,6 +1,7 @@
-//! Raft's own things as bytes, on the disk and between nodes.
+//! Binary encoding of raft's types, on disk and between nodes.
 //!
-//! Integers are little-endian; what may be missing is a byte and then it; bytes and lists are a `u32` and then them.
+//! Integers are little-endian. An optional value is a byte and then the value. Bytes and lists are a `u32` length and
+//! then their items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use openraft::{BasicNode, EntryPayload};
 
 use crate::vocabulary::{Entry, LogId, Membership, Proposal, StoredMembership, Vote};
 
-/// Bytes are not what they are taken for.
+/// The bytes are no valid encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes of {0} are not what this build writes")]
 pub struct CodecError(pub(crate) &'static str);
@@ -24,13 +25,13 @@ impl From<CodecError> for std::io::Error {
 
 type Read<T> = Result<T, CodecError>;
 
-/// Something that goes into bytes and comes back.
+/// Encoding and decoding of a value.
 pub(crate) trait Code: Sized {
     fn read(bytes: &mut Bytes) -> Read<Self>;
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Reads one, and nothing may be left.
+/// Decodes a value that fills all bytes.
 pub(crate) fn whole<T: Code>(mut bytes: Bytes, what: &'static str) -> Read<T> {
     let read = T::read(&mut bytes)?;
     if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }
@@ -107,7 +108,7 @@ impl<T: Code> Code for Option<T> {
 impl<T: Code> Code for Vec<T> {
     fn read(bytes: &mut Bytes) -> Read<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
-        // Each takes a byte at least: a count alone makes nobody allocate.
+        // Each item takes at least a byte, so a wrong count causes no large allocation.
         if count > bytes.len() {
             return Err(CodecError("a list"));
         }
@@ -169,7 +170,7 @@ impl Code for Membership {
         let configs = Vec::<Vec<u64>>::read(bytes)?.into_iter().map(BTreeSet::from_iter).collect();
         let nodes = Vec::<(u64, String)>::read(bytes)?.into_iter();
         let nodes: BTreeMap<_, _> = nodes.map(|(id, addr)| (id, BasicNode { addr })).collect();
-        // As it was made, and none is made of nothing: of a node that knows no cluster yet.
+        // A node without a cluster has an empty membership.
         Membership::new(configs, nodes).or_else(|refused| match refused {
             openraft::errors::MembershipError::EmptyMembership(_) => Ok(Membership::default()),
             _ => Err(CodecError("a membership")),
@@ -196,7 +197,7 @@ impl Code for StoredMembership {
     }
 }
 
-/// Writes an entry up to its commands, which are to follow.
+/// Encodes an entry except for its commands, which the caller appends.
 pub(crate) fn write_head<'a>(entry: &'a Entry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
     entry.log_id.write(out);
     match &entry.payload {

@@ -1,8 +1,8 @@
-//! Commands that are proposed together, each behind its length, as they will stand in the log.
+//! A batch of commands, each after its length, as the log stores them.
 
 use bytes::BufMut;
 
-/// See the module. Whoever has several commands at once proposes them with one wait.
+/// Commands that are proposed together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commands {
     bytes: Vec<u8>,
@@ -11,51 +11,51 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// One command.
+    /// A batch of one command.
     pub fn one(command: &[u8]) -> Commands {
         let mut commands = Commands::default();
         commands.push(command);
         commands
     }
 
-    /// Adds one.
+    /// Adds a command.
     pub fn push(&mut self, command: &[u8]) {
         self.push_with(|out| out.extend_from_slice(command));
     }
 
-    /// Adds one that is written where it is to lie.
+    /// Adds a command that `write` encodes in place.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let at = self.bytes.len();
         self.bytes.put_u32_le(0);
         write(&mut self.bytes);
         let len = self.bytes.len() - at - 4;
-        // One too long for its length is too long for a group, too.
+        // A command too long for a `u32` exceeds the group's limit, too.
         self.bytes[at..at + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
         self.count += 1;
         self.longest = self.longest.max(len);
     }
 
-    /// How many.
+    /// Number of commands.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no commands.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes of all, with their lengths.
+    /// All commands with their lengths.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes of the longest.
+    /// Length of the longest command, bytes.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Those that were joined to these bytes; `None` where they are no commands.
+    /// Decodes [`bytes`](Commands::bytes); `None` if they are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Commands> {
         let mut commands = Commands { bytes: bytes.to_vec(), ..Commands::default() };
         let mut rest = bytes;
@@ -68,13 +68,13 @@ impl Commands {
         Some(commands)
     }
 
-    /// Each.
+    /// Iterates over the commands.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         split(&self.bytes)
     }
 }
 
-/// Commands one after another, as far as they are whole.
+/// Splits joined commands; an incomplete last one is left out.
 pub(crate) fn split(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, after) = rest.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! Why a group does not do what it was asked to.
+//! Errors of a group.
 
 use std::io;
 
@@ -7,41 +7,41 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError,
 use crate::network::Member;
 use crate::vocabulary::Types;
 
-/// See the module.
+/// Why a group did not execute a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// Nothing was done: ask the leader.
+    /// This node does not lead; nothing changed. Ask the leader.
     #[error("this node does not lead{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; {} at {} does", leader.id, leader.address)))]
     NotLeader {
-        /// Who leads, if that is known.
+        /// The leader, if known.
         leader: Option<Member>,
     },
-    /// The leader changed meanwhile: it may have been done, or may still be.
+    /// The outcome is unknown: the leader changed. The command may still be applied.
     #[error("the leader changed meanwhile: it may have been done or not")]
     Unknown,
-    /// Not enough nodes answer.
+    /// Too few nodes respond.
     #[error("too few nodes answer: {0}")]
     NoQuorum(String),
-    /// As many wait as may.
+    /// Too many commands wait already.
     #[error("waiting_max = {0} commands wait already")]
     Busy(usize),
-    /// A command is longer than one may be.
+    /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
-        /// Its bytes.
+        /// Its length, bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, bytes.
         bytes_max: usize,
     },
-    /// The disk of the node that leads is full, or nearly: nothing was done. It is worth trying again later; what makes the state
-    /// smaller is not refused.
+    /// The leader's disk is nearly full; nothing changed. Retry later. Commands that make the state smaller are
+    /// accepted.
     #[error("no room for what makes the state larger: {0}")]
     NoRoom(String),
-    /// It cannot be done to this group now.
+    /// The group cannot do this now.
     #[error("{0}")]
     Refused(String),
-    /// This node takes no part any more.
+    /// This node's part in the group has ended.
     #[error("this node has stopped: {0}")]
     Stopped(String),
 }
@@ -74,7 +74,7 @@ impl From<RaftError<Types, LinearizableReadError<Types>>> for GroupError {
     }
 }
 
-/// What a node keeps is damaged, and what to do.
+/// An error for damaged files, with advice.
 pub(crate) fn damaged(what: &str, why: &str) -> io::Error {
     let advice = "it may have lost what it acknowledged. A node of a cluster: remove it from the cluster, and let it join anew with an \
                   empty directory. A node alone: restore its data directory from a backup";

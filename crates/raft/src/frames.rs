@@ -1,4 +1,4 @@
-//! What this crate keeps, as records of a journal.
+//! The records that this crate writes to journals.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use dunlin_journal::{AppendError, Batch, Journal, Records};
 
 use crate::codec::Code;
 
-/// Records, one after another.
+/// Consecutive encoded records.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Adds one.
+    /// Adds a record.
     pub(crate) fn push(&mut self, item: &impl Code) -> io::Result<()> {
         self.payload.clear();
         item.write(&mut self.payload);
@@ -30,7 +30,7 @@ impl Frames {
     }
 }
 
-/// Appends them as one block.
+/// Appends records to the journal as one block.
 pub(crate) fn append(
     journal: &mut Journal,
     epoch: u32,
@@ -38,11 +38,11 @@ pub(crate) fn append(
     count: u32,
     frames: &[&[u8]],
 ) -> Result<(), AppendError> {
-    // Nothing here is found by when it was written.
+    // No record is looked up by time.
     journal.append(&Batch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames })
 }
 
-/// The content of each record of a block, and its number.
+/// The number and content of each record of a block.
 pub(crate) fn payloads(records: &Records<'_>) -> impl Iterator<Item = (u64, Bytes)> + use<> {
     let mut frames = Bytes::copy_from_slice(records.frames);
     let payloads = std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! One node's part in a group.
+//! One node's part in a raft group.
 
 mod batches;
 mod elections;
@@ -38,24 +38,24 @@ use running::{Home, Running};
 
 type OurRaft = Raft<Types, Machines>;
 
-/// How often the log is looked at.
+/// Interval of checks of the log's length.
 const LOOK: Duration = Duration::from_millis(200);
-/// And at least, on a disk with little room.
+/// Longest interval, on a disk with little room.
 const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
-/// Of what a log holds at most, this share is kept behind a snapshot.
+/// One part in this many of the maximum log is kept behind a snapshot.
 const KEPT_SHARE: usize = 4;
-/// A log may grow to this share of the last snapshot, if that is more than it holds at most otherwise.
+/// The log may grow to one part in this many of the last snapshot, if that exceeds its maximum.
 const SNAPSHOT_SHARE: u64 = 8;
-/// How soon a node that did not answer is asked again: soon, then less often.
+/// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
-/// A handle to this node's part in a group; the last one that goes ends it.
+/// A handle to this node's part in a group. Dropping the last handle stops it.
 pub struct Group<M> {
     part: Part,
     _machine: PhantomData<fn() -> M>,
 }
 
-/// What a [`Group`] does with its machine whatever that is.
+/// The operations of a [`Group`] that do not depend on the type of its machine.
 pub struct Part {
     raft: OurRaft,
     machines: Machines,
@@ -71,47 +71,47 @@ pub struct Part {
     _running: Running,
 }
 
-/// Who leads, as a node sees it.
+/// The leader, as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lead {
-    /// This very node.
+    /// This node.
     Here,
-    /// Another.
+    /// Another node.
     There(Member),
-    /// Nobody that it knows of.
+    /// No leader is known.
     Nobody,
 }
 
-/// How a node sees its group.
+/// Status of a group at one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Itself.
+    /// The node's id.
     pub id: u64,
-    /// Who leads.
+    /// The leader's id.
     pub leader: Option<u64>,
-    /// The term it is in.
+    /// The present term.
     pub term: u64,
     /// The last entry of its log.
     pub last: Option<u64>,
-    /// The last entry that its machine has taken in.
+    /// The last entry applied to its machine.
     pub applied: Option<u64>,
-    /// The last entry that is in a snapshot.
+    /// The last entry in a snapshot.
     pub snapshot: Option<u64>,
-    /// The last entry that is in a snapshot only, and no more in its log.
+    /// The last entry removed from the log because a snapshot contains it.
     pub purged: Option<u64>,
-    /// Who has a vote.
+    /// Members with a vote.
     pub voters: Vec<Member>,
-    /// Who follows without one.
+    /// Members without a vote.
     pub learners: Vec<Member>,
-    /// What its disk said when it had too little room last, as long as that is so: what makes the state larger is refused.
+    /// The error of its disk while it has too little room; commands that make the state larger are then refused.
     pub lacks_room: Option<String>,
-    /// Why it takes no part any more.
+    /// Why the node's part has ended.
     pub stopped: Option<String>,
 }
 
 impl<M: Machine> Group<M> {
-    /// Takes its place again, or waits to be given one. `machine` has taken nothing in. It runs where the transport's
-    /// connections do, which must not be on the calling thread, or on a thread of its own.
+    /// Joins a group again, or waits to be added. `machine` must be in its initial state. The group runs on the
+    /// transport's runtime, which must not use the calling thread, or on a thread of its own.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,
@@ -133,7 +133,7 @@ impl<M: Machine> Group<M> {
         Ok(Group { part, _machine: PhantomData })
     }
 
-    /// Looks at this node's machine as it is; [`Part::catch_up`] first makes it as it has to be.
+    /// Calls `look` with this node's machine. Call [`Part::catch_up`] first for a fresh state.
     pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
         self.part.machines.with(|machine| {
             let machine: &dyn Any = machine;
@@ -210,30 +210,30 @@ impl Part {
         })
     }
 
-    /// The last entry that its log had when it was started. [`Part::status`] knows it only a moment later.
+    /// The last entry of its log at the start. [`Part::status`] reports it only after a moment.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
 
-    /// Begins a group of these nodes; on one of them, and once in its life.
+    /// Begins a group of these nodes. To be called once, on one of them.
     pub async fn begin(&self, members: &[Member]) -> Result<(), GroupError> {
         let begun = self.raft.initialize(nodes(members)).await;
         begun.map_err(|error| GroupError::Refused(error.to_string()))
     }
 
-    /// Whether it is one of a group, or was.
+    /// Whether this node is or was part of a group.
     pub async fn is_begun(&self) -> Result<bool, GroupError> {
         self.raft.is_initialized().await.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
     }
 
-    /// Has every machine take a command in; what this node's answered.
+    /// Proposes a command and returns the response of this node's machine.
     pub async fn propose(&self, command: Bytes) -> Result<Bytes, GroupError> {
         let mut answers = self.propose_all(Commands::one(&command)).await.map_err(|(error, _)| error)?;
         answers.pop().ok_or(GroupError::Unknown)
     }
 
-    /// Has every machine take commands in, one after another and none between; what this node's answered to each. What is
-    /// refused comes back.
+    /// Proposes commands, which are applied one after another without others between. Returns the response of this
+    /// node's machine to each. Refused commands are returned with the error.
     pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (GroupError, Commands)> {
         let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {
@@ -249,7 +249,7 @@ impl Part {
         answered.await.unwrap_or_else(|_| Err((GroupError::Unknown, Commands::default())))
     }
 
-    /// Whether it leads, as far as it knows; else who does.
+    /// The leader, as this node knows it.
     pub fn lead(&self) -> Lead {
         use openraft::async_runtime::watch::WatchReceiver;
         let metrics = self.raft.metrics();
@@ -264,18 +264,18 @@ impl Part {
         }
     }
 
-    /// The term it is in: another may lead in each.
+    /// The present term; each term has at most one leader.
     pub fn term(&self) -> u64 {
         use openraft::async_runtime::watch::WatchReceiver;
         self.raft.metrics().borrow_watched().current_term
     }
 
-    /// Waits, on any thread.
+    /// Sleeps; callable on any thread.
     pub async fn pause(&self, pause: Duration) {
         let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
     }
 
-    /// Gives a member another address.
+    /// Changes a member's address.
     pub async fn set_address(&self, member: &Member) -> Result<(), GroupError> {
         let node = BTreeMap::from([(member.id, BasicNode::new(&member.address))]);
         self.raft.change_membership(ChangeMembers::SetNodes(node), true).await?;
@@ -289,26 +289,27 @@ impl Part {
         }
     }
 
-    /// Waits until this node's machine has taken in all that was answered before it was asked; on the leader only.
+    /// Waits until this node's machine has applied every command answered before the call. Only on the leader.
     pub async fn catch_up(&self) -> Result<(), GroupError> {
         self.read_index().await.map(drop)
     }
 
-    /// [`Part::catch_up`], for another node: [`Part::applied`] of it makes that one as it has to be.
+    /// The index that another node has to wait for with [`Part::applied`], to read what [`Part::catch_up`] guarantees
+    /// here.
     pub async fn read_index(&self) -> Result<u64, GroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
         confirmed.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Waits until this node's machine has taken an entry in.
+    /// Waits until this node's machine has applied an entry, at most `answer_ms_max`.
     pub async fn applied(&self, index: u64) -> Result<(), GroupError> {
         self.until(move |seen| (seen.last_applied.map(|last| last.index) >= Some(index)).then_some(()))
             .await
             .ok_or_else(|| GroupError::NoQuorum(format!("entry {index} has not come")))
     }
 
-    /// Waits for a leader, a while; who it is.
+    /// Waits for a leader, at most `answer_ms_max`.
     pub async fn leader(&self) -> Option<Member> {
         self.until(|seen| {
             let id = seen.current_leader?;
@@ -318,7 +319,7 @@ impl Part {
         .await
     }
 
-    /// Waits for something to be so, `answer_ms_max` at most; whoever waits may be on any thread.
+    /// Waits until `is_so` returns a value, at most `answer_ms_max`; callable on any thread.
     async fn until<R: Send + 'static>(
         &self,
         is_so: impl Fn(&openraft::RaftMetrics<Types>) -> Option<R> + Send + 'static,
@@ -340,7 +341,8 @@ impl Part {
         self.handle.spawn(async move { tokio::time::timeout(patience, seen).await }).await.ok()?.ok()?
     }
 
-    /// Answers another node. Requests are taken in the order in which these futures are first polled.
+    /// Handles a request of another node. Requests are processed in the order in which these futures are first
+    /// polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         receiving::receive(&self.raft, &self.receiving, self.limits.snapshot_bytes_max, request).await
     }
@@ -351,23 +353,23 @@ impl Part {
         asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
     }
 
-    /// The state as it is now, at a cost that does not grow with it; [`Part::catch_up`] first makes it as it has to be.
+    /// The present state, in constant time. Call [`Part::catch_up`] first for a fresh one.
     pub fn freeze(&self) -> Box<dyn Frozen> {
         self.machines.with(|machine| machine.freeze())
     }
 
-    /// How long the elections took that this node won, of late: from the moment it stood for one.
+    /// Durations of recent elections that this node won, each from the start of its candidacy.
     pub fn elections_won(&self) -> Vec<Duration> {
         self.elections.won()
     }
 
-    /// How many commands were committed through this node as the leader, and how long they took together: from being asked for
-    /// until they were taken in here.
+    /// Number of commands that this node committed as the leader, and the sum of their latencies, from proposal to
+    /// application.
     pub fn commits(&self) -> (u64, Duration) {
         self.commits.seen()
     }
 
-    /// How it sees the group.
+    /// Status of the group at this node.
     pub fn status(&self) -> Status {
         use openraft::async_runtime::watch::WatchReceiver;
         let metrics = self.raft.metrics().borrow_watched().clone();
@@ -412,10 +414,10 @@ fn config(limits: &Limits) -> io::Result<Config> {
         election_timeout_min: limits.election_ms_min(),
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
-        // A leader may acknowledge what two others have synced and it has not. Restarted after a crash it would go on in
-        // its term without it, and have others take that for what they hold (seen, by the test that cuts the power).
+        // A leader may acknowledge an entry that two followers have synced and it has not. After a crash, it would
+        // continue its term without the entry and assign its index again. The power-cut test shows this.
         enable_leader_restore: Some(false),
-        // Entries differ in size: their bytes decide, here and about what a request carries.
+        // Entries differ in size, so bytes decide about snapshots, and about the size of requests.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         max_payload_entries: 4_096,
@@ -425,9 +427,9 @@ fn config(limits: &Limits) -> io::Result<Config> {
     config.validate().map_err(io::Error::other)
 }
 
-/// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it. Before a large state is written
-/// again the log may grow to a share of it. On a disk with little room everything that is in a snapshot is given up, and a
-/// snapshot is taken as soon as there is anything to give up.
+/// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows with the
+/// last snapshot. On a disk with little room, all entries in a snapshot are removed, and a snapshot is taken as soon
+/// as it frees anything.
 async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
@@ -452,10 +454,10 @@ async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) 
         {
             return;
         }
-        // Each costs time; where room is scarce for long they come more and more seldom.
+        // Each attempt costs time, so the pauses grow while room stays scarce.
         pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
         machines.see_to_reserve().await;
-        // Once: as long as nothing more is applied, another would say the same.
+        // Once: without newly applied entries, another snapshot would be the same.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
         if is_long && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);

@@ -1,6 +1,6 @@
-//! State machines replicated over a few nodes.
+//! State machines replicated over several nodes by raft.
 //!
-//! The only crate that knows openraft. Its log and its snapshots are [journals](dunlin_journal).
+//! Only this crate depends on openraft. The log and the snapshots are [journals](dunlin_journal).
 
 mod codec;
 mod commands;

@@ -1,41 +1,41 @@
-//! How a group works, and how much it takes.
+//! Limits and times of a group.
 
-/// What [`Limits::heartbeat_ms`] may be.
+/// Allowed values of [`Limits::heartbeat_ms`].
 pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 
-/// Bounds, and the times that decide how soon a dead leader is replaced.
+/// Limits of a group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The leader sends a heartbeat so often, ms, and each answer has so long to arrive. A leader that receives no answers in time takes
-    /// no writes, so this has to be longer than a round trip to the other nodes. [`HEARTBEAT_MS`] are allowed, and it is the same on every node.
+    /// Interval of the leader's heartbeats, and time for each response, ms. A leader without timely responses takes
+    /// no writes, so this must exceed a round trip between nodes. Within [`HEARTBEAT_MS`], and equal on every node.
     pub heartbeat_ms: u64,
-    /// Those who wait for commands that are to be proposed.
+    /// Commands that may wait to be proposed.
     pub waiting_max: usize,
-    /// Bytes of the commands of one entry of the log, one command apart.
+    /// Bytes of the commands in one log entry; a single larger command is allowed.
     pub entry_bytes_max: usize,
     /// Bytes of one command.
     pub command_bytes_max: usize,
-    /// Entries on their way at once.
+    /// Entries in flight at once.
     pub in_flight_max: usize,
-    /// How long whoever asks waits for an answer at most: after that it is unknown what became of commands, and readers are
-    /// refused, ms.
+    /// Longest wait for a response, ms. After that the outcome of commands is unknown, and reads are refused.
     pub answer_ms_max: u64,
-    /// A log that has grown to this many bytes since the last snapshot, or to an eighth of that if it is more, is replaced by
-    /// one. A quarter of this limit is kept behind the snapshot, for followers that lack only that.
+    /// Bytes of the log since the last snapshot at which a new snapshot is taken, or an eighth of the last snapshot
+    /// if that is more. A quarter of this limit stays in the log, for followers that lack little.
     pub log_bytes_max: usize,
-    /// Bytes that the log, and the snapshots, each keep free on the disk for when it is full: for what makes room again. 0: none.
+    /// Bytes that the log and the snapshots each reserve on the disk, for commands that free room when the disk is
+    /// full; 0 for none.
     pub reserve_bytes: u64,
-    /// Bytes of the entries that one request brings to another node, one entry apart.
+    /// Bytes of entries in one request to another node; a single larger entry is allowed.
     pub append_bytes_max: usize,
-    /// Such requests on their way to one node at once.
+    /// Such requests in flight to one node at once.
     pub appends_in_flight_max: usize,
-    /// How long a node may take to have such a request on its disk, ms; then it is asked again.
+    /// Time for a node to sync such a request, ms; the request is repeated afterwards.
     pub append_ms_max: u64,
-    /// Bytes of a machine's snapshot that this node takes from another.
+    /// Bytes of a snapshot that this node accepts from another.
     pub snapshot_bytes_max: usize,
-    /// How long a node may take over one block of a snapshot, ms.
+    /// Time for a node to take one block of a snapshot, ms.
     pub block_ms_max: u64,
-    /// How long it may take to become the state of a snapshot once it has all of it, ms.
+    /// Time for a node to install a complete snapshot, ms.
     pub install_ms_max: u64,
 }
 
@@ -61,14 +61,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A follower that has heard nothing for [`election_ms_max`](Limits::election_ms_max), and then for a random time between this and
-    /// that, asks to lead, ms.
+    /// A follower without heartbeats for [`election_ms_max`](Limits::election_ms_max), and then for a random time
+    /// between this and that, starts an election, ms.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5
     }
 
-    /// How long an answer to a heartbeat counts, ms. openraft sends the next one up to 1.2 intervals after it, and the answer takes up
-    /// to one: less than 2.2 intervals would stop the writes of a leader that all others follow.
+    /// How long a response to a heartbeat counts, ms. openraft sends the next heartbeat up to 1.2 intervals later,
+    /// and the response may take one. Less than 2.2 intervals would stop the writes of a leader that all others
+    /// follow.
     pub fn election_ms_max(&self) -> u64 {
         self.heartbeat_ms * 12 / 5
     }

@@ -1,11 +1,10 @@
-//! Raft's log on the disk: a journal of what was done to it, from which it is made again.
+//! Raft's log on disk: a journal of operations, from which a restart rebuilds the log.
 //!
 //! Invariants:
-//! - What was done stands in the journal in the order in which it was done; a write counts when it is synced.
-//! - Entries that may still be asked for are in memory, and readable as soon as they are appended.
-//! - A journal with a hole, or one that ends before a record that was synced, is not opened: a node that has lost what it promised to
-//!   keep must not vote.
-//! - A disk that is full ends nothing: what is written waits for room, and [`Room`] says so. A disk that fails ends the log.
+//! - The journal has the operations in the order in which they were done. A write counts once it is synced.
+//! - Entries that may still be read are in memory, and readable as soon as they are appended.
+//! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
+//! - On a full disk, writes wait for room, and [`Room`] reports it. A failed disk ends the log.
 //!
 //! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::Limits::log_bytes_max) bounds the memory.
 

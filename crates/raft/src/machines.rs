@@ -1,4 +1,4 @@
-//! The machine as openraft drives it.
+//! The machine as openraft's state machine.
 
 use std::io;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::proposal;
 use crate::snapshots::Snapshots;
 use crate::vocabulary::{Answers, Blocks, LogId, Proposal, Snapshot, SnapshotMeta, StoredMembership, Types};
 
-/// Work on more bytes takes longer than the way to another thread and back: heartbeats do not wait for it.
+/// Larger work costs more than moving it to another thread, and would delay heartbeats.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// How soon a snapshot that finds no room is tried again, and how late at most.
+/// First and longest pause before a snapshot without room is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle to the machine and its snapshots. It does not depend on the machine's type, so that openraft is compiled once for all.
+/// A handle to the machine and its snapshots. It hides the machine's type, so that openraft is compiled once.
 #[derive(Clone)]
 pub(crate) struct Machines {
     running: Arc<Mutex<Running>>,
@@ -31,11 +31,11 @@ pub(crate) struct Machines {
     pub(crate) grows: fn(&[u8]) -> bool,
     may_leave_out: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
-    /// Of the last snapshot.
+    /// Size of the last snapshot.
     snapshot_bytes: Arc<AtomicU64>,
 }
 
-/// The machine, and what it has taken in.
+/// The machine, with the last entry and membership applied to it.
 struct Running {
     machine: Box<dyn Machine>,
     applied: Option<LogId>,
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Machines {
-    /// The machine as its last snapshot has it; `machine` is one that has taken nothing in.
+    /// Restores the last snapshot into `machine`, which must be in its initial state.
     pub(crate) fn open<M: Machine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -76,12 +76,12 @@ impl Machines {
         lock(&self.running).applied
     }
 
-    /// Looks at the machine.
+    /// Calls `look` with the machine.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> R {
         look(&*lock(&self.running).machine)
     }
 
-    /// The same, unless it is taking something in.
+    /// [`Machines::with`], unless the machine is applying an entry.
     pub(crate) fn try_with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> Option<R> {
         match self.running.try_lock() {
             Ok(running) => Some(look(&*running.machine)),
@@ -90,7 +90,7 @@ impl Machines {
         }
     }
 
-    /// Has the machine take an entry in. What takes long does so on another thread: signs of life wait for their turn on this one.
+    /// Applies an entry. Large ones run on another thread, so that heartbeats are not delayed.
     async fn take_in(
         &self,
         log_id: LogId,
@@ -104,12 +104,12 @@ impl Machines {
         blocking(move || Ok(lock(&running).take_in(log_id, &payload))).await
     }
 
-    /// Bytes of the last snapshot, 0 where there is none.
+    /// Size of the last snapshot, bytes; 0 if there is none.
     pub(crate) fn snapshot_bytes(&self) -> u64 {
         self.snapshot_bytes.load(Ordering::Relaxed)
     }
 
-    /// Puts a snapshot on the disk, without what it may leave out if there is little room; false where there is too little for that.
+    /// Writes a snapshot, without optional blocks if there is little room. Returns `false` if there is too little.
     fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &mut Blocks) -> io::Result<bool> {
         if !snapshots.has_ample_room(blocks)? {
             blocks.0.retain(|block| !(self.may_leave_out)(block));
@@ -127,18 +127,18 @@ impl Machines {
         (meta, running.machine.freeze())
     }
 
-    /// Has room kept for a snapshot on a disk that is full later, if there is any now.
+    /// Fills the reserve for snapshots if it is lacking and there is room.
     pub(crate) async fn see_to_reserve(&self) {
-        // Whoever writes one has it.
+        // A thread that writes a snapshot holds the lock and the reserve.
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let kept = self.clone();
-            // What fails here fails again where it matters.
+            // A failing disk is reported by the next snapshot.
             let _ = blocking(move || lock(&kept.snapshots).see_to_reserve()).await;
         }
     }
 
-    /// A snapshot of the state as it is, on the disk; nothing where there is no room for it.
+    /// Writes a snapshot of the present state; `None` if there is no room.
     fn build(&self) -> io::Result<Option<Snapshot>> {
         let (meta, frozen) = self.frozen();
         let mut blocks = Vec::new();
@@ -151,7 +151,7 @@ impl Machines {
         let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
-            // One of another node's came meanwhile.
+            // A later snapshot of another node has come meanwhile.
             return Ok(snapshots.load()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }));
         }
         Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(Snapshot { meta, snapshot }))
@@ -173,7 +173,7 @@ impl Running {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // A new leader counts on from what it has taken in, while later times may be on their way.
+                // A new leader counts from the state it has applied, while entries with later times may be in flight.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let answers = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
@@ -214,7 +214,7 @@ impl RaftStateMachine<Types> for Machines {
         let (kept, of, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
         let blocks = Arc::clone(&snapshot);
         blocking(move || {
-            // Refused by the machine, it is not kept either.
+            // A snapshot that the machine refuses is not kept.
             let mut running = lock(&kept.running);
             running.machine.restore(&mut blocks.0.iter().cloned())?;
             (running.applied, running.membership) = (of.last_log_id, of.last_membership);
@@ -251,7 +251,7 @@ fn bytes_of(blocks: &[Bytes]) -> u64 {
     blocks.iter().map(|block| block.len() as u64).sum()
 }
 
-/// Has something written that takes room, and tries again later where there is none.
+/// Runs `work` until it finds room, with growing pauses.
 async fn until_there_is_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
     work: impl Fn() -> W,
 ) -> io::Result<T> {
@@ -265,7 +265,7 @@ async fn until_there_is_room<T: Send + 'static, W: FnOnce() -> io::Result<Option
     }
 }
 
-/// On a thread that may wait for the disk.
+/// Runs `work` on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
 }

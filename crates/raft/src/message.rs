@@ -1,4 +1,4 @@
-//! What nodes say to one another, as bytes.
+//! Binary encoding of messages between nodes.
 
 use bytes::{BufMut, Bytes};
 use openraft::EntryPayload;
@@ -9,37 +9,37 @@ use openraft::raft::{
 use crate::codec::{Code, CodecError, write_head};
 use crate::vocabulary::{Entry, Snapshot, SnapshotMeta, Types, Vote};
 
-/// The version of every message; its first byte.
+/// The version, the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
 
-/// Fewer bytes are copied into a message's pieces.
+/// Smaller parts are copied instead of becoming a piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
-/// Enough for what an entry has besides its commands, and for what a message has besides its entries.
+/// Upper bound of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// What a node asks of another.
+/// A request to another node.
 #[derive(Debug)]
 pub(crate) enum Request {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     TransferLeader(TransferLeaderRequest<Types>),
-    /// A snapshot follows, in blocks; the answer says how many of them are there already.
+    /// Begins a snapshot. The response is the number of its blocks that are there already.
     Begin(Vote, Offer, SnapshotMeta),
-    /// One of them, and its place; answered likewise.
+    /// A block with its number. The response is as for `Begin`.
     Block(Vote, Offer, u64, Bytes),
-    /// That was all of it.
+    /// Ends the snapshot.
     End(Vote, Offer),
 }
 
-/// Which snapshot: one that another leader sends is the same if its content is.
+/// Identifies a snapshot by its content, whichever leader sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// How many blocks.
+    /// Number of blocks.
     pub(crate) blocks: u64,
-    /// Bytes of all of them.
+    /// Bytes of all blocks.
     pub(crate) bytes: u64,
-    /// CRC-64/NVME of all of them, each behind its length.
+    /// CRC-64/NVME of all blocks, each after its length.
     pub(crate) check: u64,
 }
 
@@ -69,7 +69,7 @@ impl Code for Offer {
 }
 
 impl Request {
-    /// Its bytes, in pieces that follow one another. What is large of them is not copied.
+    /// Encodes the request in consecutive pieces. Large parts are not copied.
     pub(crate) fn pieces(&self) -> Vec<Bytes> {
         let mut pieces = Pieces { written: Vec::new(), out: Vec::with_capacity(self.copied_bytes()) };
         let out = &mut pieces.out;
@@ -125,7 +125,7 @@ impl Request {
         pieces.written
     }
 
-    /// The bytes that are copied into its pieces, or some more.
+    /// Upper bound of the bytes copied into the pieces.
     fn copied_bytes(&self) -> usize {
         let of_entry = |entry: &Entry| match &entry.payload {
             EntryPayload::Normal(proposal) if proposal.0.len() < PIECE_BYTES_MIN => {
@@ -138,10 +138,10 @@ impl Request {
     }
 }
 
-/// Bytes that follow one another.
+/// Consecutive pieces of a message.
 struct Pieces {
     written: Vec<Bytes>,
-    /// The rest, small parts joined.
+    /// Small parts, joined.
     out: Vec<u8>,
 }
 

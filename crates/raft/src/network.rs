@@ -1,10 +1,11 @@
-//! Asking other nodes.
+//! Requests to other nodes.
 //!
-//! Entries go to a node in requests that follow one another without waiting for answers; a request that the disk is slow
-//! over holds up nothing but those behind it. Heartbeats and votes have a lane of their own ([`Lane`]).
+//! Requests with entries follow one another without waiting for responses. A slow disk delays only later requests of
+//! the same lane. Heartbeats and votes have their own lane ([`Lane`]).
 //!
-//! A large request has another lane than small ones, whose transport may work on another thread: copying and encrypting megabytes
-//! delays no heartbeat. Before the lane changes, all that was sent is answered, so that no request overtakes another.
+//! Large requests have another lane than small ones, which the transport may serve on another thread. Copying and
+//! encrypting megabytes then delays no heartbeat. All sent requests are answered before the lane changes, so none
+//! overtakes another.
 
 use std::future::Future;
 use std::io;
@@ -34,49 +35,50 @@ use crate::vocabulary::{Entry, LogId, Snapshot, Types, Vote};
 /// A node of the group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// Its number; never given to another node.
+    /// The node's number, never given to another node.
     pub id: u64,
-    /// Where the others reach it.
+    /// Its address for other nodes.
     pub address: String,
 }
 
-/// The answer, when it comes.
+/// The future of a response.
 pub type Asking = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// Requests of one lane arrive in the order in which they were asked; those of another do not wait for them.
+/// Requests of one lane arrive in order and do not wait for other lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// Short, and on time or of no use: signs of life, votes.
+    /// Short requests that are useless when late: heartbeats, votes.
     Urgent,
     /// Entries of the log.
     Log,
-    /// Large requests: blocks of snapshots, and entries of many bytes.
+    /// Large requests: blocks of snapshots, and large entries.
     Bulk,
-    /// What is handed on to the leader for somebody else.
+    /// Requests that a node forwards to the leader.
     Forward,
 }
 
 impl Lane {
-    /// All of them.
+    /// All lanes.
     pub const ALL: [Lane; 4] = [Lane::Urgent, Lane::Log, Lane::Bulk, Lane::Forward];
 
-    /// Whether its messages may be large. A transport works on these elsewhere than where its [`runtime`](Transport::runtime) is.
+    /// Whether its messages may be large. A transport serves these lanes outside its [`runtime`](Transport::runtime).
     pub fn may_be_large(self) -> bool {
         matches!(self, Lane::Bulk | Lane::Forward)
     }
 }
 
-/// Brings requests to other nodes, which hand them to their [`Group::receive`](crate::Group::receive), and the answers back.
+/// Sends requests to other nodes, which pass them to [`Group::receive`](crate::Group::receive), and returns the
+/// responses.
 ///
-/// Answers may be waited for on any thread, one without a runtime of its own too. An answer that does not come is an
-/// error in bounded time; one of kind [`NotConnected`](io::ErrorKind::NotConnected) says that the request was not sent.
+/// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
+/// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.
 pub trait Transport: Send + Sync + 'static {
-    /// Asks: the request has its place in the lane when this returns. Dropped, nobody waits for the answer. The request is in pieces that
-    /// follow one another, so that large ones need not be copied by who asks.
+    /// Sends a request. Its place in the lane is fixed when this returns. Dropping the future ignores the response.
+    /// The request consists of consecutive pieces, so that large parts need not be copied.
     fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking;
 
-    /// Where its connections of lanes for short messages live, if that is a runtime of one thread, with timers: the group lives there as well then, and
-    /// nothing that goes from one to the other wakes a thread. Else the group has a thread of its own.
+    /// The runtime of the connections for short messages, if it has one thread and timers. The group then runs on it,
+    /// so that messages wake no other thread. Otherwise the group has its own thread.
     fn runtime(&self) -> Option<Handle> {
         None
     }
@@ -92,13 +94,13 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// Ways to all the others.
+/// Creates connections to members.
 pub(crate) struct Peers {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) limits: Limits,
 }
 
-/// One way to one of them.
+/// A connection to a member in one lane.
 pub(crate) struct Peer {
     transport: Arc<dyn Transport>,
     member: Member,
@@ -130,7 +132,7 @@ impl RaftNetworkFactory<Types> for Peers {
 }
 
 type Answered<A> = Result<A, RPCError<Types>>;
-/// What came of a request with entries, and whether those after it are of any use.
+/// The result of a request with entries, and whether later requests are still useful.
 type Appended = (Answered<StreamAppendResult<Types>>, bool);
 
 fn unreachable(error: &io::Error) -> RPCError<Types> {
@@ -138,7 +140,7 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
 }
 
 impl Peer {
-    /// Asks now, and waits when it is awaited.
+    /// Sends a request at once, and waits for the response when awaited.
     fn ask<A: Code>(
         &self,
         lane: Lane,
@@ -149,13 +151,13 @@ impl Peer {
         async move { Ok(whole(tokio::time::timeout(within, asking).await??, "an answer")?) }
     }
 
-    /// Asks for something that is of no use later.
+    /// Sends a request that is useless when late.
     async fn call<A: Code>(&self, request: Request, option: &RPCOption) -> Answered<A> {
         let answer = self.ask(Lane::Urgent, &request, option.hard_ttl()).await;
         answer.map_err(|error| unreachable(&error))
     }
 
-    /// The lane for a request with entries.
+    /// The lane of a request with entries.
     fn lane_of(&self, append: &AppendEntriesRequest<Types>) -> Lane {
         let bytes_of = |entry: &Entry| match &entry.payload {
             EntryPayload::Normal(proposal) => proposal.0.len(),
@@ -167,7 +169,7 @@ impl Peer {
         }
     }
 
-    /// What came of one request with entries, and whether those after it are of any use.
+    /// Sends a request with entries. Returns its result, and whether later requests are still useful.
     fn append(
         &self,
         lane: Lane,
@@ -197,7 +199,7 @@ impl Peer {
         let within = Duration::from_millis(self.limits.block_ms_max);
         let offer = Offer::of(&snapshot);
         let begin = Request::Begin(vote, offer, snapshot.meta);
-        // What is there of it from an earlier attempt stays.
+        // Blocks of an earlier attempt are kept.
         let mut next: u64 = self.ask(self.lane, &begin, within).await?;
         while let Some(block) = snapshot.snapshot.0.get(next as usize) {
             let had: u64 =
@@ -209,22 +211,22 @@ impl Peer {
     }
 }
 
-/// Requests with entries on their way to one node.
+/// Requests with entries to one node, several of which are in flight.
 struct Sending<'a, S> {
     peer: &'a Peer,
     within: Duration,
     input: S,
-    /// To be sent when those in flight are answered: it has another lane.
+    /// The next request, if it waits for a change of lanes.
     next: Option<AppendEntriesRequest<Types>>,
-    /// There will be no more of them.
+    /// Whether the input has ended.
     is_over: bool,
     in_flight: FuturesOrdered<BoxFuture<'static, Appended>>,
-    /// Of those in flight.
+    /// The lane of the requests in flight.
     lane: Lane,
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Sending<'_, S> {
-    /// The next answer; none when all is answered, and no more is to be sent.
+    /// The next response; `None` when all are answered and the input has ended.
     async fn answer(&mut self) -> Option<Appended> {
         loop {
             if let Some(append) = self.next.take() {
@@ -272,7 +274,7 @@ impl RaftNetworkV2<Types> for Peer {
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
     {
-        // openraft gives every request the time of one sign of life; a disk may take longer.
+        // openraft limits every request to a heartbeat's time, but a disk may take longer.
         let within = match self.lane {
             Lane::Urgent => option.hard_ttl(),
             Lane::Log | Lane::Bulk | Lane::Forward => Duration::from_millis(self.limits.append_ms_max),
@@ -328,7 +330,7 @@ impl RaftNetworkV2<Types> for Peer {
         transfer: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> Answered<TransferLeaderResponse<Types>> {
-        // Whether it is taken shows in who is elected.
+        // The elected leader shows whether the transfer succeeded.
         self.call::<Vote>(Request::TransferLeader(transfer), &option).await.map(|_| Ok(()))
     }
 }

@@ -1,11 +1,11 @@
-//! What stands in one entry of the log: how late it is, and commands, each behind its length.
+//! The content of a log entry: the cluster's time, and commands, each after its length.
 
 use bytes::BufMut;
 
 use crate::commands::{self, Commands};
 use crate::vocabulary::Proposal;
 
-/// Joins commands that were asked for at about the same time.
+/// Joins commands that were proposed at about the same time.
 pub(crate) fn join<'a>(now_ms: u64, together: impl Iterator<Item = &'a Commands> + Clone) -> Proposal {
     let bytes = together.clone().map(|commands| commands.bytes().len()).sum::<usize>();
     let mut out = Vec::with_capacity(8 + bytes);
@@ -14,7 +14,7 @@ pub(crate) fn join<'a>(now_ms: u64, together: impl Iterator<Item = &'a Commands>
     Proposal(out.into())
 }
 
-/// How late it was, and the commands. Bytes that nobody joined are no commands.
+/// Splits a proposal into the time and the commands; invalid bytes yield no commands.
 pub(crate) fn split(proposal: &[u8]) -> (u64, impl Iterator<Item = &[u8]>) {
     let (now, rest) = proposal.split_first_chunk().unwrap_or((&[0; 8], &[]));
     (u64::from_le_bytes(*now), commands::split(rest))

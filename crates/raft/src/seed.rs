@@ -1,4 +1,4 @@
-//! A group made of a state that is there already: from a backup.
+//! Creates a group from a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,8 +14,8 @@ use crate::network::Member;
 use crate::snapshots::Snapshots;
 use crate::vocabulary::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
-/// Writes what a node finds that is started in this directory: it alone is the group, whose machine's state is `blocks`, as
-/// a [`Frozen`](crate::Frozen) gave them. The directory must not be there yet.
+/// Writes the directory of a node that is the only member, with the state `blocks` of a [`Frozen`](crate::Frozen).
+/// Fails if the directory has a state.
 pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,

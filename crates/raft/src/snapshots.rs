@@ -1,8 +1,9 @@
-//! Snapshots on the disk: a journal whose records are the begin of one, its blocks, and its end. What has no end is none.
+//! Snapshots on disk: a journal with a begin record, blocks and an end record for each. A snapshot without an end is
+//! ignored.
 //!
-//! Each begins an epoch, and so a file: with those before it no file is left that it shares with them. It is written only
-//! where the disk has room for all of it; a [`Reserve`] is given up for that if need be, and filled again when those before
-//! are gone.
+//! Each snapshot begins an epoch, and so a file, so that older files can be removed. It is written only if the disk
+//! has room for all of it. The [`Reserve`] is released for it if necessary, and filled again when older snapshots are
+//! gone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,14 +17,14 @@ use crate::error::damaged;
 use crate::frames::{self, Frames, payloads};
 use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
 
-/// The journal's name; it stands in each of its files.
+/// The journal's name, part of each of its files.
 const NAME: &str = "raft snapshots";
-/// Blocks are written together up to this.
+/// Blocks are written in batches of this size, bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// The file that is given up when the disk is full.
+/// The reserve's file.
 const RESERVE: &str = "reserve";
-/// What is written beside the bytes of a snapshot at most: for each block its frame, for the first file its header and marks,
-/// and for each further one also what the journal keeps ahead of its records.
+/// Upper bounds of what is written besides a snapshot's bytes: the frame of each block; header and marks of the first
+/// file; and for each further file also the room that the journal claims ahead.
 const BLOCK_BYTES_EXTRA: u64 = 64;
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
@@ -44,7 +45,7 @@ impl Code for SnapshotMeta {
 enum Record {
     Begin(SnapshotMeta),
     Block(Bytes),
-    /// After so many blocks.
+    /// The number of blocks.
     End(u64),
 }
 
@@ -76,7 +77,7 @@ impl Code for Record {
     }
 }
 
-/// The last whole snapshot, and where the next will be written.
+/// The last complete snapshot, and the journal for the next.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     disk: Arc<dyn Disk>,
@@ -85,13 +86,13 @@ pub(crate) struct Snapshots {
     journal: Journal,
     epoch: u32,
     next_seq: u64,
-    /// The begin of the last that is whole.
+    /// The last complete snapshot and the position of its begin record.
     last: Option<(SnapshotMeta, Position)>,
     frames: Frames,
 }
 
 impl Snapshots {
-    /// Opens those of a directory.
+    /// Opens the snapshots in a directory.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, reserve_bytes: u64) -> io::Result<Snapshots> {
         let opened = Journal::open(Arc::clone(&disk), dir, NAME, Config::default());
         let (journal, found) = opened.map_err(io::Error::other)?;
@@ -122,7 +123,7 @@ impl Snapshots {
         Ok(last)
     }
 
-    /// Goes through the records from `from` on, a hole being none, until it is told to stop.
+    /// Calls `take` with the records from `from` on, and `None` for a hole, until it returns `false`.
     fn scan(&self, from: Position, mut take: impl FnMut(Position, Option<Record>) -> bool) -> io::Result<()> {
         let mut scan = self.journal.reader().scan(from);
         while let Some(item) = scan.next().map_err(io::Error::other)? {
@@ -140,7 +141,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The last one.
+    /// The last complete snapshot.
     pub(crate) fn load(&self) -> io::Result<Option<(SnapshotMeta, Blocks)>> {
         let Some((meta, position)) = &self.last else { return Ok(None) };
         let (mut blocks, mut is_whole) = (Vec::new(), false);
@@ -162,12 +163,12 @@ impl Snapshots {
         Ok(Some((meta.clone(), Blocks(blocks))))
     }
 
-    /// The last entry that is in the last one.
+    /// The last entry in that snapshot.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.last.as_ref().and_then(|(meta, _)| meta.last_log_id)
     }
 
-    /// What is free on the disk, and how much of it a snapshot of these blocks needs.
+    /// Free bytes on the disk, and the bytes that a snapshot of these blocks needs.
     fn free_and_needed(&self, blocks: &Blocks) -> io::Result<(u64, u64)> {
         let bytes: u64 = blocks.0.iter().map(|block| block.len() as u64 + BLOCK_BYTES_EXTRA).sum();
         let further = bytes / Config::default().file_bytes;
@@ -175,14 +176,14 @@ impl Snapshots {
         Ok((self.disk.free_bytes(&self.dir)?, need))
     }
 
-    /// Whether there is room for one of these blocks, and as much again for others, without the reserve.
+    /// Whether there is room for twice this snapshot, without the reserve.
     pub(crate) fn has_ample_room(&self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         let for_reserve = if self.reserve.is_lacking() { self.reserve.bytes() } else { 0 };
         Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
     }
 
-    /// Whether there is room for one of these blocks; the reserve is given up for it.
+    /// Whether there is room for this snapshot; releases the reserve if necessary.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         if free >= need {
@@ -192,17 +193,17 @@ impl Snapshots {
         Ok(free + kept >= need && self.reserve.release().map_err(io::Error::other)?)
     }
 
-    /// Whether the reserve is to be filled.
+    /// Whether the reserve should be filled.
     pub(crate) fn lacks_reserve(&self) -> bool {
         self.reserve.is_lacking()
     }
 
-    /// Fills the reserve if there is room for it.
+    /// Fills the reserve if there is room.
     pub(crate) fn see_to_reserve(&mut self) -> io::Result<bool> {
         self.reserve.fill().map_err(io::Error::other)
     }
 
-    /// Writes one, and drops those before; false where the disk had no room for it. One that is not whole is none.
+    /// Writes a snapshot and removes older ones; `false` if there is no room.
     pub(crate) fn save(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> io::Result<bool> {
         if !self.has_room(blocks)? {
             return Ok(false);
@@ -212,12 +213,12 @@ impl Snapshots {
         let begin = Position::new(self.epoch, self.next_seq);
         match self.write(meta, blocks) {
             Ok(()) => {}
-            // Others were faster. What is written of it goes with the next.
+            // Another program took the room. The next snapshot removes what was written.
             Err(AppendError::Full { .. }) => return Ok(false),
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));
-        // What cannot be removed takes room, and goes with the next.
+        // Files that could not be removed are removed after the next snapshot.
         let _ = self.journal.truncate_before(begin);
         Ok(true)
     }
@@ -231,7 +232,7 @@ impl Snapshots {
     }
 
     fn push(&mut self, record: &Record) -> Result<(), AppendError> {
-        // A block of a size that no frame has is none of ours.
+        // A block larger than a frame does not come from this crate.
         self.frames.push(record).map_err(|_| AppendError::Batch("a block of a snapshot is too long"))?;
         if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }

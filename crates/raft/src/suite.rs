@@ -1,4 +1,4 @@
-//! openraft's own tests of a store, over ours.
+//! openraft's test suite for storage, run on this crate's storage.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
 use crate::vocabulary::Types;
 
-/// Adds up what it is told.
+/// A state machine that adds up bytes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Sum {
     pub(crate) sum: u64,

@@ -1,4 +1,4 @@
-//! What the words of openraft stand for here.
+//! openraft's types with this crate's parameters.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use openraft::type_config::alias::{
 };
 
 openraft::declare_raft_types!(
-    /// Ours.
+    /// openraft's configuration of types.
     pub(crate) Types: D = Proposal, R = Answers, Node = openraft::BasicNode,
 );
 
@@ -20,7 +20,7 @@ pub(crate) type StoredMembership = StoredMembershipOf<Types>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
 pub(crate) type Snapshot = SnapshotOf<Types, Blocks>;
 
-/// What stands in one entry of the log: many commands, one after another, each behind its length.
+/// The content of a log entry: the time and commands, each after its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proposal(pub(crate) Bytes);
 
@@ -30,10 +30,10 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// What came of each command of an entry.
+/// The responses to the commands of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answers(pub(crate) Vec<Bytes>);
 
-/// A machine's state on its way: from a follower's point of view all of it is there at once.
+/// A machine's state as blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Blocks(pub(crate) Vec<Bytes>);

@@ -1,4 +1,4 @@
-//! Commands that are asked for at about the same time share an entry of the log; those who wait to read share a question.
+//! Commands proposed at about the same time share a log entry, and pending reads share one confirmation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,17 +20,17 @@ use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::vocabulary::{Answers, Proposal};
 
-/// Commands of one who asks, and who waits for what comes of them.
+/// Proposed commands, and the sender of their response.
 pub(super) struct Asked {
     pub(super) commands: Commands,
     pub(super) since: Instant,
     pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (GroupError, Commands)>>,
 }
 
-/// Who waits to read: told the entry that its machine has to have taken in.
+/// The sender of the index that a read has to wait for.
 pub(super) type Waiting = oneshot::Sender<Result<u64, GroupError>>;
 
-/// How long commands took from being asked for until they were committed and taken in.
+/// Number and latency of committed commands, from proposal to application.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Commits(Arc<(AtomicU64, AtomicU64)>);
 
@@ -44,23 +44,23 @@ impl Commits {
         }
     }
 
-    /// How many there were, and how long all of them took.
+    /// The number of commands, and the sum of their latencies.
     pub(super) fn seen(&self) -> (u64, Duration) {
         let (count, took_ns) = &*self.0;
         (count.load(Ordering::Relaxed), Duration::from_nanos(took_ns.load(Ordering::Relaxed)))
     }
 }
 
-/// How many commands are taken together at most, and how many readers.
+/// Maximum number of commands in an entry, and of reads in a confirmation.
 const TOGETHER_MAX: usize = 4 << 10;
 
-/// How soon a leader that is not sure of its followers asks again.
+/// Pause before a leader that is unsure of its followers retries.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// A leader looks so often whether its machine is due to be told the time.
+/// Interval at which a leader checks whether its machine needs the time.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Joins what waits into entries, some of which are on their way at once.
+/// Joins pending commands into entries, several of which may be in flight.
 pub(super) async fn propose(
     raft: OurRaft,
     machines: Machines,
@@ -86,7 +86,7 @@ pub(super) async fn propose(
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let together = queue.together_with(first);
         let (level, is_told_time) = (room.level(), together.is_empty());
-        // Whoever else leads has another disk.
+        // A refused proposal goes to another leader, which has another disk.
         let together = match level > Level::Ample && raft.is_leader() {
             true => refuse(together, &room, level, machines.grows),
             false => together,
@@ -94,7 +94,7 @@ pub(super) async fn propose(
         if together.is_empty() && (!is_told_time || level == Level::Out) {
             continue;
         }
-        // Now, and not before it waited: a lease that is granted by a command lives from when that came, or later.
+        // Read after the wait, so that a lease granted by this entry does not begin too early.
         let (now_ms, _) = clock.look(&raft, &machines);
         let Some((joined, together)) = join(now_ms, together).await else { return };
         let (raft, commits) = (raft.clone(), commits.clone());
@@ -105,20 +105,20 @@ pub(super) async fn propose(
             if written.as_ref().is_ok_and(Result::is_ok) {
                 commits.count(&together);
             }
-            // Late, it stands in this node's log, and may be committed yet.
+            // A late entry is in this node's log and may still be committed.
             answer(together, written.unwrap_or(Err(GroupError::Unknown)));
         });
     }
 }
 
-/// Joins commands into an entry; many bytes on another thread. None where this one is ending.
+/// Joins commands into an entry; many bytes on another thread. `None` while the runtime is ending.
 async fn join(now_ms: u64, together: Vec<Asked>) -> Option<(Proposal, Vec<Asked>)> {
     let bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
     let join = move || (proposal::join(now_ms, together.iter().map(|asked| &asked.commands)), together);
     if bytes > LARGE_BYTES { tokio::task::spawn_blocking(join).await.ok() } else { Some(join()) }
 }
 
-/// Refuses those for which a disk has no room; the others.
+/// Refuses the commands that the disk has no room for, and returns the others.
 fn refuse(together: Vec<Asked>, room: &Room, level: Level, grows: fn(&[u8]) -> bool) -> Vec<Asked> {
     let why = room.lacking().unwrap_or_default();
     let fits = |asked: &Asked| level < Level::Out && !asked.commands.iter().any(grows);
@@ -127,8 +127,8 @@ fn refuse(together: Vec<Asked>, room: &Room, level: Level, grows: fn(&[u8]) -> b
     left
 }
 
-/// Has an entry written. A leader whose followers' disks are slow may not know for a moment that they still follow, and
-/// is refused before anything is done: it asks again.
+/// Writes an entry. A leader that is unsure of its followers, because their disks are slow, is refused before
+/// anything is written, and retries.
 async fn write(raft: &OurRaft, proposal: Proposal, patience: Duration) -> Result<Answers, GroupError> {
     let deadline = Instant::now() + patience;
     loop {
@@ -158,10 +158,10 @@ fn answer(together: Vec<Asked>, answers: Result<Answers, GroupError>) {
     }
 }
 
-/// Commands that wait.
+/// Commands that are not proposed yet.
 struct Queue {
     asking: mpsc::Receiver<Asked>,
-    /// What found no room in the last entry.
+    /// Commands that did not fit into the last entry.
     left: Option<Asked>,
     bytes_max: usize,
 }
@@ -174,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// What came while all slots were taken goes along.
+    /// Adds commands that arrived while all slots were taken.
     fn together_with(&mut self, first: Option<Asked>) -> Vec<Asked> {
         let mut together = Vec::from_iter(first);
         let mut bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
@@ -194,7 +194,7 @@ impl Queue {
     }
 }
 
-/// One question to the others for all who wait by then.
+/// Confirms leadership once for all reads that are pending by then.
 pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<Waiting>, limits: Limits) {
     let mut together = Vec::new();
     let patience = Duration::from_millis(limits.answer_ms_max);
@@ -208,26 +208,26 @@ pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<Waiting>, l
     }
 }
 
-/// Counts the group's time on from where the machine has it when this node begins to lead, and only while it leads. Time
-/// in which nobody led is not counted, and leases live the longer for it. No clock that can be set is asked.
+/// The group's time on a leader. It continues from the machine's time when this node begins to lead. Time without a
+/// leader is not counted, so leases last longer then. The clock is monotonic.
 #[derive(Default)]
 struct Clock {
-    /// The term in which it runs, the group's time when it began to, and when that was.
+    /// The term in which it runs, the group's time at its start, and the start.
     running: Option<(u64, u64, Instant)>,
 }
 
 impl Clock {
-    /// How late it is, and when the machine is due; nothing of either where another leads.
+    /// The group's time, and when the machine needs it next; 0 and `None` on a follower.
     fn look(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
-        // Another's machine may be busy for long: with a snapshot.
+        // A follower's machine may be busy for long, with a snapshot.
         if !raft.is_leader() {
             self.stop();
             return (0, None);
         }
         let look = |machine: &dyn Machine| (machine.now_ms(), machine.next_due_ms());
         let (machine_ms, due_ms) = match self.running {
-            // While the machine takes in a large entry the count goes on by itself.
+            // While the machine applies a large entry, the count continues.
             Some((led, counted_ms, _)) if led == term => {
                 machines.try_with(look).unwrap_or((counted_ms, None))
             }
@@ -236,8 +236,8 @@ impl Clock {
         (self.now_ms(Instant::now(), term, machine_ms), due_ms)
     }
 
-    /// A leader that was started again leads before its machine has applied the entries of earlier leaders, which are later than
-    /// what the machine has. The count goes on from the latest of them.
+    /// A restarted leader leads before its machine has applied entries of earlier leaders, whose times are later. The
+    /// count continues from the latest.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
         let counted = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
         let running = self.running.filter(|(led, ..)| *led == term);
@@ -255,7 +255,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// The count once began at the last snapshot, and stood still until it had come to where the log ends.
+    /// The clock must not stop after a restart until it reaches the end of the log.
     #[test]
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());

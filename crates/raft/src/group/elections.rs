@@ -1,7 +1,7 @@
-//! How long elections take.
+//! Durations of elections.
 //!
-//! Seen on raft's own thread, in the order in which things happen. A node whose election is over before anybody looks is counted from
-//! when its term began to be asked for.
+//! Measured on raft's thread, in the order of events. An election that ends before anybody looks counts from the
+//! start of its candidacy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use openraft::async_runtime::watch::WatchReceiver;
 
 use super::OurRaft;
 
-/// So many are remembered.
+/// Maximum number of remembered elections.
 const WON_MAX: usize = 1_024;
 
-/// Those that this node has won.
+/// Durations of elections that this node won.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Elections(Arc<Mutex<VecDeque<Duration>>>);
 

@@ -1,4 +1,4 @@
-//! Who takes part; on the leader only.
+//! Changes of a group's members, on the leader only.
 
 use std::collections::BTreeSet;
 
@@ -9,34 +9,34 @@ use crate::error::GroupError;
 use crate::network::Member;
 
 impl Part {
-    /// Has a node follow without a vote; returns once it has nearly caught up.
+    /// Adds a member without a vote; returns once it has nearly caught up.
     pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
         let node = BasicNode::new(&member.address);
         self.raft.add_learner(member.id, node, true).await?;
         Ok(())
     }
 
-    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
+    /// Sets the voters, which must be members already. Voters left out leave the group.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), GroupError> {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;
         Ok(())
     }
 
-    /// Has a node that has no vote follow no more.
+    /// Removes a member without a vote.
     pub async fn remove_learner(&self, id: u64) -> Result<(), GroupError> {
         let removed = self.raft.change_membership(ChangeMembers::RemoveNodes(BTreeSet::from([id])), true);
         removed.await?;
         Ok(())
     }
 
-    /// Asks to lead now, without waiting for a leader to be missed.
+    /// Starts an election now, without waiting for a missing leader.
     pub async fn elect(&self) -> Result<(), GroupError> {
         let asked = self.raft.trigger().elect(true).await;
         asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
     }
 
-    /// Hands the lead to another voter.
+    /// Transfers leadership to another voter.
     pub async fn transfer(&self, to: u64) -> Result<(), GroupError> {
         let asked = self.raft.trigger().transfer_leader(to).await;
         asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))

@@ -1,4 +1,4 @@
-//! Answering other nodes.
+//! Handles requests of other nodes.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::codec::{Code, whole};
 use crate::message::{Offer, Request};
 use crate::vocabulary::{Blocks, Snapshot, SnapshotMeta};
 
-/// A snapshot of which not all has come. Whoever leads may send the rest of it.
+/// A partly received snapshot. Any leader may send the rest.
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     of: Option<(Offer, SnapshotMeta)>,
@@ -19,7 +19,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// How many of its blocks are here already.
+    /// Begins or resumes a snapshot; returns how many of its blocks are here.
     fn begin(&mut self, offer: Offer, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
         if offer.bytes > bytes_max as u64 {
             let why = format!("a snapshot of {} bytes is over snapshot_bytes_max = {bytes_max}", offer.bytes);
@@ -32,7 +32,7 @@ impl Receiving {
         Ok(self.blocks.len() as u64)
     }
 
-    /// Takes the next block. One that is here already is no error: its sender did not hear so.
+    /// Takes the next block. A repeated block is no error, because a response may have been lost.
     fn take_block(&mut self, offer: Offer, at: u64, block: Bytes) -> io::Result<u64> {
         self.expect(offer)?;
         let next = self.blocks.len() as u64;
@@ -46,7 +46,7 @@ impl Receiving {
         Ok(self.blocks.len() as u64)
     }
 
-    /// All of it.
+    /// Returns the complete snapshot.
     fn end(&mut self, offer: Offer) -> io::Result<Snapshot> {
         self.expect(offer)?;
         let Receiving { of, blocks, .. } = std::mem::take(self);
@@ -79,7 +79,7 @@ pub(super) async fn receive(
             let vote = *transfer.from_leader();
             answer(raft.handle_transfer_leader(transfer).await.map(|_| vote))
         }
-        // Whether its sender leads is asked when all of it is here.
+        // The sender's leadership is checked when the snapshot is complete.
         Request::Begin(_, offer, meta) => answer(receiving.lock().await.begin(offer, meta, bytes_max)),
         Request::Block(_, offer, at, block) => answer(receiving.lock().await.take_block(offer, at, block)),
         Request::End(vote, offer) => {

@@ -1,4 +1,4 @@
-//! Where a group runs, and how it ends there.
+//! The thread and tasks of a group, and how they end.
 
 use std::io;
 use std::sync::mpsc::Receiver;
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A thread with nothing on it but a group. Dropped, it has ended.
+/// A thread for one group. Dropping it waits for the thread's end.
 pub(super) struct Home {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -20,7 +20,7 @@ impl Home {
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let run = move || {
-            // openraft warns of every sign of life that is late, thirty a second; what matters of it is in the status.
+            // openraft logs every late heartbeat, thirty a second. The status reports what matters.
             tracing::dispatcher::with_default(&tracing::Dispatch::none(), || drop(runtime.block_on(ended)));
         };
         let thread = thread::Builder::new().name("raft".to_owned()).spawn(run)?;
@@ -32,7 +32,7 @@ impl Drop for Home {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
-            // Whoever held it last may be a task of that very thread.
+            // The last owner may be a task of that thread.
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();
@@ -40,21 +40,21 @@ impl Drop for Home {
     }
 }
 
-/// A group's tasks. Dropped, they are asked to end, and waited for.
+/// A group's tasks. Dropping this ends them and waits for their end.
 pub(super) struct Running {
     pub(super) end: Option<oneshot::Sender<()>>,
-    /// Told when they have ended.
+    /// Disconnected when the tasks have ended.
     pub(super) over: Mutex<Receiver<()>>,
-    /// The thread they run on.
+    /// The thread that runs the tasks.
     pub(super) on: ThreadId,
-    /// Ends behind them.
+    /// Dropped after the tasks.
     pub(super) _home: Option<Home>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.end.take());
-        // Whoever held it last may be one of them.
+        // The last owner may be one of the tasks.
         if self.on != thread::current().id() {
             let _ = self.over.get_mut().unwrap_or_else(PoisonError::into_inner).recv();
         }

@@ -1,8 +1,8 @@
-//! What room the log has left for when its disk is full: the [`Reserve`], and what of it was claimed for the journal.
+//! The room that the log has left when its disk is full: the [`Reserve`], and the part of it claimed for the journal.
 //!
-//! As long as the reserve is not filled, growth is refused ([`Room`]): what is written then are deletes, votes and word of what
-//! is needless. So it is seen to before anything is taken, at the start too: a node that was started again on a full disk has
-//! none, and the room that its journal had claimed is free, for whoever comes first.
+//! While the reserve is not filled, growth is refused ([`Room`]); only deletes, votes and purges are written. The
+//! reserve is therefore filled before the first command, also at a start: a node restarted on a full disk has no
+//! claimed room.
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +10,34 @@ use dunlin_journal::{AppendError, DiskError, Journal, Reserve};
 
 use super::room::{Level, Room};
 
-/// How often it is looked whether there is room for the reserve.
+/// Interval of attempts to fill the reserve.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 
-/// See the module.
+/// The reserve of the log, and the room claimed from it.
 #[derive(Debug)]
 pub(super) struct Margin {
     reserve: Reserve,
     room: Room,
-    /// The journal has what there was of the reserve's room.
+    /// Whether the reserve's room was claimed for the journal.
     is_claimed: bool,
-    /// When it was looked last whether there is room for the reserve.
+    /// When filling the reserve was last tried.
     looked: Instant,
 }
 
 impl Margin {
-    /// Fills the reserve; where there is no room for it growth is refused from the first command on.
+    /// Fills the reserve. Without room for it, growth is refused from the first command on.
     pub(super) fn open(reserve: Reserve, room: Room) -> Result<Margin, DiskError> {
         let mut margin = Margin { reserve, room, is_claimed: false, looked: Instant::now() };
         margin.fill()?;
         Ok(margin)
     }
 
-    /// Nothing is to be seen to.
+    /// Whether nothing needs to be done.
     pub(super) fn is_settled(&self) -> bool {
         !self.reserve.is_lacking() && self.room.level() == Level::Ample
     }
 
-    /// Fills the reserve if there is room for it again; then there is room for everything.
+    /// Fills the reserve if there is room again.
     pub(super) fn look(&mut self) -> Result<(), DiskError> {
         if self.is_settled() || self.looked.elapsed() < LOOK {
             return Ok(());
@@ -48,7 +48,7 @@ impl Margin {
 
     fn fill(&mut self) -> Result<(), DiskError> {
         if self.reserve.fill()? {
-            // One of 0 bytes is always there: then the next write says whether there is room.
+            // An empty reserve is always filled; the next write then shows whether there is room.
             self.is_claimed = false;
             self.room.is_ample();
         } else {
@@ -57,10 +57,10 @@ impl Margin {
         Ok(())
     }
 
-    /// Gives up the reserve and keeps its room for the journal; whether there was any.
+    /// Releases the reserve and claims its room for the journal. Returns whether there was any.
     pub(super) fn take(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.is_low(why);
-        // What cannot be removed is no room.
+        // A reserve that cannot be removed gives no room.
         let there = self.reserve.release().unwrap_or(false);
         if there {
             self.claim(journal)?;
@@ -68,19 +68,19 @@ impl Margin {
         Ok(there)
     }
 
-    /// Nothing finds room any more.
+    /// Reports that nothing can be written.
     pub(super) fn is_out(&self, why: String) {
         self.room.is_short(Level::Out, why);
     }
 
-    /// Something was written: there is some room.
+    /// Reports a successful write.
     pub(super) fn was_written(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         match self.room.level() {
             Level::Ample => return Ok(()),
             Level::Low => {}
             Level::Out => self.room.is_short(Level::Low, self.room.lacking().unwrap_or_default()),
         }
-        // At a start there is no file to claim it for until something was written.
+        // After a start, there is no file to claim room for before the first write.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 
@@ -90,7 +90,7 @@ impl Margin {
         }
     }
 
-    /// Room that others on this disk do not get. What of it is there is kept, though it is not all.
+    /// Claims room in the journal's file, as much as there is, so that other programs cannot use it.
     fn claim(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         self.is_claimed = true;
         match journal.room(self.reserve.bytes()) {

@@ -1,20 +1,20 @@
-//! What is done to the log, as records of the journal.
+//! Operations on the log, as records of the journal.
 
 use bytes::Bytes;
 
 use crate::codec::{Code, CodecError};
 use crate::vocabulary::{Entry, LogId, Vote};
 
-/// One thing that was done.
+/// One operation on the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Operation {
     /// This entry follows the last.
     Append(Entry),
-    /// Entries after this one are none any more; of all where there is none.
+    /// Removes the entries after this one, or all.
     Truncate(Option<LogId>),
-    /// Entries up to this one are in a snapshot.
+    /// Removes the entries up to this one, which are in a snapshot.
     Purge(LogId),
-    /// What this node has voted for.
+    /// Stores this node's vote.
     Vote(Vote),
 }
 

@@ -70,7 +70,7 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()
 }
 
 impl Kept {
-    /// Does again what was done.
+    /// Repeats an operation of the journal.
     fn redo(&mut self, operation: Operation, at: Position) -> io::Result<()> {
         match operation {
             Operation::Append(entry) => {
@@ -81,7 +81,7 @@ impl Kept {
                 self.push(entry, at);
             }
             Operation::Truncate(last) => self.truncate(last),
-            // What follows a snapshot of another node's follows it, and not the entries that were here.
+            // Entries may follow a snapshot of another node instead of the entries here.
             Operation::Purge(last) => self.purge(last),
             Operation::Vote(vote) => self.vote = Some(vote),
         }

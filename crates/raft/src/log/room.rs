@@ -1,27 +1,27 @@
-//! Whether the disk has room for what is asked to be kept, as the thread that writes found it and others look it up.
+//! The room left on the log's disk, set by the writer thread and read by others.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What there is room for.
+/// What the disk has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// Everything.
     Ample = 0,
-    /// What makes room, and what nodes say among themselves: the reserve is being used.
+    /// Only commands that free room, and raft's own messages: the reserve is in use.
     Low = 1,
-    /// Nothing: what was handed over waits.
+    /// Nothing: writes wait.
     Out = 2,
 }
 
-/// See the module. Clones are the same.
+/// The room left on a disk. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Room(Arc<Inside>);
 
 #[derive(Debug, Default)]
 struct Inside {
     level: AtomicU8,
-    /// There was too little since the log was shortened last.
+    /// Whether room was short since the log was last shortened.
     is_owed: AtomicBool,
     why: Mutex<String>,
 }
@@ -36,18 +36,18 @@ impl Room {
         }
     }
 
-    /// What the disk said when it had too little last; nothing as long as it has enough.
+    /// The disk's last error; `None` while there is enough room.
     pub(crate) fn lacking(&self) -> Option<String> {
         let why = || self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.level() > Level::Ample).then(why)
     }
 
-    /// Whether the log is to be shortened for its room: there is too little, or there was and nothing was done about it.
+    /// Whether the log should be shortened to free room.
     pub(crate) fn is_wanted(&self) -> bool {
         self.level() > Level::Ample || self.0.is_owed.load(Ordering::Acquire)
     }
 
-    /// The log is being shortened.
+    /// Reports that the log is being shortened.
     pub(super) fn is_being_made(&self) {
         self.0.is_owed.store(false, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! The log as openraft asks for it.
+//! The log as openraft's storage.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -22,28 +22,28 @@ pub(crate) struct Log {
     kept: Arc<Mutex<Kept>>,
     writer: Arc<Writer>,
     room: Room,
-    /// Bytes of the entries that one request brings to another node, one entry apart.
+    /// Bytes of entries in one request to another node; a single larger entry is allowed.
     append_bytes_max: usize,
 }
 
-/// What is known without looking at the disk.
+/// The part of the log in memory.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Entries that follow one another.
+    /// Consecutive entries.
     pub(super) entries: VecDeque<Held>,
     pub(super) purged: Option<LogId>,
     pub(super) vote: Option<Vote>,
-    /// The journal's next record.
+    /// The position of the journal's next record.
     pub(super) next: Position,
 }
 
-/// An entry, and where it is.
+/// An entry and its position.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) entry: Entry,
-    /// The journal's record of it.
+    /// The position of its record in the journal.
     pub(super) at: Position,
-    /// Bytes of commands up to the end of this one, counted from some entry before.
+    /// Cumulative bytes of commands up to the end of this entry, from some earlier entry.
     bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl Kept {
         self.purged = Some(last);
     }
 
-    /// The entries of a range that are there.
+    /// The existing entries of a range.
     fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
         let first = self.entries.front().map_or(0, Held::index);
         let start = match range.start_bound() {
@@ -99,7 +99,7 @@ impl Log {
         Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
     }
 
-    /// What its disk has room for.
+    /// The room on its disk.
     pub(crate) fn room(&self) -> &Room {
         &self.room
     }
@@ -109,13 +109,13 @@ impl Log {
         self.kept().purged
     }
 
-    /// Its last entry, which may be purged.
+    /// The last entry, which may be purged.
     pub(crate) fn last(&self) -> Option<u64> {
         let kept = self.kept();
         kept.entries.back().map(Held::index).or(kept.purged.map(|purged| purged.index))
     }
 
-    /// How many bytes of commands the entries after this one hold.
+    /// Bytes of commands in the entries after this one.
     pub(crate) fn bytes_after(&self, index: Option<u64>) -> u64 {
         let kept = self.kept();
         let Some(last) = kept.entries.back() else { return 0 };
@@ -128,7 +128,7 @@ impl Log {
         last.bytes - before
     }
 
-    /// The last entry behind which, up to `index`, there are more than so many bytes.
+    /// The last entry followed by more than `bytes` bytes up to `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let kept = self.kept();
         let end = kept.entries.partition_point(|held| held.index() <= index);
@@ -141,7 +141,7 @@ impl Log {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands over what was done while the log is locked, so that the journal has it in this order.
+    /// Hands operations to the writer while the log is locked, so that the journal keeps this order.
     fn write(
         &self,
         kept: &mut Kept,
@@ -157,7 +157,7 @@ impl Log {
         self.writer.hand_over(Work::Write(Write { operations, frames, entries_from, done }));
     }
 
-    /// Does something, and waits until it is on the disk.
+    /// Writes an operation and waits until it is on disk.
     async fn write_and_wait(&self, operation: Operation, change: impl FnOnce(&mut Kept)) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
         {
@@ -221,7 +221,7 @@ impl RaftLogStorage<Types> for Log {
         I: IntoIterator<Item = Entry> + Send,
         I::IntoIter: Send,
     {
-        // What an entry holds is shared.
+        // Clones share the content of entries.
         let entries: Vec<Entry> = entries.into_iter().collect();
         let operations = entries.iter().cloned().map(Operation::Append).collect();
         let mut kept = self.kept();
@@ -237,7 +237,7 @@ impl RaftLogStorage<Types> for Log {
         self.write_and_wait(Operation::Truncate(last), |kept| kept.truncate(last)).await
     }
 
-    /// The vote is said anew, so that what stands before the first entry that is left can be forgotten.
+    /// Writes the vote again, so that records before the first remaining entry can be removed.
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
         let mut kept = self.kept();
         kept.purge(last);
@@ -245,7 +245,7 @@ impl RaftLogStorage<Types> for Log {
         let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
         let frames = framed(&mut kept, &operations)?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
-        // Files are dropped whole, and this one may be all there is.
+        // Only whole files are removed, and this one may be the only file.
         let begins_file = self.room.is_wanted();
         if begins_file {
             self.room.is_being_made();
@@ -255,7 +255,7 @@ impl RaftLogStorage<Types> for Log {
     }
 }
 
-/// Operations as they are written; the records that they are follow the last.
+/// Encodes operations as the next records.
 fn framed(kept: &mut Kept, operations: &[Operation]) -> io::Result<Frames> {
     let mut frames = Frames::default();
     operations.iter().try_for_each(|operation| frames.push(operation))?;

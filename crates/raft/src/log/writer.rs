@@ -1,9 +1,9 @@
-//! The thread that writes: what was handed to it while it wrote becomes one block and one sync.
+//! The writer thread: operations that arrive during a write become one block with one sync.
 //!
-//! A disk that is full ends nothing. The reserve is given up and its room claimed for the journal ([`Margin`]); [`Room`] says so to
-//! those who propose, and they refuse what makes the state grow. When that room is used up as well, what was handed over waits
-//! in its order, and is written as soon as there is room. Only a purge goes before entries that wait, for it is what makes room,
-//! and it has some of its own: it names nothing that they change. A disk that fails ends the log: nothing is written after that.
+//! On a full disk, the reserve is released and its room claimed for the journal ([`Margin`]). [`Room`] reports it,
+//! and commands that make the state grow are refused. When that room is used up, writes wait in order. Only a purge
+//! may overtake waiting entries, because it frees room; it has room of its own and names no entry that they change. A
+//! failed disk ends the log: nothing is written afterwards.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,14 +19,14 @@ use super::room::Room;
 use super::synced::SyncedMark;
 use crate::frames::{self, Frames};
 
-/// Told how a write ended.
+/// Called with the outcome of a write.
 pub(super) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// A block is written when it has grown to this, though more is waiting.
+/// Maximum size of a block, bytes.
 const BLOCK_BYTES: usize = 8 << 20;
-/// How often a disk that is full is tried.
+/// Interval of attempts on a full disk.
 const RETRY: Duration = Duration::from_millis(50);
-/// Left free by all but a purge: its block, and a file for it.
+/// Room that only purges use: their block, and a file for it.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum Work {
@@ -35,26 +35,26 @@ pub(super) enum Work {
     Close,
 }
 
-/// What is to stand in the journal behind all before it, each as one record. This thread makes the records: a large entry does not hold up who
-/// hands it over, on whose thread signs of life wait for their turn.
+/// Records to append after all earlier ones. The writer thread encodes them, so that large entries do not delay
+/// heartbeats on the calling thread.
 pub(super) struct Write {
     pub(super) operations: Vec<Operation>,
-    /// The records, once they are made.
+    /// The encoded records.
     pub(super) frames: Frames,
-    /// The index of the first, where all are entries that are appended.
+    /// The index of the first entry, if all operations append entries.
     pub(super) entries_from: Option<u64>,
     pub(super) done: Done,
 }
 
-/// The log begins later.
+/// Removes the beginning of the log.
 pub(super) struct Purge {
-    /// Says so, and all else that has to be said anew.
+    /// Records of the purge, and of the vote, which is written again.
     pub(super) frames: Frames,
-    /// The last entry that is none any more.
+    /// The last removed entry.
     pub(super) upto: u64,
-    /// Nothing before this record is needed once that is written.
+    /// Records before this position are not needed once the purge is written.
     pub(super) needed: Position,
-    /// It begins a file, so that those before can be dropped.
+    /// Whether to begin a new file, so that earlier files can be removed.
     pub(super) begins_file: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes on from the record `next` on.
+    /// Starts the thread, which writes from the record `next` on.
     pub(super) fn start(
         journal: Journal,
         mark: SyncedMark,
@@ -86,7 +86,7 @@ impl Writer {
         let run = move || {
             writing.run(&receiver);
             if writing.broken.is_none() {
-                // What is written is synced; without the mark the next start looks closer.
+                // All writes are synced. Without the mark, the next start checks more.
                 let _ = writing.journal.close();
                 let _ = writing.mark.persist();
             }
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     pub(super) fn hand_over(&self, work: Work) {
-        // A thread that has ended drops what it is told of, which is an error to those who wait.
+        // If the thread has ended, the dropped callbacks report an error.
         let _ = self.sender.send(work);
     }
 }
@@ -115,13 +115,13 @@ struct Writing {
     mark: SyncedMark,
     next: Position,
     margin: Margin,
-    /// What finds no room, in its order.
+    /// Writes without room, in order.
     waiting: VecDeque<Write>,
-    /// What came behind it.
+    /// Commands that arrived after them.
     came: VecDeque<Work>,
-    /// Nobody waits for room any more.
+    /// The log is closing, so nothing waits for room.
     is_closing: bool,
-    /// What nothing is written after.
+    /// The error after which nothing is written.
     broken: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl Writing {
         }
     }
 
-    /// The next thing to do, once there is one. Meanwhile the reserve is seen to.
+    /// The next command. Until there is one, the reserve is filled if possible.
     fn first(&mut self, receiver: &Receiver<Work>) -> Option<Work> {
         loop {
             if self.broken.is_none() {
@@ -193,7 +193,7 @@ impl Writing {
         self.came.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
-    /// Writes them together; where there is no room for that, one after another, as room is found.
+    /// Writes all together, or one after another if there is too little room.
     fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<Work>) {
         if writes.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl Writing {
         }
     }
 
-    /// Writes from the reserve if need be, and waits for room where that is not enough.
+    /// Writes from the reserve if necessary, and waits for room otherwise.
     fn write_waiting(&mut self, receiver: &Receiver<Work>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {
@@ -242,7 +242,7 @@ impl Writing {
         done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
     }
 
-    /// Writes and syncs them, where so much room is left beside them.
+    /// Writes and syncs records if `beside` bytes of room are left afterwards.
     fn try_write(&mut self, writes: &[&Frames], beside: u64) -> Result<(), Unwritten> {
         if let Some(why) = &self.broken {
             return Err(Unwritten::Broken(why.clone()));
@@ -261,7 +261,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Takes the reserve, or waits a little.
+    /// Releases the reserve, or waits a little.
     fn find_room(&mut self, why: String, receiver: &Receiver<Work>) {
         match self.margin.take(&mut self.journal, &why) {
             Ok(true) => {}
@@ -280,9 +280,9 @@ impl Writing {
         self.purge_ahead();
     }
 
-    /// Does the first purge that came, if it may go before all that stands before it: entries that stay. The journal has it before
-    /// them then, and its records are numbered in the order in which they stand there: those of the entries come later than the log
-    /// takes them for, which keeps a file too many, and never one too few.
+    /// Writes the first pending purge before the entries that wait for room, if it removes none of them. Its records
+    /// then precede theirs, so the positions of those entries are too low. A file may be kept too long, but none is
+    /// removed too early.
     fn purge_ahead(&mut self) {
         let Some(at) = self.came.iter().position(|work| matches!(work, Work::Purge(_))) else { return };
         let Some(Work::Purge(purge)) = self.came.remove(at) else { return };
@@ -313,7 +313,7 @@ impl Writing {
             self.journal.end_file()?;
         }
         self.try_write(&[&purge.frames], 0)?;
-        // What cannot be removed takes room, and no more: it is tried again with the next.
+        // Files that could not be removed are removed by the next purge.
         let _ = self.journal.truncate_before(purge.needed);
         Ok(())
     }
