@@ -1,4 +1,4 @@
-//! What a revision changed, as those who watch are told.
+//! The changes of a revision, as watches receive them.
 
 use std::borrow::Cow;
 
@@ -6,37 +6,37 @@ use crate::error::DecodeError;
 use crate::item::Item;
 use crate::layout::{Fields, Layout, choice};
 
-/// What one revision changed: the record of this sequence in the topic of changes.
+/// The changes of one revision: one record of the topic of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The revision.
     pub revision: u64,
-    /// The bytes of its [`Events`].
+    /// The encoded [`Events`].
     pub bytes: Vec<u8>,
 }
 
 choice! {
-    /// What became of a key.
+    /// A change of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Event<'a> {
-        /// It was written.
+        /// The key was written.
         Put { /// The key.
             key: &'a [u8], /// What it holds now.
             item: Item } = 1,
-        /// It was deleted.
+        /// The key was deleted.
         Deleted { /// The key.
             key: &'a [u8] } = 2,
     }
 }
 
-/// The events of one [`Change`], in the order in which they happened.
+/// The events of one [`Change`], in order.
 #[derive(Debug, Clone)]
 pub struct Events<'a> {
     fields: Fields<'a>,
 }
 
 impl<'a> Events<'a> {
-    /// Those that these bytes tell of.
+    /// Decodes the events of a change.
     pub fn new(bytes: &'a [u8]) -> Result<Events<'a>, DecodeError> {
         let mut fields = Fields { rest: bytes };
         match u8::read(&mut fields)? {
@@ -46,8 +46,7 @@ impl<'a> Events<'a> {
     }
 }
 
-/// The bytes of a [`Change`] as somebody sees it who may know of some keys only: with the events of those alone. `None` where
-/// there are none.
+/// The bytes of a [`Change`] reduced to keys for which `may_see` returns true; `None` if no event remains.
 pub fn visible_events<'a>(
     bytes: &'a [u8],
     may_see: impl Fn(&[u8]) -> bool,

@@ -1,4 +1,4 @@
-//! What can be asked of a [`State`](crate::State) that changes it.
+//! Commands that change a [`State`](crate::State).
 
 use crate::error::DecodeError;
 use crate::layout::{choice, decode, encode, layout};
@@ -6,180 +6,180 @@ use crate::limits::Limits;
 use crate::place::Wanted;
 
 choice! {
-    /// One change, whole or refused. Keys and values are any bytes, a key at least one; the end of a range is not part of it,
-    /// and empty when there is none; lease 0 is none.
+    /// A command, applied completely or refused. Keys have at least one byte. A range excludes its `end`; an empty
+    /// `end` means no end. Lease 0 is none.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Command<'a> {
         /// Writes a key.
         Put { /// The key.
             key: &'a [u8], /// Its value.
-            value: &'a [u8], /// It goes when this lease ends.
+            value: &'a [u8], /// The lease with which the key ends.
             lease: u64 } = 1,
-        /// Writes a key if it was last written by revision `expect`, 0 for a key that is not there.
+        /// Writes a key if revision `expect` last wrote it; 0 if the key must not exist.
         PutIf { /// The key.
             key: &'a [u8], /// Its value.
-            value: &'a [u8], /// It goes when this lease ends.
+            value: &'a [u8], /// The lease with which the key ends.
             lease: u64, /// The revision.
             expect: u64 } = 2,
-        /// Deletes a key, if it is there.
+        /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 3,
-        /// Deletes a key if it was last written by revision `expect`.
+        /// Deletes a key if revision `expect` last wrote it.
         DeleteIf { /// The key.
             key: &'a [u8], /// The revision.
             expect: u64 } = 4,
         /// Deletes up to `range_keys_max` keys.
-        DeleteRange { /// The first.
-            start: &'a [u8], /// Before this.
+        DeleteRange { /// The first key.
+            start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 5,
-        /// `then` where all that is compared is so, else `otherwise`, in one revision.
-        Transaction { /// All of it has to be so.
-            compare: Vec<Compare<'a>>, /// Done if it is.
-            then: Vec<Operation<'a>>, /// Done if it is not.
+        /// Runs `then` if all comparisons hold, else `otherwise`, in one revision.
+        Transaction { /// The comparisons.
+            compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
+            then: Vec<Operation<'a>>, /// Operations otherwise.
             otherwise: Vec<Operation<'a>> } = 6,
-        /// A lease that ends `ttl_ms` after it was last kept alive.
-        Grant { /// Its time to live.
+        /// Grants a lease that ends `ttl_ms` after its last renewal.
+        Grant { /// Its time to live, ms.
             ttl_ms: u64 } = 7,
-        /// These leases live on.
-        KeepAlive { /// Which.
+        /// Renews leases.
+        KeepAlive { /// The leases.
             leases: Vec<u64> } = 8,
-        /// The lease ends now.
-        Revoke { /// Which.
+        /// Ends a lease.
+        Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock under a lease, or waits for it. Who holds it, or waits, is told so again.
+        /// Takes a lock under a lease, or waits for it. The holder and waiting leases may repeat it.
         Acquire { /// Its name.
             name: &'a [u8], /// The holder.
-            lease: u64, /// What others see of the holder: of an elected one, how to reach it.
-            value: &'a [u8], /// Otherwise it is refused where another holds it.
+            lease: u64, /// The holder's value, such as the address of an elected leader.
+            value: &'a [u8], /// Whether to wait if another lease holds the lock; otherwise the command is refused.
             wait: bool } = 10,
-        /// Gives a lock to who waits for it longest, or stops waiting for it.
+        /// Releases a lock to the lease that waits longest, or leaves its queue.
         Release { /// Its name.
-            name: &'a [u8], /// The holder, or who waits.
+            name: &'a [u8], /// The lease that holds it or waits.
             lease: u64 } = 11,
-        /// Changes what others see of a lock's holder.
+        /// Changes the value of a lock's holder.
         Proclaim { /// Its name.
             name: &'a [u8], /// The holder.
-            lease: u64, /// What others see.
+            lease: u64, /// The new value.
             value: &'a [u8] } = 12,
-        /// Other limits; what is there already stays.
+        /// Sets limits; existing keys stay.
         Limit { /// The limits.
             limits: Limits } = 13,
-        /// Begins an epoch of revisions, later than the one there is: what was seen of the one before may not have been.
+        /// Begins a later epoch of revisions: revisions of the previous one may have been lost.
         Begin { /// The epoch.
             epoch: u32 } = 14,
-        /// A transaction of the system's, which may write its own keys, locks apart. For nodes among themselves: no door lets it in.
-        System { /// All of it has to be so.
-            compare: Vec<Compare<'a>>, /// Done if it is.
-            then: Vec<Operation<'a>>, /// Done if it is not.
+        /// A transaction on system keys except locks. Only nodes may propose it.
+        System { /// The comparisons.
+            compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
+            then: Vec<Operation<'a>>, /// Operations otherwise.
             otherwise: Vec<Operation<'a>> } = 15,
-        /// A node takes part as long as its lease lasts.
+        /// Makes a node a member while its lease lasts.
         Enlist { /// Its number.
             node: u64, /// Its lease.
-            lease: u64, /// What others see of it.
+            lease: u64, /// Its value, which others read.
             value: &'a [u8] } = 20,
-        /// Sees to it that a topic has a living owner; makes it where there is none.
-        Place { /// The topic.
+        /// Ensures that a topic has a living owner; creates the topic if there is none.
+        Place { /// The request.
             wanted: Wanted<'a> } = 21,
-        /// A node that takes part becomes the owner of a topic; who owns it already begins a later epoch with it.
+        /// Moves a topic to a member. If that member is the owner already, it begins a later epoch.
         Move { /// Its name.
             topic: &'a [u8], /// The node.
             node: u64, /// The lowest epoch that it may begin.
             epoch: u32 } = 22,
-        /// There is no such topic any more.
+        /// Deletes a topic.
         Remove { /// Its name.
             topic: &'a [u8] } = 23,
-        /// A client's command, bound to the client's user: leases that it grants are the user's, and it uses no others.
+        /// A client's command bound to its user, who owns the leases that it grants and may use no others.
         ByUser { /// The user's name; empty where nodes have no users.
-            user: &'a [u8], /// It may use the leases of all users; those of nodes are for nobody.
-            all_leases: bool, /// The bytes of the command, which is none of this kind.
+            user: &'a [u8], /// Whether it may use the leases of all users. It never may use those of nodes.
+            all_leases: bool, /// The encoded command, which is not bound itself.
             command: &'a [u8] } = 24,
-        /// A client's command, bound to the tenant of its user: what it writes counts towards the tenant's share.
+        /// A client's command bound to its user's tenant, whose share includes what it writes.
         OfTenant { /// The tenant's name.
-            tenant: &'a [u8], /// The bytes of the command, which may be bound to a user.
+            tenant: &'a [u8], /// The encoded command, which may be bound to a user.
             command: &'a [u8] } = 25,
     }
 }
 
 layout! {
-    /// One thing that a transaction depends on.
+    /// A comparison of a transaction.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Compare<'a> {
         /// The key.
         pub key: &'a [u8],
-        /// How it is to be.
+        /// The relation.
         pub is: Is,
-        /// What of it, and what it is held against.
+        /// The property of the key, with the expected value.
         pub target: Target<'a>,
     }
 }
 
 choice! {
-    /// How two things compare.
+    /// A relation between two values.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Is {
-        /// The same.
+        /// Equal.
         Equal = 1,
-        /// Not the same.
+        /// Not equal.
         NotEqual = 2,
-        /// Less than what it is held against; of values, by their bytes.
+        /// Less than the expected value. Values are compared by their bytes.
         Less = 3,
-        /// Greater than that.
+        /// Greater than the expected value.
         Greater = 4,
     }
 }
 
 choice! {
-    /// What of a key is compared. Of a key that is not there all numbers are 0, and its value equals none.
+    /// A property of a key. Numbers of a missing key are 0, and its value equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Target<'a> {
-        /// How often it was written.
-        Version { /// Held against this.
+        /// The number of writes since its creation.
+        Version { /// The expected value.
             version: u64 } = 1,
-        /// The revision that created it. Of a lock's key it is the token.
-        Created { /// Held against this.
+        /// The revision that created it. For a lock's key, this is the token.
+        Created { /// The expected value.
             revision: u64 } = 2,
         /// The revision that last wrote it.
-        Modified { /// Held against this.
+        Modified { /// The expected value.
             revision: u64 } = 3,
         /// Its lease.
-        Lease { /// Held against this.
+        Lease { /// The expected value.
             lease: u64 } = 4,
         /// Its value.
-        Value { /// Held against this.
+        Value { /// The expected value.
             value: &'a [u8] } = 5,
     }
 }
 
 choice! {
-    /// One step of a transaction; it sees what those before it did.
+    /// One step of a transaction. It sees the changes of earlier steps.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Operation<'a> {
         /// Writes a key.
         Put { /// The key.
             key: &'a [u8], /// Its value.
-            value: &'a [u8], /// It goes when this lease ends.
+            value: &'a [u8], /// The lease with which the key ends.
             lease: u64 } = 1,
-        /// Deletes a key, if it is there.
+        /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 2,
         /// Deletes up to `range_keys_max` keys.
-        DeleteRange { /// The first.
-            start: &'a [u8], /// Before this.
+        DeleteRange { /// The first key.
+            start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 3,
         /// Reads a key.
         Get { /// The key.
             key: &'a [u8] } = 4,
-        /// Reads up to `limit` keys; 0 for as many as may be.
-        Range { /// The first.
-            start: &'a [u8], /// Before this.
-            end: &'a [u8], /// At most so many.
+        /// Reads up to `limit` keys; 0 for the maximum.
+        Range { /// The first key.
+            start: &'a [u8], /// The end of the range, excluded.
+            end: &'a [u8], /// The maximum number of keys.
             limit: u32 } = 5,
     }
 }
 
 impl<'a> Command<'a> {
-    /// Whether it may make the state larger by what a client wants kept. Where disks are full, those are refused first: leases and
-    /// locks take little and go by themselves, and what nodes say among themselves has to go on.
+    /// Whether the command stores more of a client's data. A nearly full disk refuses such commands first. Leases and
+    /// locks are small and temporary, and commands of nodes must continue.
     pub fn grows(&self) -> bool {
         match self {
             Command::Put { .. } | Command::PutIf { .. } | Command::Proclaim { .. } => true,
@@ -193,7 +193,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The leases that it uses, 0 among them where it uses none for a key.
+    /// The leases that it uses, including 0 for a key without a lease.
     pub fn leases(&self) -> Vec<u64> {
         match self {
             Command::Put { lease, .. }
@@ -215,7 +215,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether clients may give it; else it is for the cluster's nodes among themselves.
+    /// Whether clients may propose it. Other commands are for the cluster's nodes.
     pub fn is_for_clients(&self) -> bool {
         matches!(
             self,
@@ -234,10 +234,10 @@ impl<'a> Command<'a> {
         )
     }
 
-    /// The command itself, where it is bound to a user or a tenant.
+    /// The command itself, without its user and tenant.
     pub fn unbound(&self) -> Command<'a> {
         match self.without_tenant() {
-            // Decoding has looked at it.
+            // Decoding has validated it.
             ref bound @ Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| bound.clone()),
             command => command,
         }
@@ -251,12 +251,12 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded command.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one; its keys and values lie in `bytes`.
+    /// Decodes a command; its keys and values borrow from `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
         let command: Command<'_> = decode(bytes)?;
         let (inner, is_clients) = match command {

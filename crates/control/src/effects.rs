@@ -1,26 +1,26 @@
-//! What follows from commands for others than who asked.
+//! Effects of commands on others than their callers.
 
 use crate::change::Change;
 use crate::item::Key;
 
-/// What happened, in order; whoever applies commands acts on it, and clears it.
+/// Effects in order. The caller of [`State::apply`](crate::State::apply) handles and clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
-    /// For those who watch.
+    /// Changes for watches.
     pub changes: Vec<Change>,
-    /// For those who waited.
+    /// Locks that waiting leases received.
     pub granted: Vec<Granted>,
-    /// Leases that are no more.
+    /// Leases that ended.
     pub ended: Vec<u64>,
 }
 
-/// A lock has become that of one who waited.
+/// A lock that a waiting lease received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// The lock.
+    /// The lock's name.
     pub name: Key,
-    /// Whose it is now.
+    /// The new holder.
     pub lease: u64,
-    /// Its token.
+    /// Its fencing token.
     pub token: u64,
 }

@@ -1,20 +1,20 @@
-//! Keys, values, and what is known of a key.
+//! Keys, values, and the properties of a key.
 
 use std::sync::Arc;
 
 use crate::error::DecodeError;
 use crate::layout::{Fields, Layout};
 
-/// A key: any bytes but none; `$…` is the system's. Up to 40 bytes lie where the map has the key: a search that follows a
-/// pointer for each comparison takes half as long again (a million keys: get 1,280 → 850 ns, put 2,000 → 1,600 ns).
+/// A key: one or more bytes; `$…` is reserved for the system. Keys of up to 40 bytes are stored inline. A pointer
+/// would make lookups half as slow again (a million keys: get 1,280 → 850 ns, put 2,000 → 1,600 ns).
 pub type Key = smallvec::SmallVec<[u8; 40]>;
 /// A value: any bytes.
 pub type Value = Arc<[u8]>;
 
-/// What a key takes besides its own and its value's bytes, roughly.
+/// Approximate memory of an item besides the bytes of key and value.
 pub(crate) const ITEM_BYTES: u64 = 96;
 
-/// A key's value, and when it became that.
+/// A key's value and properties.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Item {
     /// The value.
@@ -23,11 +23,11 @@ pub struct Item {
     pub created: u64,
     /// The revision that last wrote it.
     pub modified: u64,
-    /// How often it has been written since it was created; the first write is 1.
+    /// The number of writes since its creation.
     pub version: u64,
-    /// It goes when this lease ends; 0 for none.
+    /// The lease with which it ends; 0 for none.
     pub lease: u64,
-    /// The tenant that last wrote it, where there are tenants. Known where the state is, and not told.
+    /// The tenant that last wrote it, if there are tenants. Not part of replies.
     pub tenant: Option<Value>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Layout<'a> for Item {
 }
 
 impl Item {
-    /// What it and its key are counted as.
+    /// The counted bytes of key and item.
     pub(crate) fn bytes(&self, key: &[u8]) -> u64 {
         item_bytes(key, &self.value)
     }
@@ -64,7 +64,7 @@ pub(crate) fn item_bytes(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64 + ITEM_BYTES
 }
 
-/// The end of the range of all keys that begin with `prefix`; empty when there is no end.
+/// The end of the range of all keys with this prefix; empty for no end.
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

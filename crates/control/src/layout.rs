@@ -1,15 +1,15 @@
-//! How commands, replies, changes and snapshots become bytes.
+//! Binary encoding of commands, replies, changes and snapshots.
 //!
-//! Integers are little-endian and unaligned; bytes are a `u32` length and that many bytes; lists are a `u32` count and
-//! that many items; an optional item is one byte and the item; a choice is one byte and its fields. Fields follow one
-//! another in the order in which they are declared: the declaration *is* the layout.
+//! Integers are little-endian and unaligned. Bytes are a `u32` length and the bytes. Lists are a `u32` count and the
+//! items. An optional item is a `bool` byte and the item. An enum is a number byte and the fields. Fields follow in
+//! the order of their declaration: the declaration *is* the layout.
 
 use std::sync::Arc;
 
 use crate::error::DecodeError;
 use crate::item::Key;
 
-/// Bytes that are still to be read.
+/// Bytes that remain to be decoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
@@ -22,14 +22,14 @@ impl<'a> Fields<'a> {
         Ok(here)
     }
 
-    /// How many items of a list follow; each takes a byte at least.
+    /// The number of items of a list. Each item takes at least a byte.
     pub(crate) fn count(&mut self) -> Result<usize, DecodeError> {
         let count = u32::read(self)? as usize;
         if count > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
     }
 }
 
-/// Reads one whole `T`, which begins with the version.
+/// Decodes a version and a complete `T`.
 pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut fields = Fields { rest: bytes };
     let version = u8::read(&mut fields)?;
@@ -40,13 +40,13 @@ pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeErro
     if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
 }
 
-/// Writes the version and a whole `T`.
+/// Encodes the version and a complete `T`.
 pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     out.push(crate::VERSION);
     whole.write(out);
 }
 
-/// Something that has a place among the bytes.
+/// A value that can be encoded and decoded.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, DecodeError>;
     fn write(&self, out: &mut Vec<u8>);
@@ -140,7 +140,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
     }
 }
 
-/// Declares a struct whose fields are laid out one after another.
+/// Declares a struct that is encoded field by field.
 macro_rules! layout {
     ($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
         $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)*
@@ -166,7 +166,7 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Declares an enum: one byte that says which, and its fields.
+/// Declares an enum that is encoded as a number and its fields.
 macro_rules! choice {
     ($(#[$meta:meta])* pub enum $name:ident $(<$life:lifetime>)? {
         $($(#[$variant_meta:meta])* $variant:ident

@@ -1,10 +1,10 @@
-//! Leases: what is tied to them goes when nobody keeps them alive.
+//! Leases: the keys and locks tied to a lease end with it.
 //!
-//! A lease ends no earlier than `ttl_ms` after it was last kept alive, by the cluster's count of time.
+//! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
-//! Limits: [`Limits::leases_max`](crate::Limits). All users together leave some to nodes ([`NODES_SHARE`]), which could not take part
-//! without. One user has at most a third of what is free ([`FREE_SHARE`]): a quarter where nobody else has any, and however many users
-//! take what they can get, the next one still gets some.
+//! Limits: [`Limits::leases_max`](crate::Limits). One lease in [`NODES_SHARE`] is reserved for nodes, which need
+//! leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that every further
+//! user still gets some. A single user gets a quarter of all.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -17,9 +17,9 @@ use crate::reply::Reply;
 use crate::state::State;
 use crate::turn::Turn;
 
-/// One user has at most as many leases as one in so many of those that are free.
+/// A user may hold at most one in this many of the free leases.
 const FREE_SHARE: u64 = 3;
-/// One in so many is not for users.
+/// One in this many leases is reserved for nodes.
 const NODES_SHARE: u64 = 100;
 
 #[derive(Debug, Clone)]
@@ -27,22 +27,22 @@ pub(crate) struct Lease {
     pub(crate) ttl_ms: u64,
     pub(crate) end_ms: u64,
     pub(crate) keys: OrdSet<Key>,
-    /// Its tickets in the queues of these locks.
+    /// Its tickets in the queues of locks, by lock name.
     pub(crate) waits: OrdMap<Key, u64>,
-    /// The user's name; empty for a node's, and where nodes have no users.
+    /// The user's name; empty for a node, or without users.
     pub(crate) owner: Value,
 }
 
-/// What is known of a lease.
+/// Properties of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
-    /// How long it lives after it was kept alive.
+    /// Time to live after a renewal, ms.
     pub ttl_ms: u64,
-    /// How long it lives if nobody keeps it alive.
+    /// Remaining time without a renewal, ms.
     pub left_ms: u64,
-    /// How many keys go when it ends.
+    /// Number of keys that end with it.
     pub keys: usize,
-    /// For how many locks it waits.
+    /// Number of locks that it waits for.
     pub waits: usize,
 }
 
@@ -51,7 +51,7 @@ impl Lease {
         Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new(), owner }
     }
 
-    /// Whether a node takes part under it.
+    /// Whether a node is a member under this lease.
     fn is_a_nodes(&self) -> bool {
         self.keys.range(Key::from_slice(NODES)..).next().is_some_and(|key| key.starts_with(NODES))
     }
@@ -67,7 +67,7 @@ impl State {
         if self.leases.contains_key(&lease) { Ok(()) } else { Err(Refusal::NoLease { lease }) }
     }
 
-    /// A user's leases, in order of their numbers.
+    /// A user's leases, sorted by number.
     pub fn leases_of_user(&self, user: &[u8]) -> Vec<u64> {
         if !self.leases_of.contains_key(user) {
             return Vec::new();
@@ -82,12 +82,12 @@ impl State {
         waits.flat_map(|(lease, names)| names.map(move |name| (lease, name.clone()))).collect()
     }
 
-    /// Whose a lease is: a user's name, or empty.
+    /// The user who owns a lease; empty if there is none.
     pub fn lease_owner(&self, lease: u64) -> Option<&[u8]> {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// A user's command; a lease that is not the user's is as one that is not there.
+    /// Applies a user's command. Leases of others count as missing.
     pub(crate) fn apply_by_user(
         &mut self,
         user: &[u8],
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// `user` is none where a node asks, and has an empty name where nodes have no users.
+    /// Grants a lease. `user` is `None` for a node, and an empty name without users.
     pub(crate) fn grant(&mut self, ttl_ms: u64, user: Option<&[u8]>) -> Result<Reply, Refusal> {
         let ttl_ms_max = self.limits.lease_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// One more that a user has.
+    /// Counts one more lease of a user.
     pub(crate) fn count_lease_of(&mut self, owner: &[u8]) {
         if !owner.is_empty() {
             *self.leases_of.entry(owner.into()).or_insert(0) += 1;
@@ -187,7 +187,7 @@ impl State {
 }
 
 impl Turn<'_> {
-    /// What is tied to the lease goes with it. It waits for nothing any more before its own locks are handed on.
+    /// Ends a lease with its keys. It leaves all queues first, so that its locks go to other leases.
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));

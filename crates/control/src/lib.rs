@@ -1,13 +1,13 @@
-//! What a cluster agrees on: keys and values, leases, locks and elections.
+//! The state that a cluster agrees on: keys, leases, locks, elections and owners of topics.
 //!
-//! A [`State`] takes in [`Command`]s and says what came of them. It has no clock, disk or socket: who replicates it hands it
-//! the same commands in the same order everywhere, and says with each how late it is.
+//! A [`State`] applies [`Command`]s and returns their replies. It has no clock, disk or socket. The replication
+//! passes the same commands and times, in the same order, on every node.
 //!
 //! Invariants:
-//! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.
-//! - A refused command leaves no trace.
-//! - Each command that changes keys takes one revision, and gives one [`Change`] with all that it changed.
-//! - A lock has one holder at most; its token, the revision at which it was taken, only grows.
+//! - The same commands at the same times produce the same state on every node, and byte-identical snapshots.
+//! - A refused command changes nothing.
+//! - Each command that changes keys takes one revision, with one [`Change`].
+//! - A lock has at most one holder. Its token, the revision at which it was taken, only grows.
 
 mod change;
 mod command;
@@ -41,5 +41,5 @@ pub use reply::{Found, Outcome, Pair, Reply};
 pub use snapshot::{Frozen, Restoring};
 pub use state::State;
 
-/// The version of every encoding here; the first byte of each.
+/// The version of all encodings here, their first byte.
 pub const VERSION: u8 = 1;

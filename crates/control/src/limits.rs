@@ -1,28 +1,29 @@
-//! How much a [`State`](crate::State) takes.
+//! Limits of a [`State`](crate::State).
 
 use crate::layout::layout;
 
 layout! {
-    /// The same on every node: they stand in the state, and in its snapshots.
+    /// Limits, equal on every node, because they are part of the state and its snapshots.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limits {
-        /// Of a key, or a lock's name.
+        /// Bytes of a key or a lock's name.
         pub key_bytes_max: u32,
-        /// Of a value.
+        /// Bytes of a value.
         pub value_bytes_max: u32,
         /// Comparisons and operations of one transaction, and leases kept alive by one command.
         pub operations_max: u32,
-        /// Keys that one range gives or deletes; more is asked for from where it ended.
+        /// Keys that one range returns or deletes.
         pub range_keys_max: u32,
-        /// Bytes of keys and values that one range gives; at least one key is given.
+        /// Bytes that one range returns; at least one key is returned.
         pub range_bytes_max: u64,
-        /// Leases at once.
+        /// Leases at one time.
         pub leases_max: u64,
-        /// The longest time to live.
+        /// Longest time to live, ms.
         pub lease_ttl_ms_max: u64,
-        /// Those who wait for one lock.
+        /// Leases that may wait for one lock.
         pub waiters_max: u32,
-        /// Clients' keys, values and what they take besides, and as much again for the cluster's own. What grows beyond is refused; what shrinks is not.
+        /// Bytes of clients' keys with their overhead, and the same amount for the cluster's keys. Growth beyond it
+        /// is refused.
         pub state_bytes_max: u64,
     }
 }

@@ -1,7 +1,7 @@
-//! Locks and elections: one holder at most, and a queue.
+//! Locks and elections: at most one holder, and a queue.
 //!
-//! Who holds a lock stands in a key of the system, [`LOCKS`] and its name, under the holder's lease: it is watched, read and
-//! compared as other keys are. The revision that created the key is the holder's token.
+//! The holder of a lock is stored in the system key [`LOCKS`] plus the lock's name, under the holder's lease. The key
+//! can be watched, read and compared like others. The revision that created it is the holder's token.
 
 use imbl::OrdMap;
 
@@ -13,10 +13,10 @@ use crate::room::Growth;
 use crate::state::{By, State};
 use crate::turn::Turn;
 
-/// What a lock's key begins with; its name follows.
+/// Prefix of a lock's key, before its name.
 pub const LOCKS: &[u8] = b"$lock/";
 
-/// Those who wait for a lock, by ticket.
+/// Leases that wait for a lock, by ticket.
 pub(crate) type Queue = OrdMap<u64, Waiting>;
 
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl State {
         self.join_queue(name, lease, value)
     }
 
-    /// How many come before a lease that waits.
+    /// The number of leases before this one in a queue.
     fn place_in_queue(&self, name: &[u8], lease: u64) -> Option<u64> {
         let ticket = *self.leases.get(&lease)?.waits.get(name)?;
         Some(self.queues.get(name)?.range(..ticket).count() as u64)
@@ -90,7 +90,7 @@ impl State {
         self.queues.entry(name).or_default().insert(ticket, waiting);
     }
 
-    /// Takes one who waits off a queue; not off its lease.
+    /// Removes a waiting lease from a queue, but not the ticket from the lease.
     pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiting> {
         let queue = self.queues.get_mut(name)?;
         let waiting = queue.remove(&ticket);
@@ -144,7 +144,7 @@ impl State {
 }
 
 impl Turn<'_> {
-    /// The lock is free: whoever waits for it longest has it in this same revision.
+    /// Gives a free lock to the lease that waits longest, in this revision.
     pub(crate) fn hand_over(&mut self, name: &[u8]) {
         let Some((&ticket, _)) =
             self.state.queues.get(name).and_then(|queue| queue.get_min().map(|(t, w)| (t, w)))

@@ -1,15 +1,15 @@
-//! Who owns which topic: decided here, so that there is one owner at most, whoever asks.
+//! Owners of topics. The state decides, so that a topic has at most one owner.
 //!
-//! A node that takes part stands in a key under its lease ([`NODES`]), a topic in one of its own ([`TOPICS`]), whose value says
-//! who owns it. Both are watched and read as other keys are; only the commands of this module write them.
+//! A member is stored in a key under its lease ([`NODES`]), a topic in a key ([`TOPICS`]) whose value names the
+//! owner. Both can be watched and read like other keys. Only the commands of this module write them.
 //!
 //! Invariants:
-//! - A topic changes its owner with an epoch that is higher than any its name had before, deleted or not: the epoch is
-//!   the fencing token.
-//! - Only an owner whose lease has ended loses a topic without being asked, and only one that keeps no disk.
+//! - A topic changes its owner with an epoch higher than any that its name had before, even if deleted meanwhile. The
+//!   epoch is the fencing token.
+//! - An owner loses a topic without consent only if its lease has ended and the topic is volatile.
 //! - No two topics share a subject.
 //!
-//! A topic whose owner is gone stays its owner's until somebody wants it: what nobody uses costs nothing when a node dies.
+//! A topic stays with its dead owner until a node requests an owner, so unused topics cost nothing when a node dies.
 
 use crate::effects::Effects;
 use crate::error::{DecodeError, Refusal};
@@ -19,76 +19,76 @@ use crate::reply::Reply;
 use crate::state::{By, State};
 use crate::turn::Turn;
 
-/// What a topic's key begins with; its name follows.
+/// Prefix of a topic's key, before its name.
 pub const TOPICS: &[u8] = b"$topic/";
-/// What a node's key begins with; its number follows, in hexadecimal.
+/// Prefix of a node's key, before its number in hexadecimal.
 pub const NODES: &[u8] = b"$node/";
-/// Holds the lowest epoch that a new topic may begin with.
+/// The key with the lowest epoch of new topics.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// A topic is made where it was asked for, unless another node has fewer by more than a quarter and this many.
+/// A topic is created at the requesting node, unless another has fewer topics by more than a quarter and this many.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
-    /// What becomes of a topic whose owner is gone.
+    /// What happens to a topic whose owner is down.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Kind {
-        /// It gets another owner.
+        /// Another node becomes the owner.
         Volatile = 1,
-        /// It waits for its owner: that one has the records.
+        /// The topic waits for its owner, which has the records.
         Durable = 2,
-        /// Its records are replicated; nothing makes such topics yet.
+        /// The records are replicated. Not used yet.
         Replicated = 3,
     }
 }
 
 layout! {
-    /// A topic's owner, and what it takes to be that.
+    /// A topic's owner and configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Placement<'a> {
-        /// The node.
+        /// The owner.
         pub owner: u64,
-        /// Its fencing token, and the epoch of the records that it takes.
+        /// The fencing token, and the epoch of new records.
         pub epoch: u32,
-        /// What becomes of it without its owner.
+        /// What happens while the owner is down.
         pub kind: Kind,
-        /// The subjects that it owns.
+        /// The pattern of the subjects that it owns.
         pub pattern: &'a [u8],
-        /// How it behaves, in the words of whoever made it.
+        /// The encoded configuration.
         pub config: &'a [u8],
-        /// Who owned it before, from whom it was moved; 0 where that one is gone.
+        /// The previous owner, if it was moved from there; 0 if that node is down.
         pub from: u64,
     }
 }
 
 layout! {
-    /// A topic that is to have a living owner.
+    /// A request for a living owner of a topic.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Wanted<'a> {
-        /// Its name.
+        /// The topic's name.
         pub topic: &'a [u8],
-        /// Where there is none yet: the subjects that it is to own, …
+        /// For a new topic: its pattern.
         pub pattern: &'a [u8],
-        /// … what becomes of it without its owner, …
+        /// For a new topic: what happens while its owner is down.
         pub kind: Kind,
-        /// … and how it behaves. Empty where none is to be made.
+        /// For a new topic: its encoded configuration; empty to create none.
         pub config: &'a [u8],
-        /// The lowest epoch that it may begin.
+        /// The lowest epoch that may begin.
         pub epoch: u32,
-        /// Who asks.
+        /// The requesting node.
         pub node: u64,
-        /// Who asks has, or will have, the topic's records: it is to be the owner if there has to be another.
+        /// Whether the requesting node has the records. It then becomes the owner if a new one is needed.
         pub holds: bool,
     }
 }
 
 impl<'a> Placement<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded placement.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a placement.
     pub fn decode(bytes: &'a [u8]) -> Result<Placement<'a>, DecodeError> {
         decode(bytes)
     }
@@ -110,19 +110,19 @@ pub fn node_key(node: u64) -> Vec<u8> {
     [NODES, format!("{node:016x}").as_bytes()].concat()
 }
 
-/// The node whose key this is.
+/// The node of a key.
 pub fn node_of(key: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(key.strip_prefix(NODES)?).ok()?;
     u64::from_str_radix(digits, 16).ok()
 }
 
 impl State {
-    /// Whether a node takes part at present.
+    /// Whether a node is a member at present.
     pub fn is_alive(&self, node: u64) -> bool {
         self.get(&node_key(node)).is_some()
     }
 
-    /// Who owns a topic.
+    /// The placement of a topic.
     pub fn placement(&self, topic: &[u8]) -> Option<Placement<'_>> {
         Placement::decode(&self.get(&topic_key(topic))?.value).ok()
     }
@@ -166,7 +166,7 @@ impl State {
         }
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let epoch = wanted.epoch.max(lowest.map_or(1, u32::from_le_bytes));
-        // A disk is where it was asked for.
+        // A durable topic stays at the disk where it was requested.
         let owner = if wanted.kind == Kind::Volatile { self.choose(wanted)? } else { wanted.node };
         let Wanted { kind, pattern, config, .. } = *wanted;
         let next = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
@@ -186,7 +186,7 @@ impl State {
             return Ok(Reply::Placed { owner: node, epoch: there.epoch, made: false });
         }
         if there.owner == node {
-            // It was started again, and has nothing of the epoch before.
+            // The owner restarted and has no records of the previous epoch.
             let next = Placement { epoch, from: 0, ..there }.to_bytes();
             self.put_placement(topic, &next, effects)?;
             return Ok(Reply::Placed { owner: node, epoch, made: false });
@@ -239,8 +239,8 @@ impl State {
         Ok(())
     }
 
-    /// The node that is to own it: of those that live the one with the fewest topics, or who asks, where that has nearly as
-    /// few or the records.
+    /// The node to become the owner: the requesting node if it has the records or nearly the fewest topics, otherwise
+    /// the member with the fewest.
     fn choose(&self, wanted: &Wanted<'_>) -> Result<u64, Refusal> {
         let asks = self.is_alive(wanted.node).then_some(wanted.node);
         if let Some(node) = asks.filter(|_| wanted.holds) {
@@ -259,7 +259,7 @@ impl State {
             return true;
         }
         if !is_wild(pattern) {
-            // One with just this subject has this name, in nearly all cases.
+            // A topic with exactly this subject usually has this name.
             return self.topics.odd.iter().filter_map(of).any(|there| there.pattern == pattern)
                 || self.placement(pattern).is_some_and(|there| there.pattern == pattern);
         }
@@ -270,18 +270,18 @@ impl State {
     }
 }
 
-/// What follows from the topics' keys, kept so that it need not be counted.
+/// Counts and patterns derived from the topics' keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Topics {
     owned: imbl::OrdMap<u64, u64>,
-    /// Those that own more than one subject.
+    /// Topics that own more than one subject.
     wild: imbl::OrdSet<Key>,
-    /// Those that own one subject, which is not their name.
+    /// Topics whose only subject differs from their name.
     odd: imbl::OrdSet<Key>,
 }
 
 impl Topics {
-    /// Of a whole state.
+    /// Builds the index of a state.
     pub(crate) fn of_state(state: &State) -> Topics {
         let mut topics = Topics::default();
         let end = prefix_end(TOPICS);
@@ -320,7 +320,7 @@ fn is_wild(pattern: &[u8]) -> bool {
     pattern.split(|&byte| byte == b'.').any(|token| token == b"*" || token == b">")
 }
 
-/// Whether there is a subject that both match.
+/// Whether some subject matches both patterns.
 fn overlap(one: &[u8], other: &[u8]) -> bool {
     let dot = |byte: &u8| *byte == b'.';
     let (mut one, mut other) = (one.split(dot), other.split(dot));

@@ -1,92 +1,92 @@
-//! What can be asked of a [`State`] that changes nothing, and what is answered.
+//! Queries of a [`State`], and their results.
 
 use crate::error::{DecodeError, Refusal};
 use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{Found, Pair, Reply};
 use crate::state::{State, check_range};
 
-/// Stands for a total in [`Answer::Status`] that the user may not know.
+/// Replaces a total in [`Answer::Status`] that the user may not see.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
-    /// One question.
+    /// A query.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Query<'a> {
-        /// What a key holds.
+        /// Reads a key.
         Get { /// The key.
             key: &'a [u8] } = 1,
-        /// Keys of a range, in order.
-        Range { /// The first.
-            start: &'a [u8], /// Before this; empty: to the last.
-            end: &'a [u8], /// At most so many; 0 for as many as may be.
+        /// Reads a range of keys, in order.
+        Range { /// The first key.
+            start: &'a [u8], /// The end of the range, excluded; empty for no end.
+            end: &'a [u8], /// The maximum number; 0 for the limit of the state.
             limit: u32 } = 2,
-        /// What is known of a lease.
-        Lease { /// Which.
+        /// Reads the properties of a lease.
+        Lease { /// The lease.
             lease: u64 } = 3,
-        /// Leases in the order in which they were granted.
-        Leases { /// After this one; 0 for the first.
-            after: u64, /// At most so many; 0 for as many as may be.
+        /// Lists leases in the order in which they were granted.
+        Leases { /// The lease before the first one listed; 0 to begin.
+            after: u64, /// The maximum number; 0 for the limit of the state.
             limit: u32 } = 4,
-        /// What the state is now.
+        /// Reads figures of the state.
         Status = 5,
     }
 }
 
 choice! {
-    /// What is so.
+    /// The result of a query.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Answer {
-        /// Keys; none for one that is not there.
-        Found { /// The last revision when it was looked for.
+        /// Keys; empty if there is none.
+        Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
             found: Found } = 1,
-        /// Leases; none for one that is not there.
+        /// Leases; empty if there is none.
         Leases { /// The leases.
-            leases: Vec<LeaseState>, /// There are more after the last of them.
+            leases: Vec<LeaseState>, /// Whether more follow.
             more: bool } = 2,
-        /// What the state is now.
+        /// Figures of the state.
         Status { /// The epoch of its revisions.
             epoch: u32, /// The last revision.
-            revision: u64, /// Keys, the system's among them; [`NOT_SHOWN`] here and below to a user who may not see all of them.
-            keys: u64, /// What they take.
-            bytes: u64, /// Leases.
-            leases: u64, /// Milliseconds since the cluster began, as its leaders have counted them.
+            revision: u64, /// Number of keys, system keys included; [`NOT_SHOWN`] here and below for a user who may not see all.
+            keys: u64, /// Their bytes.
+            bytes: u64, /// Number of leases.
+            leases: u64, /// The cluster's time: ms since it began, as counted by its leaders.
             now_ms: u64 } = 3,
     }
 }
 
 layout! {
-    /// A lease.
+    /// Properties of a lease.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// Its number.
         pub lease: u64,
-        /// How long it lives after it was kept alive.
+        /// Time to live after a renewal, ms.
         pub ttl_ms: u64,
-        /// How long it lives if nobody keeps it alive.
+        /// Remaining time without a renewal, ms.
         pub left_ms: u64,
-        /// How many keys go when it ends.
+        /// Number of keys that end with it.
         pub keys: u64,
-        /// For how many locks it waits.
+        /// Number of locks that it waits for.
         pub waits: u64,
     }
 }
 
 choice! {
-    /// What came of a command.
+    /// The result of a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Answered {
-        /// It was taken in.
-        Done { /// What came of it.
+        /// The command was applied.
+        Done { /// The reply.
             reply: Reply } = 1,
-        /// It was refused.
-        Refused { /// Why.
+        /// The command was refused.
+        Refused { /// The refusal.
             refusal: Refusal } = 2,
     }
 }
 
 impl State {
-    /// Answers a question.
+    /// Answers a query.
     pub fn answer(&self, query: &Query<'_>) -> Result<Answer, Refusal> {
         let revision = self.revision();
         match *query {
@@ -138,19 +138,19 @@ impl State {
 }
 
 impl<'a> Query<'a> {
-    /// Appends its bytes.
+    /// Appends the encoded query.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one; its keys lie in `bytes`.
+    /// Decodes a query; its keys borrow from `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, DecodeError> {
         decode(bytes)
     }
 }
 
 impl Answer {
-    /// Appends its bytes.
+    /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if let Answer::Found { found, .. } = self {
             out.reserve(found.items.iter().map(|pair| pair.item.bytes(&pair.key) as usize).sum());
@@ -158,19 +158,19 @@ impl Answer {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a result.
     pub fn decode(bytes: &[u8]) -> Result<Answer, DecodeError> {
         decode(bytes)
     }
 }
 
 impl Answered {
-    /// Appends its bytes.
+    /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a result.
     pub fn decode(bytes: &[u8]) -> Result<Answered, DecodeError> {
         decode(bytes)
     }

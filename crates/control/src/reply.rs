@@ -1,54 +1,54 @@
-//! What came of a command, and what was read.
+//! Replies to commands, and keys that were read.
 
 use crate::error::DecodeError;
 use crate::item::{Item, Key};
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
-    /// What came of a command.
+    /// The reply to a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Reply {
-        /// So many keys were changed, by this revision; none, and the revision is the last there was.
+        /// Keys were changed by this revision. With 0 keys, it is the last revision.
         Changed { /// The revision.
             revision: u64, /// Keys written or deleted.
             keys: u64 } = 1,
-        /// A transaction was made.
+        /// A transaction ran.
         Transaction { /// The revision.
-            revision: u64, /// All that it compared was so.
-            succeeded: bool, /// Of each operation.
+            revision: u64, /// Whether all comparisons held.
+            succeeded: bool, /// The result of each operation.
             results: Vec<Outcome> } = 2,
-        /// There is a lease now.
-        Granted { /// It.
-            lease: u64, /// Its time to live.
+        /// A lease was granted.
+        Granted { /// The lease.
+            lease: u64, /// Its time to live, ms.
             ttl_ms: u64 } = 3,
-        /// Those of the leases asked for that are no more.
-        KeptAlive { /// Which.
+        /// Leases were renewed, except these.
+        KeptAlive { /// Leases that have ended.
             ended: Vec<u64> } = 4,
-        /// The lock is held.
-        Held { /// Grows from holder to holder: whoever is shown an older one refuses it.
+        /// The lease holds the lock.
+        Held { /// The fencing token, which grows with each holder. Other services refuse older ones.
             token: u64 } = 5,
-        /// The lock is waited for.
-        Waiting { /// How many come before.
+        /// The lease waits for the lock.
+        Waiting { /// Number of leases before it.
             before: u64 } = 6,
-        /// It is so.
+        /// Done.
         Done = 7,
         /// The topic has an owner.
         Placed { /// The node.
             owner: u64, /// Its fencing token.
-            epoch: u32, /// There was none before.
+            epoch: u32, /// Whether the topic was created.
             made: bool } = 20,
     }
 }
 
 choice! {
-    /// What came of one operation of a transaction.
+    /// The result of one operation of a transaction.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Outcome {
-        /// So many keys were written or deleted.
-        Changed { /// How many.
+        /// Keys were written or deleted.
+        Changed { /// Number of keys.
             keys: u64 } = 1,
-        /// What it read.
-        Found { /// What there is.
+        /// Keys were read.
+        Found { /// The keys.
             found: Found } = 2,
     }
 }
@@ -57,31 +57,31 @@ layout! {
     /// Keys of a range, in order.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Found {
-        /// The keys and what they hold.
+        /// The keys with their items.
         pub items: Vec<Pair>,
-        /// There are more after the last of them.
+        /// Whether more keys follow.
         pub more: bool,
     }
 }
 
 layout! {
-    /// A key and what it holds.
+    /// A key with its item.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Pair {
         /// The key.
         pub key: Key,
-        /// What it holds.
+        /// Its value and properties.
         pub item: Item,
     }
 }
 
 impl Reply {
-    /// Appends its bytes.
+    /// Appends the encoded reply.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
-    /// Reads one.
+    /// Decodes a reply.
     pub fn decode(bytes: &[u8]) -> Result<Reply, DecodeError> {
         decode(bytes)
     }

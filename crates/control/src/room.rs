@@ -1,8 +1,8 @@
-//! How much room keys take, and whose.
+//! Room that keys take, in total and for each tenant.
 //!
-//! Clients' keys, and locks, have [`state_bytes_max`](crate::Limits::state_bytes_max); the cluster's own have as much again. Where there are tenants, a key is
-//! the tenant's that last wrote it, and one tenant has at most three times as much as is free: three quarters where nobody else has anything, and
-//! there is always some room for another. Whoever waits for a lock takes room that is nobody's.
+//! Clients' keys and locks may take [`state_bytes_max`](crate::Limits::state_bytes_max), and the cluster's keys the
+//! same amount again. A key belongs to the tenant that last wrote it. A tenant may use three times as much as is
+//! free: three quarters if it is alone, so that others always find room. Waiting leases count for no tenant.
 
 use std::ops::AddAssign;
 
@@ -14,10 +14,10 @@ use crate::lock;
 use crate::reply::Reply;
 use crate::state::{By, State, is_reserved};
 
-/// One tenant has so many times as much as is free.
+/// A tenant may use this many times the free bytes.
 const SHARE: u64 = 3;
 
-/// By how much a write makes the state grow, and what the writer's tenant has of it; 0 where that shrinks.
+/// The growth of the state by a write, in total and for the writer's tenant; 0 if it shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Growth {
     all: u64,
@@ -25,13 +25,13 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// By a new key.
+    /// Growth by a new key.
     pub(crate) fn with_key(key: &[u8], value: &[u8]) -> Growth {
         let all = item_bytes(key, value);
         Growth { all, own: all }
     }
 
-    /// By bytes that count for no tenant.
+    /// Growth that counts for no tenant.
     pub(crate) fn shared(all: u64) -> Growth {
         Growth { all, own: 0 }
     }
@@ -44,12 +44,12 @@ impl AddAssign for Growth {
 }
 
 impl State {
-    /// What a tenant's keys take.
+    /// Bytes of a tenant's keys.
     pub fn bytes_of_tenant(&self, tenant: &[u8]) -> u64 {
         self.bytes_of.get(tenant).copied().unwrap_or(0)
     }
 
-    /// A command of a tenant's user.
+    /// Applies a command of a tenant's user.
     pub(crate) fn apply_of_tenant(
         &mut self,
         tenant: &[u8],
@@ -84,7 +84,7 @@ impl State {
         if bytes > bytes_max { Err(Refusal::NoShare { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// A key is there that was not, or is as it is now.
+    /// Adds the bytes of a key.
     pub(crate) fn count(&mut self, key: &[u8], item: &Item) {
         *self.bytes_with(key) += item.bytes(key);
         if let Some(tenant) = &item.tenant {
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// A key is not there any more, or not as it was.
+    /// Subtracts the bytes of a key.
     pub(crate) fn uncount(&mut self, key: &[u8], item: &Item) {
         *self.bytes_with(key) -= item.bytes(key);
         let Some(tenant) = &item.tenant else { return };
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// A tenant's key comes from a snapshot; `false` where there is no such key without one.
+    /// Sets the tenant of a key of a snapshot; `false` if there is no such key without a tenant.
     pub(crate) fn give_to(&mut self, key: &[u8], tenant: &Value) -> bool {
         let Some(item) = self.keys.get_mut(key).filter(|item| item.tenant.is_none()) else { return false };
         item.tenant = Some(tenant.clone());
@@ -112,7 +112,7 @@ impl State {
         true
     }
 
-    /// What the key is counted in.
+    /// The total that includes the key.
     fn bytes_with(&mut self, key: &[u8]) -> &mut u64 {
         let is_clusters = is_reserved(key) && lock::name_of(key).is_none();
         if is_clusters { &mut self.cluster_bytes } else { &mut self.bytes }

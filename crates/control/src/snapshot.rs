@@ -1,4 +1,4 @@
-//! A state as bytes, in blocks, and back.
+//! Snapshots of a state, in blocks.
 //!
 //! ```text
 //!  block    = version u8, kind u8, content
@@ -10,7 +10,7 @@
 //!  TENANTS 6 = key, tenant; …                   of the keys that tenants have, in the order of the keys
 //! ```
 //!
-//! The same state gives the same blocks everywhere. Each is of some 64 KiB, or as long as one entry.
+//! Equal states produce equal blocks. A block has about 64 KiB, or one longer entry.
 
 use crate::error::DecodeError;
 use crate::item::{Item, Key, Value};
@@ -82,12 +82,12 @@ layout! {
     }
 }
 
-/// A state as it was at one moment, while the state goes on.
+/// A state at one moment, independent of later changes.
 #[derive(Debug, Clone)]
 pub struct Frozen(State);
 
 impl State {
-    /// What it is now, at no cost.
+    /// The present state, in constant time.
     pub fn freeze(&self) -> Frozen {
         Frozen(self.clone())
     }
@@ -99,12 +99,12 @@ impl Frozen {
         &self.0
     }
 
-    /// The revision it is of.
+    /// Its revision.
     pub fn revision(&self) -> u64 {
         self.0.revision
     }
 
-    /// Gives its blocks, one after another, until `take` refuses one.
+    /// Passes the blocks to `take` until it returns an error.
     pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         write_all(HEAD, [self.head()].iter(), Head::write, &mut take)?;
@@ -112,7 +112,7 @@ impl Frozen {
             LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
         };
         write_all(LEASES, state.leases.iter(), lease, &mut take)?;
-        // As a `KeyEntry` and a `QueueEntry` would, which hold copies.
+        // Encoded like a `KeyEntry` and a `QueueEntry`, without their copies.
         let key = |(key, item): (&Key, &Item), out: &mut Vec<u8>| {
             key.write(out);
             item.write(out);
@@ -173,7 +173,7 @@ fn write_all<I: Iterator, E>(
     if block.len() > start.len() { take(&block) } else { Ok(()) }
 }
 
-/// A state that is made again, block by block.
+/// Restores a state from its blocks.
 #[derive(Debug, Default)]
 pub struct Restoring {
     head: Option<Head>,
@@ -182,7 +182,7 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// Takes the next block in.
+    /// Adds the next block.
     pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
         let mut fields = Fields { rest: block };
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
@@ -211,7 +211,7 @@ impl Restoring {
         Ok(())
     }
 
-    /// The state, if all of it has come.
+    /// The state, if all blocks were added.
     pub fn end(mut self) -> Result<State, DecodeError> {
         let head = self.head.ok_or(DecodeError::Short)?;
         let counts = (self.state.leases.len() as u64, self.state.keys.len() as u64, self.waiters);

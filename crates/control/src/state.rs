@@ -1,4 +1,4 @@
-//! The state, and where each command goes.
+//! The state and the application of commands.
 
 use std::ops::Bound;
 
@@ -17,20 +17,20 @@ use crate::reply::{Found, Pair, Reply};
 use crate::room::Growth;
 use crate::turn::Turn;
 
-/// The first byte of the system's keys.
+/// The first byte of system keys.
 const RESERVED: u8 = b'$';
 
-/// Room is made for so many items of a range before they are found.
+/// Maximum initial capacity for the items of a range.
 const ITEMS_AT_ONCE: usize = 1_024;
 
-/// All that is agreed on. Cloning it costs nothing: what two clones have in common they share.
+/// The state that the cluster agrees on. Clones are cheap, because they share unchanged parts.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) keys: OrdMap<Key, Item>,
     pub(crate) leases: OrdMap<u64, Lease>,
-    /// How many leases each user has.
+    /// The number of leases of each user.
     pub(crate) leases_of: OrdMap<Value, u64>,
-    /// When each lease ends, and which it is.
+    /// The end of each lease, with its number.
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, Queue>,
     pub(crate) limits: Limits,
@@ -39,62 +39,62 @@ pub struct State {
     pub(crate) now_ms: u64,
     /// The last lease granted.
     pub(crate) lease_last: u64,
-    /// The last ticket given to one who waits.
+    /// The last ticket of any queue.
     pub(crate) ticket_last: u64,
-    /// What clients' keys take, locks and those who wait for them among them.
+    /// Bytes of clients' keys, of locks and of waiting leases.
     pub(crate) bytes: u64,
-    /// Of that, what each tenant's keys take.
+    /// Bytes of each tenant's keys.
     pub(crate) bytes_of: OrdMap<Value, u64>,
-    /// The tenant whose command is taken in; none between commands.
+    /// The tenant of the command being applied.
     pub(crate) writer: Option<Value>,
-    /// What the cluster's own keys take.
+    /// Bytes of the cluster's keys.
     pub(crate) cluster_bytes: u64,
-    /// What follows from the keys of topics.
+    /// Derived from the topics' keys.
     pub(crate) topics: Topics,
 }
 
-/// Who asks.
+/// The origin of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Anyone,
-    /// The cluster's own nodes.
+    /// A node of the cluster.
     System,
 }
 
 impl State {
-    /// An empty one.
+    /// An empty state.
     pub fn new(limits: Limits) -> State {
         State { limits, ..State::default() }
     }
 
-    /// The epoch of its revisions; 0 before there is one.
+    /// The epoch of revisions; 0 for none.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The last revision; 0 before there is one.
+    /// The last revision; 0 for none.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How late it is: milliseconds since the cluster began, as its leaders have counted them.
+    /// The cluster's time: ms since the cluster began, as counted by its leaders.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Of how many bytes clients' keys and values are, and what they take besides, roughly: what
-    /// [`state_bytes_max`](Limits::state_bytes_max) limits.
+    /// Approximate bytes of clients' keys with their overhead, limited by
+    /// [`state_bytes_max`](Limits::state_bytes_max).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The same of the cluster's own keys: its topics and nodes. They have as much again, so that full of clients' keys a
-    /// cluster still makes and moves topics.
+    /// Approximate bytes of the cluster's keys: topics and members. Their limit is separate, so that a cluster full
+    /// of clients' keys can still create and move topics.
     pub fn cluster_bytes(&self) -> u64 {
         self.cluster_bytes
     }
 
-    /// How many keys there are, the system's among them.
+    /// Number of keys, system keys included.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -104,23 +104,23 @@ impl State {
         self.keys.is_empty()
     }
 
-    /// How much it takes.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What a key holds.
+    /// A key's value and properties.
     pub fn get(&self, key: &[u8]) -> Option<&Item> {
         self.keys.get(key)
     }
 
-    /// The keys from `start` up to, not including, `end`, at most `limit`; no end when that is empty, and no limit but the
-    /// state's own when that is 0.
+    /// The keys from `start` up to, not including, `end`, at most `limit`. An empty `end` means no end; a `limit` of
+    /// 0 means the state's limit.
     pub fn range(&self, start: &[u8], end: &[u8], limit: u32) -> Found {
         self.range_within(start, end, limit, self.limits.range_bytes_max, 1)
     }
 
-    /// [`State::range`] with another limit of bytes, beyond which `keys_min` are still given.
+    /// [`State::range`] with another limit of bytes; at least `keys_min` keys are returned.
     pub(crate) fn range_within(
         &self,
         start: &[u8],
@@ -149,12 +149,12 @@ impl State {
     pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&Key, &Item)> {
         let is_empty = !end.is_empty() && end <= start;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        // A range that ends before it begins is none to the map.
+        // The map panics on a range that ends before it begins.
         let range = (!is_empty).then(|| self.keys.range::<_, [u8]>((Bound::Included(start), end)));
         range.into_iter().flatten()
     }
 
-    /// What is known of a lease.
+    /// Properties of a lease.
     pub fn lease(&self, lease: u64) -> Option<LeaseInfo> {
         self.leases.get(&lease).map(|found| found.info(self.now_ms))
     }
@@ -164,12 +164,12 @@ impl State {
         self.leases.iter().map(|(lease, found)| (*lease, found.info(self.now_ms)))
     }
 
-    /// When the next lease ends, if nobody keeps it alive.
+    /// The end of the lease that ends next.
     pub fn next_end_ms(&self) -> Option<u64> {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
-    /// It is so late now, or as late as it was: leases whose time has come end.
+    /// Sets the cluster's time, which never decreases, and ends due leases.
     pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(&(end_ms, lease)) = self.ends.get_min().filter(|&&(end_ms, _)| end_ms <= self.now_ms) {
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Takes a command in.
+    /// Applies a command.
     pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
         match *command {
             Command::Put { key, value, lease } => self.put(key, value, lease, effects),
@@ -239,7 +239,7 @@ impl State {
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_put(By::Anyone, key, value, lease)?;
-        // Mostly there is room even for a new key, and nothing has to be looked for.
+        // If a new key fits, the existing key need not be looked up.
         if self.check_room(By::Anyone, Growth::with_key(key, value)).is_err() {
             self.check_room(By::Anyone, self.growth(key, value))?;
         }
@@ -260,7 +260,7 @@ impl State {
         if modified == expect { Ok(()) } else { Err(Refusal::Mismatch { modified }) }
     }
 
-    /// A key that whoever asks may write. Locks have commands of their own.
+    /// Checks that the caller may write the key. Locks have their own commands.
     pub(crate) fn check_own(&self, by: By, key: &[u8]) -> Result<(), Refusal> {
         self.check_key(key)?;
         let is_open = !is_reserved(key) || (by == By::System && lock::name_of(key).is_none());

@@ -1,4 +1,4 @@
-//! Transactions: compare, then, otherwise.
+//! Transactions: comparisons and two lists of operations.
 
 use std::cmp::Ordering;
 
@@ -55,7 +55,7 @@ impl State {
 }
 
 impl Turn<'_> {
-    /// `left` is how many bytes may still be read.
+    /// Runs an operation. `left` is the number of bytes that may still be read.
     fn operate(&mut self, operation: &Operation<'_>, left: &mut u64) -> Outcome {
         match *operation {
             Operation::Put { key, value, lease } => {
@@ -78,7 +78,7 @@ impl Turn<'_> {
     }
 }
 
-/// One key, or word that there is one which found no room.
+/// The key, or `more` if it exceeds the bytes left.
 fn within(pair: Option<Pair>, left: &mut u64) -> Found {
     let Some(pair) = pair else { return Found::default() };
     match left.checked_sub(pair.item.bytes(&pair.key)) {

@@ -1,4 +1,4 @@
-//! One revision while it is made.
+//! The changes of one revision.
 
 use crate::change::{Change, Event};
 use crate::effects::Effects;
@@ -8,10 +8,10 @@ use crate::lock;
 use crate::reply::Reply;
 use crate::state::{State, is_reserved};
 
-/// What a put takes in [`Change::bytes`] beside its key and value.
+/// Bytes of a put in [`Change::bytes`] besides its key and value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
 
-/// Changes to keys that share a revision. It counts only if something was changed.
+/// Changes of keys that share a revision. Without changes, no revision is used.
 #[derive(Debug)]
 pub(crate) struct Turn<'s> {
     pub(crate) state: &'s mut State,
@@ -27,7 +27,7 @@ impl<'s> Turn<'s> {
         Turn { state, effects, revision, events: Vec::new(), keys: 0 }
     }
 
-    /// Everything was checked before.
+    /// Writes a key. The caller has checked everything.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: u64) {
         self.put_as(self.state.writer.clone(), key, value, lease);
     }
@@ -36,7 +36,7 @@ impl<'s> Turn<'s> {
         let (created, modified) = (self.revision, self.revision);
         let mut item = Item { value: value.into(), created, modified, version: 1, lease, tenant };
         let mut lease_before = 0;
-        // One search, where it is there: the state is larger than a processor's caches.
+        // One lookup for an existing key: the state exceeds the processor's caches.
         match self.state.keys.get_mut(key) {
             Some(found) => {
                 lease_before = found.lease;
@@ -57,7 +57,7 @@ impl<'s> Turn<'s> {
         self.tell(&Event::Put { key, item });
     }
 
-    /// Whether it was there. A lock's key goes on to who waits for it.
+    /// Deletes a key; returns whether it existed. A lock's key passes to the lease that waits longest.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
         self.state.uncount(&key, &item);
@@ -69,7 +69,7 @@ impl<'s> Turn<'s> {
         true
     }
 
-    /// Of the keys between, the first that may be deleted at once; how many. The system's stay.
+    /// Deletes the first keys of a range, except system keys, up to the limit. Returns their number.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
         let own = self.state.between(start, end).filter(|(key, _)| !is_reserved(key));
         let keys: Vec<Key> =
@@ -94,7 +94,7 @@ impl<'s> Turn<'s> {
         self.keys += 1;
     }
 
-    /// The revision; the last there was where nothing changed.
+    /// Ends the revision. Returns it, or the last one if nothing changed.
     pub(crate) fn end(self) -> u64 {
         if self.keys > 0 {
             self.state.revision = self.revision;
@@ -103,7 +103,7 @@ impl<'s> Turn<'s> {
         self.state.revision
     }
 
-    /// [`Turn::end`], told to who asked.
+    /// [`Turn::end`] as a reply.
     pub(crate) fn changed(self) -> Reply {
         let keys = self.keys;
         Reply::Changed { revision: self.end(), keys }
