@@ -1,21 +1,22 @@
-//! Topics of a cluster: which node owns each, and how this node's publishers and readers come to it.
+//! Topics of a cluster: the owner of each topic, and how this node's publishers and subscribers reach it.
 //!
-//! Every node has every topic in its registry. Of one that another node owns the logs are *mirrors*: publishing to them hands
-//! the records on, reading them has them fed from the owner, once for however many read. A topic that changes hands
-//! stays the same object, so that nobody who holds it has to ask again where it is.
+//! Every node has every topic in its registry. The logs of another node's topic are *mirrors*: records published to
+//! them are forwarded to the owner, and the owner feeds the mirror once for all of its subscribers. A topic that
+//! changes its owner stays the same object.
 //!
-//! Who owns what is agreed on ([`dunlin_control::Wanted`]). A node learns of it by what it asked itself, and by watching the keys of
-//! topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
+//! The cluster agrees on owners ([`dunlin_control::Wanted`]). A node learns them from responses to its own requests,
+//! and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
 //!
 //! Invariants:
-//! - A node takes records into a volatile topic only while its lease lasts by its own clock, counted from before it asked for
-//!   it: so it stops before another can begin. A new lease counts once the node knows all that was agreed on before it.
-//! - A node that was started again has nothing of its volatile topics: it begins another epoch of each before it takes part.
-//! - What a publisher sends to one topic arrives in the order in which it was sent, whoever owns the topic meanwhile.
-//! - What is handed on and has no answer when its owner is gone is sent again only under its producer's number; what has none
-//!   is told to be unknown.
+//! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from before the request.
+//!   It therefore stops before another owner can begin. A new lease counts once the node knows everything agreed on
+//!   before it.
+//! - A restarted node has no records of its volatile topics, so it begins a new epoch of each before it takes part.
+//! - Records of one publisher arrive in the order in which they were sent, whichever node owns the topic meanwhile.
+//! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
+//!   receives an unknown outcome.
 //!
-//! Not here: connections between nodes ([`Peers`]); a durable topic of one's own, which is as it would be without a cluster.
+//! Not here: connections between nodes ([`Peers`]), and durable topics of this node, which work as without a cluster.
 
 mod feed;
 mod handed;
@@ -56,28 +57,28 @@ pub(crate) use membership::{Outcome, Received};
 pub use presence::Presence;
 use way::Way;
 
-/// How long a cluster that did not answer is not asked for owners again.
+/// Pause before the cluster is asked for owners again after it did not respond.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long nobody waits for the records of an owner that were waited for in vain.
+/// How long no subscriber waits for an owner whose records did not come in time.
 const LATE_FOR: Duration = Duration::from_secs(5);
 
-/// What a node keeps at most for topics that others own.
+/// Limits of a node for topics of other owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnershipLimits {
-    /// How long a node lives that gives no sign of life: then its volatile topics get other owners.
+    /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
-    /// Bytes handed on to owners and not answered, of all topics; publishers wait then.
+    /// Forwarded bytes without a response, over all topics, at which publishers wait.
     pub handed_bytes_max: u64,
-    /// How long an owner that is gone is waited for, or another looked for, before a publisher is told.
+    /// How long a publisher waits for an owner that is down, or for a new one.
     pub owner_wait_max: Duration,
-    /// How long a reader that begins waits for its mirror to stand where the owner does.
+    /// How long a new subscriber waits for its mirror to be as far as the owner.
     pub mirror_wait_max: Duration,
-    /// How long a mirror is kept fed that nobody reads.
+    /// How long a mirror without subscribers is fed.
     pub unread_max: Duration,
-    /// Bytes that a mirror for one reader alone holds unread.
+    /// Unread bytes of a mirror for a single subscriber.
     pub private_bytes_max: u64,
-    /// Mirrors for one reader each.
+    /// Number of mirrors for a single subscriber each.
     pub private_mirrors_max: usize,
 }
 
@@ -95,41 +96,43 @@ impl Default for OwnershipLimits {
     }
 }
 
-/// Why nothing came of what the cluster was asked.
+/// Why a command to the cluster has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// It was refused.
+    /// The cluster refused the command.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The cluster did not answer, or not so that it is known what it did.
+    /// The cluster did not respond, or the outcome is unknown.
     #[error("{0}")]
     Away(String),
 }
 
-/// The other nodes, as whoever has connections to them offers them. Nothing of it waits but [`Peers::ask`].
+/// Connections to the other nodes. Only [`Peers::ask`] may block.
 pub trait Peers: Send + Sync + Debug {
-    /// Has the cluster take in a command; ends by itself in bounded time.
+    /// Proposes a command to the cluster, within bounded time.
     fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError>;
 
-    /// Has it take in several, one after another; what came of each.
+    /// Proposes several commands, one after another; returns the result of each.
     fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, AskError>> {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
-    /// Sends a run to a node, behind those before it to the same topic; every one is [answered](Handed::answer) once.
+    /// Sends a batch to a node, after earlier batches of the same topic. Each batch is [answered](Handed::answer)
+    /// once.
     fn hand_on(&self, to: u64, run: Handed);
 
-    /// Feeds mirrors from a node until [`Feed::is_wanted`] says that it is enough, or tells what stands in the way.
+    /// Feeds mirrors from a node until [`Feed::is_wanted`] returns `false`, or reports why it cannot.
     fn feed(&self, from: u64, feed: Arc<Feed>);
 
-    /// Asks a node for a membership of a `share` group, and brings what it is given until it [is not
+    /// Requests a membership of a `share` group from a node and delivers its records, until it [is not
     /// wanted](Membership::is_wanted) or has [ended](Membership::ended).
     fn join(&self, to: u64, membership: Arc<Membership>) {
         membership.ended(&SubscribeError::OwnerAway(format!("node {to} cannot be asked for memberships")));
     }
 
-    /// Tells a node, the owner of a topic that keeps a state, that publishers of it are connected to this one, until that [is
-    /// not wanted](Presence::is_wanted) any more; then, or where the node cannot be told, it has [ended](Presence::ended).
+    /// Reports to the owner of a state topic that publishers are connected here, until that [is not
+    /// wanted](Presence::is_wanted). Afterwards, or if the node cannot be reached, the presence has
+    /// [ended](Presence::ended).
     fn announce(&self, _to: u64, _presence: Arc<Presence>) {}
 
     /// Queries a node for the interest there; [answered](InterestQuery::answer) once, within bounded time.
@@ -137,15 +140,14 @@ pub trait Peers: Send + Sync + Debug {
         drop(query);
     }
 
-    /// A node takes part no more, however its connections stand: nothing that it was sent will be answered. What it has sent still
-    /// counts: the last records of its durable topics may be on their way.
+    /// Reports that a node has left: requests to it will not be answered. Records that it has sent still count.
     fn gone(&self, _node: u64) {}
 
-    /// A node takes part, for the first time or again.
+    /// Reports that a node takes part, for the first time or again.
     fn came(&self, _node: u64) {}
 }
 
-/// A node's part in who owns what.
+/// A node's part in the ownership of topics.
 #[derive(Debug)]
 pub struct Ownership {
     /// The node's number in its cluster.
@@ -153,36 +155,37 @@ pub struct Ownership {
     limits: OwnershipLimits,
     peers: Arc<dyn Peers>,
     node: Weak<Inner>,
-    /// Until then, by the node's clock, its own lease is sure to last.
+    /// The end of this node's lease by its own clock.
     lease_until_ns: AtomicU64,
-    /// What was this node's in another life has been begun anew.
+    /// Whether this node has begun new epochs of the topics it owned before a restart.
     is_anew: AtomicBool,
-    /// It ends, and begins no other lease.
+    /// Whether the node is leaving and begins no other lease.
     is_leaving: AtomicBool,
-    /// Those that take part, and where clients find them.
+    /// The members, with their addresses for clients.
     alive: Mutex<BTreeMap<u64, Arc<str>>>,
-    /// The lease under which the node takes part, as what it watches has told: all before it is known here.
+    /// The lease under which this node is known to take part. Everything agreed on before is known here.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     ways: Mutex<HashMap<Arc<str>, Arc<Way>>>,
-    /// Topics that are not served, and nobody has been told.
+    /// Topics set aside since the last report.
     aside: Mutex<Vec<(String, String)>>,
     inboxes: Inboxes,
     heard_elsewhere: Remembered,
-    /// Held while the registry is brought to what is agreed on.
+    /// Held while the registry is updated to the agreed state.
     settling: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
-    /// When the cluster did not answer who is to own a topic, by the node's clock.
+    /// When the cluster last did not respond to a request for an owner, by the node's clock.
     asked_in_vain_ns: AtomicU64,
     /// Threads that wait for mirrors, by their owners.
     placing: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records were waited for in vain, and when that was last.
+    /// Owners whose records did not come in time, with the time of the last wait.
     late: Mutex<BTreeMap<u64, u64>>,
     keeper: Keeper,
 }
 
 impl Node {
-    /// The node's topics are its cluster's from now on. Before its doors open, and before it has topics but durable ones.
+    /// Lets the cluster decide about the node's topics. Call it before listeners accept connections and volatile
+    /// topics exist.
     pub fn join_cluster(&self, id: u64, peers: Arc<dyn Peers>, limits: OwnershipLimits) -> Arc<Ownership> {
         let ownership = self.0.ownership.get_or_init(|| {
             Arc::new_cyclic(|this| Ownership {
@@ -211,7 +214,7 @@ impl Node {
         Arc::clone(ownership)
     }
 
-    /// Its part in who owns what, where it has one.
+    /// Its part in the ownership of topics, if it is one of a cluster.
     pub fn ownership(&self) -> Option<&Arc<Ownership>> {
         self.0.ownership.get()
     }
@@ -223,19 +226,18 @@ impl Ownership {
         self.id
     }
 
-    /// The node's lease was kept alive by a question asked at `asked_ns`, by the clock that is never set, and lasts for so long
-    /// from then.
+    /// Extends the node's lease: it lasts `ttl` from `asked_ns`, by the monotonic clock.
     fn lease(&self, asked_ns: u64, ttl: Duration) {
         let until_ns = asked_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether the node's own lease is sure to last: it takes records of volatile topics that it owns.
+    /// Whether the node's lease certainly lasts, so that it may append to its volatile topics.
     pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }
 
-    /// A node takes part; clients find it at this address.
+    /// Adds a member with its address for clients.
     fn came(&self, node: u64, address: &[u8]) {
         let address: Arc<str> = String::from_utf8_lossy(address).into();
         if lock(&self.alive).insert(node, address).is_none() {
@@ -246,7 +248,7 @@ impl Ownership {
         }
     }
 
-    /// A node takes part no more.
+    /// Removes a member.
     fn left(&self, node: u64) {
         if lock(&self.alive).remove(&node).is_none() {
             return;
@@ -257,22 +259,22 @@ impl Ownership {
         self.keeper.look_at_all();
     }
 
-    /// Those that take part.
+    /// The ids of all members.
     pub fn nodes(&self) -> Vec<u64> {
         lock(&self.alive).keys().copied().collect()
     }
 
-    /// Whether a node takes part.
+    /// Whether a node is a member.
     pub fn is_alive(&self, node: u64) -> bool {
         lock(&self.alive).contains_key(&node)
     }
 
-    /// Where clients find a node that takes part.
+    /// A member's address for clients.
     pub fn address_of(&self, node: u64) -> Option<Arc<str>> {
         lock(&self.alive).get(&node).filter(|address| !address.is_empty()).cloned()
     }
 
-    /// Refuses what only a topic's owner can do, where that is another.
+    /// Refuses an operation that only the topic's owner can do, if another node is the owner.
     pub(crate) fn check_owner(&self, topic: &Topic, what: &str) -> Result<(), TopicError> {
         let (node, _) = self.owner_of(topic);
         if node == self.id {
@@ -286,8 +288,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether what is said to be this node's is so in this life of it: what it learns of before it begins anew may have been
-    /// another's, in the same epoch.
+    /// Whether this node owns the topic in its present life. Before it has begun new epochs, an agreed owner of this
+    /// id may be an earlier life.
     fn is_own_now(&self, owner: u64) -> bool {
         owner == self.id && self.is_anew.load(Ordering::Acquire)
     }
@@ -296,7 +298,7 @@ impl Ownership {
         lock(&self.placing)
     }
 
-    /// Whether a node's records were waited for in vain just now.
+    /// Whether records of this owner did not come in time just now.
     fn is_late(&self, owner: u64) -> bool {
         let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
         since_ns.is_some_and(|since_ns| since_ns < LATE_FOR.as_nanos() as u64)
@@ -314,8 +316,8 @@ impl Ownership {
         self.asked_in_vain_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// A cluster that did not answer just now is not asked for the next topic at once: that takes as long as its patience, and
-    /// there is other work for who asks.
+    /// Whether the cluster did not respond just now. The next request would wait as long, and the caller has other
+    /// work.
     fn was_asked_in_vain(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
         since_ns < ASK_PAUSE.as_nanos() as u64

@@ -1,4 +1,4 @@
-//! What feeds mirrors from their owner: what to ask it for, and where to put what it sends.
+//! Feeds of mirrors: what to request from the owner, and where to store its records.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,25 +12,25 @@ use dunlin_topic::{
 use super::way::Way;
 use crate::clock::steady_ns;
 
-/// The protocol of readers that are other nodes.
+/// The protocol name of subscribers that are other nodes.
 pub const NODE_DOOR: &str = "node";
 
-/// Whether a reader is another node, which reads for all of its own subscribers.
+/// Whether a subscriber is another node's mirror.
 pub fn is_mirror(reader: &ReaderInfo) -> bool {
     reader.door == NODE_DOOR && reader.name == SubscribeOptions::MIRROR
 }
 
-/// What one feed brings: all of a topic to its mirrors, or one log to a mirror for one reader.
+/// A feed of all mirrors of a topic, or of one mirror for a single subscriber.
 #[derive(Debug)]
 pub struct Feed {
     /// The subjects of the topic.
     pub pattern: Arc<str>,
     pub(super) way: Weak<Way>,
     pub(super) logs: Vec<Weak<Log>>,
-    /// The place among the mirrors for one reader, where it is one.
+    /// The permit of a mirror for a single subscriber.
     pub(super) private: Option<Arc<Place>>,
     pub(super) start: Start,
-    /// Where logs begin that hold nothing yet, of an owner that hands all over.
+    /// The position before the first record, for empty logs whose owner hands over everything.
     pub(super) after: Option<Position>,
     pub(super) stateful: bool,
     pub(super) registered: bool,
@@ -40,16 +40,16 @@ pub struct Feed {
     stopped: AtomicBool,
     stood: AtomicBool,
     read_ns: AtomicU64,
-    /// For whoever waits for a private mirror's reader.
+    /// Notified when a private mirror may have room.
     room: Arc<Waiter>,
 }
 
-/// One of the mirrors for one reader each: there may be another when it is dropped.
+/// A permit for a mirror for a single subscriber, returned on drop.
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    /// One more, where there are fewer than `max`.
+    /// A permit, if fewer than `max` are taken.
     pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<Place>> {
         let place = Place(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(place))
@@ -65,21 +65,21 @@ impl Drop for Place {
 /// Where a feed begins.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Beginning {
-    /// At this start, the same for each log.
+    /// At this start, for each log.
     At(Start),
-    /// After what the mirrors hold already.
+    /// After the records that the mirrors hold.
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// What became of an event.
+/// The outcome of an event of a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It is in.
+    /// The event was applied.
     Whole,
-    /// The reader of a private mirror has to read first: the same event is to be offered again, when
-    /// [`Feed::room`] is notified or a little later.
+    /// The private mirror's subscriber has to read first. Offer the same event again when [`Feed::room`] is notified,
+    /// or a little later.
     Later,
-    /// The mirrors are the node's own by now, or cannot go on from what they have: the feed ends.
+    /// The feed ends: this node owns the topic, or the mirrors cannot continue.
     Over,
 }
 
@@ -109,7 +109,7 @@ impl Feed {
         }
     }
 
-    /// How to ask the owner.
+    /// The options of the subscription at the owner.
     pub fn options(&self) -> SubscribeOptions {
         let name = if self.private.is_some() { "mirror of one reader" } else { SubscribeOptions::MIRROR };
         let follows = self.stateful && self.private.is_none();
@@ -121,7 +121,7 @@ impl Feed {
         }
     }
 
-    /// Where to begin.
+    /// The position at which to begin.
     pub fn beginning(&self) -> Beginning {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         let held: Vec<_> = logs
@@ -134,7 +134,7 @@ impl Feed {
         Beginning::At(if self.stateful && self.private.is_none() { Start::Snapshot } else { self.start })
     }
 
-    /// Whether it is still to go on.
+    /// Whether the feed should continue.
     pub fn is_wanted(&self) -> bool {
         let Some(way) = self.way.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
@@ -156,7 +156,7 @@ impl Feed {
         unread_ns < self.unread_max.as_nanos() as u64
     }
 
-    /// The same once more, for a mirror of one reader, from this node.
+    /// A new feed for the same private mirror, from this owner.
     pub(super) fn again(&self, from: u64) -> Arc<Feed> {
         Arc::new(Feed {
             pattern: Arc::clone(&self.pattern),
@@ -176,7 +176,7 @@ impl Feed {
         })
     }
 
-    /// Whether its owner ever fed it.
+    /// Whether the owner has fed it.
     pub(super) fn stood(&self) -> bool {
         self.stood.load(Ordering::Acquire)
     }
@@ -185,7 +185,7 @@ impl Feed {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// The subscription stands: of each log, after which position its records follow.
+    /// Reports the position before the first record of each log, once the owner has accepted the subscription.
     pub fn stands(&self, after: &[(Arc<LogName>, Position)]) {
         self.stood.store(true, Ordering::Release);
         for (name, after) in after {
@@ -209,7 +209,7 @@ impl Feed {
         self.logs.get(usize::from(name.partition))?.upgrade()
     }
 
-    /// Takes in what the owner has sent. `frame` is memory to copy into.
+    /// Applies an event of the owner. `frame` is a buffer.
     pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> Taken {
         match event {
             Event::Record(record) => {
@@ -221,7 +221,7 @@ impl Feed {
         }
     }
 
-    /// A record as it travels; one that was to come [later](Taken::Later) comes here again.
+    /// Applies a frame. A record with outcome [`Later`](Taken::Later) must be offered again.
     pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> Taken {
         let Some(log) = self.log(log) else { return Taken::Whole };
         if self.private.is_some() && log.info().registered == 0 {
@@ -238,7 +238,7 @@ impl Feed {
             // It begins again, with the owner's state.
             Err(_) if log.is_stateful() => Taken::Over,
             Err(_) => {
-                // What cannot be kept here is lost to this mirror's readers, who are told.
+                // The mirror cannot keep the record, so its subscribers receive a gap.
                 log.feed_gap(position);
                 Taken::Whole
             }
@@ -293,12 +293,12 @@ impl Feed {
         Taken::Whole
     }
 
-    /// The topic is no more: who reads its mirrors is told behind what is left.
+    /// Closes the mirrors of a deleted topic; subscribers read the remaining records first.
     pub(super) fn close(&self) {
         self.logs.iter().filter_map(Weak::upgrade).for_each(|log| log.close_mirror());
     }
 
-    /// A log has come to this epoch.
+    /// Reports that a log has reached this epoch.
     fn reached(&self, epoch: u32) {
         if let Some(way) = self.way.upgrade() {
             way.reached(epoch);
@@ -310,7 +310,7 @@ impl Feed {
         &self.room
     }
 
-    /// It has ended: as it was to, or for this reason.
+    /// Reports the end of the feed and its reason.
     pub fn ended(self: &Arc<Feed>, why: &str) {
         if let Some(way) = self.way.upgrade() {
             way.feed_ended(self, why);

@@ -1,7 +1,7 @@
-//! Runs on their way to owners, and what became of them.
+//! Batches on their way to owners, and their outcomes.
 //!
-//! Limits: `handed_bytes_max` bytes without an answer; outcomes that nobody asked for within [`KEPT_MAX`] of later ones are
-//! forgotten (their publisher has gone).
+//! Limits: `handed_bytes_max` bytes without a response. Of the outcomes that no publisher has read, the last
+//! [`KEPT_MAX`] are kept.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -15,32 +15,32 @@ use dunlin_topic::{
 use super::lock;
 use crate::clock::now_ns;
 
-/// Outcomes kept for publishers that have yet to ask.
+/// Outcomes kept for publishers that have not read them.
 const KEPT_MAX: usize = 1 << 17;
 
-/// Who handed a run on, and sees to it when that led nowhere.
+/// The sender of a batch, which handles failures.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
-    /// It has certainly not been taken: the node could not be reached, or said that it is not sure to be the owner.
+    /// The batch was certainly not appended: the node could not be reached, or may not be the owner.
     fn again(&self, run: Handed, why: &str);
 
-    /// The node has answered that it does not take it.
+    /// The node has refused the batch.
     fn refused(&self, run: Handed, error: PublishError) {
         run.end(Err(error));
     }
 
-    /// This node has taken it.
+    /// The node has appended the batch.
     fn taken_by(&self, _node: u64) {}
 
-    /// What was [under way](Handed::is_under_way) has its last word.
+    /// The outcome of a batch [under way](Handed::is_under_way) is final.
     fn landed(&self) {}
 }
 
-/// A run for an owner elsewhere. Whoever has it answers it once; dropped, it answers by itself that nothing is known.
+/// A batch for an owner at another node. It must be answered once; dropping it reports an unknown outcome.
 #[derive(Debug)]
 pub struct Handed {
     pub(super) ticket: u64,
     sender: Weak<dyn Sender>,
-    /// Whom it was sent to, in this order, where its sender does not know who is the one.
+    /// The nodes it was sent to, if its sender does not know the owner.
     pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
@@ -49,20 +49,20 @@ pub struct Handed {
     pub pattern: Arc<str>,
     /// The partition.
     pub partition: usize,
-    /// Whole, sound frames.
+    /// Complete, valid frames.
     pub frames: Bytes,
-    /// How many.
+    /// Number of frames.
     pub count: u32,
-    /// Who publishes them.
+    /// The producer and its number.
     pub mark: Option<ProducerMark>,
-    /// Append only if the log's last record has this sequence.
+    /// Append only if this is the sequence number of the log's last record.
     pub expect_last: Option<u64>,
-    /// What their publisher knows of the topic's state. It is asked when the run is sent, not when it came.
+    /// The publisher's knowledge of the topic's state, read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     pub(super) handed_ns: u64,
-    /// Somebody may have taken it, who was not heard.
+    /// Whether a node may have appended it without a response.
     pub(super) was_lost: bool,
-    /// Its sender counts it among those that have neither an answer nor come back.
+    /// Whether its sender counts it as sent without a response.
     pub(super) is_under_way: bool,
     answered: bool,
 }
@@ -107,7 +107,7 @@ impl Handed {
         self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }
 
-    /// The owner's answer.
+    /// Reports the owner's response.
     pub fn answer(self, outcome: Result<Receipt, PublishError>) {
         match (self.sender.upgrade(), outcome) {
             (Some(sender), Err(error)) => sender.refused(self, error),
@@ -119,12 +119,13 @@ impl Handed {
         }
     }
 
-    /// The last word, whoever said it.
+    /// Sets the final outcome.
     pub(super) fn end(mut self, outcome: Result<Receipt, PublishError>) {
         self.settle(outcome);
     }
 
-    /// It was certainly not taken: the node could not be reached, or is not the owner. It goes to whoever is the owner then.
+    /// Reports that it was certainly not appended: the node could not be reached, or is not the owner. It is sent to
+    /// the next owner.
     pub fn not_taken(self, why: &str) {
         match self.sender.upgrade() {
             Some(sender) => sender.again(self, why),
@@ -132,7 +133,8 @@ impl Handed {
         }
     }
 
-    /// It was sent, and the answer is lost. Under its producer's number it may be sent again; else it is unknown.
+    /// Reports that the response was lost. With a producer's number it is sent again; otherwise the outcome is
+    /// unknown.
     pub fn lost(mut self, why: &str) {
         if self.mark.is_some() {
             self.was_lost = true;
@@ -141,7 +143,7 @@ impl Handed {
         self.answer(Err(PublishError::Unknown(why.to_owned())));
     }
 
-    /// Takes it into a topic that is this node's own by now.
+    /// Appends the batch to a topic that this node owns now.
     pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
         let run = CheckedRun::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
         let Handed { partition, mark, expect_last, .. } = *self;
@@ -169,7 +171,7 @@ impl Drop for Handed {
     }
 }
 
-/// What has become of runs that were handed on.
+/// Outcomes of forwarded batches.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     bytes_max: u64,
@@ -200,7 +202,7 @@ impl Tickets {
         lock(&self.state)
     }
 
-    /// A ticket for so many bytes.
+    /// Opens a ticket for a batch of this many bytes.
     pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {

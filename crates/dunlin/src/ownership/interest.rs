@@ -7,8 +7,9 @@
 //! Invariant: no interest is reported only where each node that takes part has answered so. A node that takes part and does
 //! not answer may have a subscriber.
 //!
-//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]; so long a request
-//! may be published after the last subscriber has left. A node that did not answer is not queried for the next five seconds.
+//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`].
+//! During that time, a request may be published although the last subscriber has left. A node that did not answer is
+//! not queried for the next five seconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -28,18 +29,18 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// The answer of a node about a subject or pattern.
+/// A node's answer to a query about a subject or pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
-    /// Somebody there subscribes to it.
+    /// Whether somebody subscribes there.
     pub is_subscribed: bool,
-    /// Name and pattern of the [reply inbox](crate::reply) there that takes a reply to it; its subscribers read it there.
+    /// Name and pattern of the [reply inbox](crate::reply) there that takes a reply to the subject.
     pub inbox: Option<(String, String)>,
-    /// Where it is the pattern of an inbox there whose subjects do: its user, or nothing for a session's own inbox.
+    /// The user of the inbox there with this pattern; `None` for an inbox of a session.
     pub inbox_user: Option<String>,
 }
 
-/// A query to one node. Dropped, it counts as not answered.
+/// A query to one node. Dropping it counts as no answer.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
@@ -51,9 +52,9 @@ pub struct InterestQuery {
 struct Round {
     ownership: Weak<Ownership>,
     pattern: Arc<str>,
-    /// Not subscribers are looked for, but an inbox of this pattern that another user than this has.
+    /// If set, the query looks for an inbox of this pattern that belongs to another user.
     user: Option<String>,
-    /// How long answers are waited for, by the node's clock.
+    /// The deadline for answers, by the node's clock.
     until_ns: u64,
     state: Mutex<State>,
 }
@@ -63,12 +64,12 @@ struct State {
     unanswered: Vec<u64>,
     /// A node with a reply inbox, its name and its pattern.
     reply_inbox: Option<(u64, (String, String))>,
-    /// A node that takes part did not answer.
+    /// Whether a member did not answer.
     is_unsure: bool,
     outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
 }
 
-/// Subjects with a subscriber elsewhere, and until when they are remembered.
+/// Subjects with a subscriber elsewhere, each with the time until which it is remembered.
 #[derive(Debug, Default)]
 pub(super) struct Remembered(Mutex<HashMap<Box<str>, u64>>);
 
@@ -103,7 +104,7 @@ impl InterestQuery {
         self.round.answered(self.node, None);
     }
 
-    /// Whether nobody waits for the answer, or not any longer: the node had its time.
+    /// Whether the query's result is no longer needed.
     pub fn is_over(&self) -> bool {
         if lock(&self.round.state).outcome.is_none() {
             return true;
@@ -139,7 +140,7 @@ impl Round {
         let is_first_inbox = self.user.is_none() && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.user {
             Some(user) => inbox_user.is_some_and(|other| other != *user),
-            // Two inboxes of it are two subscribers.
+            // Two inboxes count as two subscribers.
             None => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
         if is_first_inbox && let Some(inbox) = reply_inbox {
@@ -163,7 +164,7 @@ impl Round {
 }
 
 impl Ownership {
-    /// Whether somebody at another node subscribes to what the pattern matches. A reply inbox that takes it is known here then.
+    /// Whether another node has a subscriber for the pattern. A reply inbox that takes it is remembered here.
     pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, None)
     }
@@ -191,7 +192,7 @@ impl Ownership {
     }
 }
 
-/// The subject that a pattern without wildcards is.
+/// The subject of a pattern without wildcards.
 fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
     Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal())
 }
@@ -212,7 +213,7 @@ impl Node {
         }
     }
 
-    /// Whether somebody in the cluster subscribes to what the pattern matches, as far as this node knows without a query.
+    /// Whether the cluster has a subscriber for the pattern, as far as this node knows without a query.
     fn heard_for_sure(&self, pattern: &Pattern) -> Option<bool> {
         if self.is_subscribed_here(pattern) {
             return Some(true);
@@ -226,9 +227,8 @@ impl Node {
         }
     }
 
-    /// Whether somebody reads what is published to a subject of the pattern, will be told of its topic, or, where the topic is durable,
-    /// may read it at any time. In a cluster all other nodes are queried, unless somebody at this one does. For code that must
-    /// not wait.
+    /// Whether the cluster has a subscriber for the pattern, waits for its topic, or may read it later because the
+    /// topic is durable. Without a subscriber here, all other nodes are queried. For code that must not wait.
     pub fn is_heard_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         if let Some(is_heard) = self.heard_for_sure(pattern) {
             return TopicFuture::ready(Ok(is_heard));
@@ -236,7 +236,7 @@ impl Node {
         self.is_heard_elsewhere_async(pattern)
     }
 
-    /// Whether somebody at another node subscribes to a subject of the pattern, for code that must not wait.
+    /// Whether another node has a subscriber for the pattern, for code that must not wait.
     pub fn is_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.is_heard_elsewhere(pattern.as_str()),
@@ -244,8 +244,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that does not answer
-    /// has none.
+    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that
+    /// does not answer has none.
     pub fn is_inbox_of_another_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.query_others(pattern.as_str(), Some(user)),
@@ -256,7 +256,7 @@ impl Node {
     /// [`is_heard_async`](Node::is_heard_async) for code that may wait.
     pub fn is_heard(&self, subject: Subject<'_>) -> bool {
         let pattern = Pattern::from(subject);
-        // A node that cannot know takes it that somebody subscribes.
+        // Without a certain answer, a subscriber is assumed.
         self.heard_for_sure(&pattern)
             .unwrap_or_else(|| block_on(self.is_heard_async(&pattern)).unwrap_or(true))
     }

@@ -1,4 +1,5 @@
-//! The thread that sees to topics whose owner is gone: asks for another, sends what waited, feeds what is read.
+//! The thread that handles topics whose owner is down: it requests another owner, sends waiting batches and feeds
+//! mirrors.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
@@ -10,10 +11,10 @@ use super::way::Way;
 use super::{Ownership, lock};
 use crate::clock::steady_ns;
 
-/// Between two tries.
+/// Pause between attempts.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is to be seen to, and when.
+/// Due work with its times.
 #[derive(Debug)]
 pub(super) struct Keeper(Arc<Work>);
 
@@ -44,7 +45,7 @@ impl Keeper {
         let work = Arc::<Work>::default();
         let of_thread = Arc::clone(&work);
         let run = move || of_thread.run(&ownership);
-        // Without a thread nothing is found anew: publishers are told that owners are away.
+        // Without the thread, no new owner is found, and publishers receive `OWNER_AWAY`.
         let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
         Keeper(work)
     }

@@ -1,4 +1,4 @@
-//! The node's lease: it takes part as long as it keeps this alive, and owns volatile topics no longer than that.
+//! The node's lease. While it lasts, the node is a member and may own volatile topics.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -11,25 +11,25 @@ use super::way::Way;
 use super::{AskError, Ownership, lock};
 use crate::clock::steady_ns;
 
-/// Kept alive so often in its time to live.
+/// Renewals in each time to live.
 const PER_LIFE: u32 = 4;
-/// A clock may run faster than another by so much of the time: an owner stops that much earlier.
+/// Tolerated drift between clocks, one part in this many; an owner stops that much earlier.
 const DRIFT_PART: u32 = 20;
-/// Topics that are begun anew by one question.
+/// Topics for which one command begins new epochs.
 const TOGETHER_MAX: usize = 1_024;
-/// Between two looks whether what was asked is known here.
+/// Interval of checks whether a change is known here.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Has the node take part from now on, until it is dropped; `value` is what others see of it. To be called once all that was
-    /// agreed on before is [known](Ownership::settle_all) here.
+    /// Makes the node a member until it is dropped; `value` is what others read of it. Call it once everything agreed
+    /// on before is [known](Ownership::settle_all) here.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
         thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run).map(drop)
     }
 
-    /// Begins a lease, and takes part under it.
+    /// Begins a lease and makes the node a member under it.
     fn begin_lease(&self, ttl: Duration, value: &[u8]) -> Option<u64> {
         let asked_ns = steady_ns();
         let ttl_ms = ttl.as_millis() as u64;
@@ -38,7 +38,7 @@ impl Ownership {
         };
         let enlist = Command::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
-        // Topics may have got other owners since the lease before ended. Who owns them is known here once this is.
+        // Topics may have other owners since the previous lease ended. Everything is known once this lease is.
         let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -54,8 +54,8 @@ impl Ownership {
         Some(lease)
     }
 
-    /// Begins another epoch of every volatile topic that is said to be this node's: it was another life of the node's that
-    /// had its records. Whether all of them have one.
+    /// Begins a new epoch of every volatile topic assigned to this node, because an earlier life had its records.
+    /// Returns whether all have one.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
             // What comes from now on is new, and was nobody's.
@@ -80,7 +80,7 @@ impl Ownership {
                 way.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another has it by now, which is told where that is watched.
+            // Another node owns it; the watch reports that.
             Err(AskError::Refused(_)) => all,
             Ok(_) | Err(AskError::Away(_)) => false,
         })

@@ -1,4 +1,4 @@
-//! A node that ends: its volatile topics go to others with all that they hold, and then it takes part no more.
+//! Leaving: a node hands its volatile topics over to others and then ends its lease.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,14 +14,14 @@ use crate::clock::steady_ns;
 use crate::node::Node;
 use crate::registry::Stretches;
 
-/// Between two looks whether the others have what they are to have.
+/// Interval of checks whether the others have all records.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long another takes at least to come for a topic's records.
+/// Minimum time for another node to come for a topic's records.
 const COME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
-    /// Has others own the node's volatile topics, and takes part no more. Those that are not moved within this time get other
-    /// owners all the same, which have of them what they have read before.
+    /// Moves the node's volatile topics to others and ends its membership. Topics not moved in time get other owners,
+    /// which have only the records that they read before.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
@@ -55,7 +55,7 @@ impl Ownership {
 }
 
 impl Node {
-    /// Whether another node has yet to be sent records of a durable topic that its subscribers read from this node.
+    /// Whether another node's subscribers have unread records of a durable topic here.
     pub fn owes_other_nodes(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |reader: &ReaderInfo| is_mirror(reader) && reader.behind > 0;

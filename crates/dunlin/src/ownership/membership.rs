@@ -1,14 +1,15 @@
-//! Memberships of `share` groups that the topic's owner, another node, keeps for members of this one.
+//! Memberships in `share` groups whose topic another node owns.
 //!
-//! A membership follows its topic: when the topic gets another owner, that one is asked next; when this node becomes the
-//! owner, the member joins the group here.
+//! A membership follows its topic. A new owner is asked for it; if this node becomes the owner, the member joins the
+//! group here.
 //!
-//! A member ends in order: the owner gives it nothing more and says so behind what it gave; the member reads that, and what it
-//! has not consumed when it goes, the owner gives to others. So the owner is told what members consumed, not what arrived.
+//! A member leaves in order: the owner stops handing out records and confirms it after the last one, and the member
+//! reads up to there. The owner gives unconsumed records to other members, so it learns what was consumed, not what
+//! arrived.
 //!
-//! Invariant: a record is delivered at most once. A group that begins anew with the next owner begins with that owner's epoch.
+//! Invariant: a record is delivered at most once. A group at the next owner begins with that owner's epoch.
 //!
-//! Limits: [`UNREAD_RECORDS_MAX`], [`UNREAD_BYTES_MAX`]; then nothing more is taken from the owner.
+//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; at a limit, no more is taken from the owner.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -24,7 +25,7 @@ use crate::refusal::Refused;
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// A membership in a `share` group at another node.
 #[derive(Debug)]
 pub struct Membership {
     /// The topic's name.
@@ -33,10 +34,10 @@ pub struct Membership {
     pub group: String,
     /// The member's name, which operators see.
     pub member: String,
-    /// The group stands when its last member has left.
+    /// Whether the group remains when its last member has left.
     pub lasting: bool,
     way: Weak<Way>,
-    /// What is notified when there is something for the member.
+    /// The waiter and token notified when there is something for the member.
     news: (Arc<Waiter>, u32),
     state: Mutex<State>,
 }
@@ -44,42 +45,42 @@ pub struct Membership {
 #[derive(Debug)]
 struct State {
     start: Start,
-    /// The owner that was asked keeps it, or is about to; the epoch in which it was asked.
+    /// The epoch in which an owner was asked for the membership, while that owner has it.
     asked: Option<u32>,
-    /// The epoch in which an owner was asked last, 0 before the first.
+    /// The epoch in which an owner was last asked; 0 for never.
     asked_last: u32,
     unread: VecDeque<Received>,
     unread_bytes: usize,
     outcome: Option<Outcome>,
-    /// It ends with what the owner that was asked has given it.
+    /// Whether it ends after the records already handed out.
     is_ending: bool,
     has_left: bool,
-    /// How often an owner has ceased to keep it: what came before that is none of the next owner's business.
+    /// The number of owners that have ended it. Earlier records do not concern the next owner.
     term: u32,
-    /// The last record of each partition that was consumed, of which the owner has yet to be told.
+    /// The last consumed record of each partition, not reported to the owner yet.
     consumed: Vec<(u16, Position)>,
 }
 
-/// What the owner has sent.
+/// An event from the owner.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// A record as it travels.
+    /// A record's frame.
     Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
-    /// What was lost to the whole group.
+    /// A loss of the whole group.
     Notice(Notice),
 }
 
 /// Why nothing more comes from another node.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
-    /// This node owns the topic by now. A group that the member makes starts there.
+    /// This node owns the topic. A group created by the member starts here.
     Here(Start),
-    /// It was refused, or the topic was deleted.
+    /// The membership was refused, or the topic was deleted.
     Ended(SubscribeError),
 }
 
 impl Ownership {
-    /// Asks the topic's owner for a membership. What comes of it is told to `news`.
+    /// Requests a membership from the topic's owner. Events notify `news`.
     pub(crate) fn join_elsewhere(
         self: &Arc<Ownership>,
         topic: &Topic,
@@ -115,22 +116,22 @@ impl Ownership {
 }
 
 impl Membership {
-    /// Where the group starts, should this member make it.
+    /// The start of the group if this member creates it.
     pub fn start(&self) -> Start {
         lock(&self.state).start
     }
 
-    /// Whether the member is there still.
+    /// Whether the member has not left.
     pub fn is_wanted(&self) -> bool {
         !lock(&self.state).has_left
     }
 
-    /// Whether the owner is to give it nothing more.
+    /// Whether the owner should hand out nothing more.
     pub fn is_ending(&self) -> bool {
         lock(&self.state).is_ending
     }
 
-    /// The last record of each partition that the member has consumed since this was called last.
+    /// The last consumed record of each partition since the previous call.
     pub fn take_consumed(&self) -> Vec<(u16, Position)> {
         std::mem::take(&mut lock(&self.state).consumed)
     }
@@ -141,13 +142,13 @@ impl Membership {
         state.unread.len() < UNREAD_RECORDS_MAX && state.unread_bytes < UNREAD_BYTES_MAX
     }
 
-    /// The owner has sent a record, as it travels.
+    /// Takes a record's frame from the owner.
     pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
         let term = lock(&self.state).term;
         self.push(Received::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
 
-    /// The owner has sent something else.
+    /// Takes a notice from the owner.
     pub fn take_notice(&self, notice: Notice) {
         match notice {
             Notice::Deleted { .. } => self.close(),
@@ -155,7 +156,7 @@ impl Membership {
         }
     }
 
-    /// The owner keeps it no more, or never did. Unless that is for good, who owns the topic is asked again.
+    /// The owner has ended the membership or refused it. Unless that is final, the present owner is asked again.
     pub fn ended(&self, why: &SubscribeError) {
         if self.is_ending() {
             return self.close();
@@ -179,7 +180,7 @@ impl Membership {
         self.end(Outcome::Ended(SubscribeError::Closed));
     }
 
-    /// This node owns the topic, since this epoch. Does nothing unless the membership waits for an owner.
+    /// This node owns the topic since this epoch.
     pub(super) fn come_here(&self, epoch: u32) {
         {
             let mut state = lock(&self.state);
@@ -192,7 +193,7 @@ impl Membership {
         self.notify();
     }
 
-    /// Whether it waits for an owner.
+    /// Whether it needs an owner.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
@@ -211,8 +212,8 @@ impl Membership {
         is_unplaced
     }
 
-    /// The owner keeps it, and its logs are in this epoch. A group that begins anew with another owner, or with this one after
-    /// the connection to it was lost, delivers nothing of that epoch again.
+    /// The owner has accepted the membership, and its logs are in this epoch. A later group, at another owner or
+    /// after a lost connection, delivers nothing of that epoch again.
     ///
     /// The epoch in which the owner was asked does not suffice: a durable topic begins an epoch with each start of its owner.
     pub fn stands(&self, epoch: u32) {
@@ -222,7 +223,7 @@ impl Membership {
         }
     }
 
-    /// The next that came, in order; what stands in the way when there is nothing.
+    /// The next event, in order; the error says why nothing more comes.
     pub(crate) fn next(&self) -> Result<Option<Received>, Outcome> {
         let mut state = lock(&self.state);
         let next = state.unread.pop_front();
@@ -234,13 +235,13 @@ impl Membership {
         Ok(next)
     }
 
-    /// Whether there is something for the member. It is notified of what comes later.
+    /// Whether there is an event for the member, which is notified of later ones.
     pub(crate) fn has_news(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
     }
 
-    /// The member has consumed this record and all that it was given before.
+    /// The member has consumed this record and all before it.
     pub(crate) fn consumed(&self, term: u32, partition: u16, position: Position) {
         let mut state = lock(&self.state);
         if term != state.term {
@@ -252,7 +253,7 @@ impl Membership {
         }
     }
 
-    /// Nothing more is wanted than what the owner gives until it hears this; [`next`](Membership::next) ends behind it.
+    /// Asks the owner to hand out nothing more; [`next`](Membership::next) ends after the records handed out before.
     pub(crate) fn end_in_order(&self) {
         let is_asked = {
             let mut state = lock(&self.state);
@@ -264,7 +265,7 @@ impl Membership {
         }
     }
 
-    /// The member goes.
+    /// The member leaves.
     pub(crate) fn leave(&self) {
         lock(&self.state).has_left = true;
     }
@@ -315,7 +316,7 @@ impl State {
     }
 }
 
-/// Whether another try may succeed: the topic is another node's by now, or the node could not be reached.
+/// Whether a retry may succeed: the topic has another owner, or the node could not be reached.
 fn is_passing(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Connection(_)

@@ -1,4 +1,4 @@
-//! From what is agreed on to the node's topics, and from what is asked of the node to what is agreed on.
+//! Updates the node's topics to the agreed state, and proposes changes of owners.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::registry::cost_of;
 use crate::storage::{config_in_words, config_of_words};
 use crate::waiting;
 
-/// How long a topic is waited for that another node has made at the same time.
+/// How long to wait for a topic that another node created at the same time.
 const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 
 impl Ownership {
-    /// Brings the node to all that is agreed on, whatever it knew before.
+    /// Updates the node to the complete agreed state.
     pub fn settle_all(self: &Arc<Ownership>, state: &State) {
         let page = |prefix: &[u8]| {
             let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
@@ -58,7 +58,7 @@ impl Ownership {
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
-    /// Brings the node to what one revision changed.
+    /// Updates the node to the changes of one revision.
     pub fn changed(self: &Arc<Ownership>, events: Events<'_>) {
         for event in events.filter_map(Result::ok) {
             match event {
@@ -85,8 +85,8 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Of topics that were deleted before the node came to `state`, those that nobody has made again are gone from its disk, too. One that was
-    /// made again is what lies there, or is found to be another's: who brings word of its deletion is late.
+    /// Deletes topics that were deleted before `state` and not recreated. A recreated topic is either the one on
+    /// disk, or another node owns it.
     pub fn deleted_before(self: &Arc<Ownership>, state: &State, names: impl IntoIterator<Item = String>) {
         let is_gone = |name: &String| state.get(&topic_key(name.as_bytes())).is_none();
         for name in names.into_iter().filter(is_gone) {
@@ -114,7 +114,7 @@ impl Ownership {
         }
     }
 
-    /// The topic is where this says, or was there and is elsewhere by now.
+    /// Updates a topic to its placement.
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
         match self.way(name) {
@@ -177,12 +177,12 @@ impl Ownership {
         node.registry().add(name, pattern, make).map(drop)
     }
 
-    /// Durable topics of this node's that it does not serve any more, as was found out since this was asked last, and why.
+    /// Durable topics of this node set aside since the last call, with the reasons.
     pub fn set_aside(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *lock(&self.aside))
     }
 
-    /// There is no such topic any more.
+    /// Removes a deleted topic.
     fn gone(self: &Arc<Ownership>, name: &str) {
         let _one_at_a_time = lock(&self.settling);
         self.forget(name);
@@ -195,7 +195,7 @@ impl Ownership {
         let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
     }
 
-    /// The ways of all topics but the durable ones of this node's own.
+    /// The routes of all topics except the durable ones of this node.
     pub(super) fn ways(&self) -> Vec<Arc<Way>> {
         lock(&self.ways).values().cloned().collect()
     }
@@ -209,19 +209,19 @@ impl Ownership {
         self.way(name).map_or(self.id, |way| way.owner().0)
     }
 
-    /// Whether the owner before has yet to hand over all that it has.
+    /// Whether the previous owner still hands over records.
     pub(super) fn is_draining(&self, topic: &Topic) -> bool {
         self.way(topic.name()).is_some_and(|way| way.is_draining())
     }
 
-    /// Who owns a topic, and in which epoch, as far as this node has heard: a durable one begins epochs by itself.
+    /// A topic's owner and epoch, as far as this node knows. A durable topic begins epochs without the cluster.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let heard = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         let (owner, epoch) = self.way(topic.name()).map_or((self.id, 0), |way| way.owner());
         (owner, epoch.max(heard))
     }
 
-    /// Has a topic made, wherever its place is; waits for the cluster.
+    /// Creates a topic at any node; waits for the cluster.
     pub(crate) fn create(
         self: &Arc<Ownership>,
         node: &Node,
@@ -262,7 +262,8 @@ impl Ownership {
         if made { Ok(there) } else { same(there) }
     }
 
-    /// Has topics made that own the subjects of their names and no others, in this order and by one question; waits for the cluster.
+    /// Creates topics that own only the subjects of their names, in this order and with one request; waits for the
+    /// cluster.
     pub(crate) fn create_together(
         self: &Arc<Ownership>,
         node: &Node,
@@ -295,19 +296,19 @@ impl Ownership {
         names.iter().zip(settled).map(await_topic).collect()
     }
 
-    /// The topic of this name that the cluster has agreed on, once this node has heard of it.
+    /// The topic of this name that the cluster has agreed on, once this node knows it.
     pub(crate) fn agreed(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
         self.ask(&self.find(name))?;
         self.await_topic(node, name)
     }
 
-    /// Whether the cluster has not said that there is no such topic.
+    /// Whether the cluster has not reported that there is no such topic.
     fn is_agreed_on(&self, name: &str) -> bool {
         waiting::check();
         !matches!(self.peers.ask(&self.find(name)), Err(AskError::Refused(Refusal::NoTopic)))
     }
 
-    /// Asks for the topic's place, and makes none.
+    /// A command that returns the topic's owner and creates nothing.
     fn find<'a>(&self, name: &'a str) -> Command<'a> {
         let topic = name.as_bytes();
         let (kind, config) = (Kind::Volatile, &b""[..]);
@@ -315,7 +316,7 @@ impl Ownership {
         Command::Place { wanted }
     }
 
-    /// Whether the node has heard in time that this topic is deleted.
+    /// Waits until the node knows that this topic is deleted; returns whether it does.
     fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
         waiting::check();
         let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
@@ -345,8 +346,8 @@ impl Ownership {
         }
     }
 
-    /// Has a topic deleted; waits for the cluster, and until this node has heard of it: else word of it would meet the topic that is made
-    /// under the name next.
+    /// Deletes a topic; waits for the cluster and until this node knows of it. Otherwise the deletion could hit the
+    /// next topic of this name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let there = node.registry().get(name);
         self.ask(&Command::Remove { topic: name.as_bytes() })?;
@@ -358,13 +359,13 @@ impl Ownership {
         Ok(())
     }
 
-    /// Has a node own a topic that another owns; waits for the cluster, not for the node.
+    /// Moves a topic to another node; waits for the cluster, not for that node.
     pub fn move_topic(self: &Arc<Ownership>, name: &str, to: u64) -> Result<(), TopicError> {
         let epoch = self.epoch_to_move(name, to);
         self.ask(&Command::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch that a topic may begin with a node; none that is new where it is there already.
+    /// The lowest epoch that the topic may begin at that node; not a new one if the topic is there already.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_there = match self.way(name) {
             Some(way) => way.owner().0 == to,
@@ -376,14 +377,14 @@ impl Ownership {
         }
     }
 
-    /// The lowest epoch that may follow the present one of a topic. It follows the time, too: a cluster that was restored from a backup
-    /// knows none of the epochs that the topic had after that was made.
+    /// The lowest epoch that may follow the topic's present one. It is at least the clock's, because a restored
+    /// cluster does not know later epochs.
     pub(super) fn epoch_after(&self, way: &Way) -> u32 {
         let by_time = self.embedded().map_or(0, |node| node.next_epoch(&way.name, now_ns()));
         by_time.max(way.owner().1.saturating_add(1))
     }
 
-    /// Has the cluster know of the durable topics that this node found on its disk.
+    /// Registers the durable topics of this node's disk with the cluster.
     pub fn announce(self: &Arc<Ownership>) -> Result<(), TopicError> {
         let Some(node) = self.embedded() else { return Ok(()) };
         let mut after = String::new();
@@ -420,7 +421,7 @@ impl Ownership {
         }
     }
 
-    /// Asks, and asks again while no node takes part yet, as it is for a moment when all of them begin.
+    /// Proposes a command, and retries while no node is a member yet.
     fn ask_somebody(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
         waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! One topic's way to its owner: where its records go, and what feeds its mirrors.
+//! The route of a topic to its owner: it forwards records and feeds mirrors.
 
 mod feeding;
 mod members;
@@ -23,7 +23,7 @@ use super::presence::Presence;
 use super::{AskError, Ownership, lock};
 use crate::clock::{STEADY, steady_ns};
 
-/// See the module.
+/// The route of a topic to its owner.
 #[derive(Debug)]
 pub(crate) struct Way {
     this: Weak<Way>,
@@ -33,13 +33,13 @@ pub(crate) struct Way {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: Kind,
     state: Mutex<State>,
-    /// Held while runs are sent or appended in order; taken before `state`, which is not held then.
+    /// Held while batches are sent or appended in order. Taken before `state`, never while `state` is held.
     sending: Mutex<()>,
-    /// A mirror has come to stand where its owner does.
+    /// Notified when a mirror is as far as its owner.
     placing: Condvar,
-    /// Memberships of its groups that its owner keeps for members of this node.
+    /// Memberships of this node's members in groups at the owner.
     members: Mutex<Vec<Weak<Membership>>>,
-    /// Its topic is no more: there may be another of its name, which is not this one's business.
+    /// Whether the topic was deleted; another of its name has its own route.
     is_over: AtomicBool,
 }
 
@@ -50,24 +50,24 @@ struct State {
     epoch: u32,
     /// Set while this node waits for the former owner's records.
     draining: Option<Draining>,
-    /// Runs that wait for an owner to be found; while there are any, others wait behind them.
+    /// Batches that wait for an owner. Later batches wait behind them.
     waiting: BTreeMap<u64, Handed>,
-    /// They are being appended here: the log takes them, and no others yet.
+    /// Whether waiting batches are being appended here; the log takes no others meanwhile.
     appending: bool,
-    /// Runs that were sent to `sent_to` and have neither an answer nor come back. Nothing newer goes to another node, or into the
-    /// log here, before they have.
+    /// Batches sent to `sent_to` without a response and without having come back. Until there are none, nothing newer
+    /// goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
     /// The ticket of the newest of them.
     sent_through: u64,
     feed: Option<Arc<Feed>>,
-    /// Of publishers of this node, while another owns it.
+    /// The presence of this node's publishers while another node is the owner.
     presence: Option<Arc<Presence>>,
-    /// When publishers of the owner before have had the time to return to this one.
+    /// The end of the time for publishers of the previous owner to return.
     publishers_until_ns: Option<u64>,
-    /// Since when its owner has been known to be gone.
+    /// When its owner was found to be down.
     gone_since_ns: Option<u64>,
-    /// Since when, by the time of day, a reader of what is yet to come has waited for the mirrors to stand.
+    /// When a subscriber of new records began to wait for the mirrors, by the wall clock.
     read_since_ns: Option<u64>,
     why: String,
 }
@@ -82,8 +82,8 @@ struct Draining {
     until_ns: u64,
 }
 
-/// How long a node that has none of a topic's records leaves it to those that do to ask for it, when its owner is gone: what a
-/// mirror holds then is not lost.
+/// How long a node without the topic's records waits before it requests ownership, so that nodes with a mirror come
+/// first.
 const HOLDERS_FIRST: Duration = Duration::from_millis(100);
 
 impl Way {
@@ -128,13 +128,13 @@ impl Way {
         lock(&self.state).topic = Arc::downgrade(topic);
     }
 
-    /// Who owns it, in which epoch.
+    /// The owner and its epoch.
     pub(crate) fn owner(&self) -> (u64, u32) {
         let state = lock(&self.state);
         (state.owner, state.epoch)
     }
 
-    /// Whether there is anything in the topic that its next owner is to have.
+    /// Whether the topic has records that its next owner needs.
     pub(super) fn holds_records(&self) -> bool {
         self.topic().is_some_and(|topic| topic.logs().iter().any(|log| log.info().next_seq > 1))
     }
@@ -145,8 +145,8 @@ impl Way {
         self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
     }
 
-    /// Its topic is no more, which whoever waits for an owner of it is told. Whether its mirrors are fed still: they close with
-    /// their feed.
+    /// Ends the route of a deleted topic and notifies waiting publishers. Returns whether its mirrors are still fed;
+    /// they close with their feed.
     pub(super) fn end(&self) -> bool {
         let (waiting, is_fed) = {
             let mut state = lock(&self.state);
@@ -166,7 +166,7 @@ impl Way {
         lock(&self.state).topic.upgrade()
     }
 
-    /// It has another owner, or another epoch.
+    /// Updates the route to another owner or epoch.
     pub(super) fn settle(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
         let (topic, before, epoch_before, feed) = {
             let mut state = lock(&self.state);
@@ -213,7 +213,7 @@ impl Way {
         self.notify_placing();
     }
 
-    /// Takes all in that the owner before has, up to where it ended; not for longer than another owner would be waited for.
+    /// Reads all remaining records of the previous owner, at most as long as another owner would be waited for.
     fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
         let Some(this) = self.this.upgrade() else { return };
         let Draining { from, epoch, .. } = draining;
@@ -231,7 +231,7 @@ impl Way {
         ownership.peers.feed(from, feed);
     }
 
-    /// Whether the former owner still hands over. A feed that broke off before the end begins again.
+    /// Whether the previous owner still hands over. A feed that broke off early begins again.
     fn drains_on(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
         if steady_ns() >= draining.until_ns {
             return false;
@@ -246,7 +246,7 @@ impl Way {
         is_alive
     }
 
-    /// A mirror has come to the epoch that the owner before ended with.
+    /// A mirror has reached the last epoch of the previous owner.
     pub(super) fn reached(&self, epoch: u32) {
         let topic = {
             let state = lock(&self.state);
@@ -272,8 +272,8 @@ impl Way {
         })
     }
 
-    /// Does what is due: finds a living owner, sends what waits, has mirrors fed. Called by the keeper's thread alone, which may
-    /// wait. Whether there is more to do soon.
+    /// Does due work: finds a living owner, sends waiting batches, feeds mirrors. Only the housekeeping thread calls
+    /// this, which may wait. Returns whether more is due soon.
     pub(super) fn keep(&self, ownership: &Arc<Ownership>) -> bool {
         let (owner, epoch, draining, wants) = {
             let state = lock(&self.state);
@@ -313,7 +313,7 @@ impl Way {
         is_left
     }
 
-    /// A mirror of one reader is to be fed, and the owner is gone.
+    /// Finds a living owner for a mirror of a single subscriber.
     pub(super) fn find_for_reader(&self, ownership: &Arc<Ownership>) {
         if self.kind == Kind::Volatile
             && let Some(topic) = self.topic().filter(|_| !self.is_over())

@@ -1,4 +1,4 @@
-//! What feeds a topic's mirrors: when it begins, who waits for it, and what becomes of them when it ends.
+//! The feed of a topic's mirrors: when it begins, how subscribers wait for it, and what happens when it ends.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::ownership::feed::Feed;
 use crate::ownership::{Ownership, keeper, lock};
 use crate::waiting;
 
-/// How far the clock of an owner may be behind this node's.
+/// Tolerated delay of an owner's clock behind this node's, ns.
 const SKEW_NS: u64 = 1_000_000_000;
 
 impl Way {
-    /// Has the mirrors fed, if somebody reads them and nothing feeds them.
+    /// Feeds the mirrors if they have subscribers and no feed.
     pub(in crate::ownership) fn feed_if_read(&self) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
@@ -53,7 +53,7 @@ impl Way {
         ownership.peers.feed(from, feed);
     }
 
-    /// A mirror stands where its owner does.
+    /// A mirror is as far as its owner.
     pub(in crate::ownership) fn placed(&self, feed: &Feed) {
         if feed.private.is_none() {
             lock(&self.state).read_since_ns = None;
@@ -64,15 +64,15 @@ impl Way {
         }
     }
 
-    /// Whoever waits for a mirror looks again, at what was changed before this.
+    /// Wakes threads that wait for a mirror; the change must be made before.
     pub(super) fn notify_placing(&self) {
         // A thread that has looked before the change, and holds the lock until it waits, would miss a notification without it.
         drop(lock(&self.state));
         self.placing.notify_all();
     }
 
-    /// Waits until a mirror stands where its owner does, as long as that may be soon. Where it was waited for in vain just now
-    /// nobody waits, nor on a thread that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
+    /// Waits until a mirror is as far as its owner. Returns at once if such a wait failed just now, or on a thread
+    /// that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
     pub(super) fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
         if !waiting::is_allowed() {
             return;
@@ -94,7 +94,7 @@ impl Way {
         }
     }
 
-    /// A feed has ended. What is still read is fed anew; else what the mirrors hold is given up.
+    /// A feed has ended. Mirrors with subscribers are fed again; others drop their records.
     pub(in crate::ownership) fn feed_ended(&self, feed: &Arc<Feed>, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
         if feed.private.is_some() {

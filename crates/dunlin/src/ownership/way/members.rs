@@ -1,4 +1,4 @@
-//! Memberships of a topic's groups that its owner keeps for members of this node: whom to ask for them.
+//! Memberships of this node's members in groups at the topic's owner.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::ownership::membership::Membership;
 use crate::ownership::{Ownership, lock};
 
 impl Way {
-    /// Another one.
+    /// Adds a membership.
     pub(in crate::ownership) fn add_member(&self, ownership: &Arc<Ownership>, membership: &Arc<Membership>) {
         {
             let mut members = lock(&self.members);
@@ -24,7 +24,7 @@ impl Way {
         }
     }
 
-    /// Asks the topic's owner, if it takes part, for those that nobody keeps at present.
+    /// Requests the memberships without an owner from the topic's owner, if that is a member.
     pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
         let unplaced = self.unplaced_members();
         if unplaced.is_empty() {
@@ -49,20 +49,20 @@ impl Way {
         !self.unplaced_members().is_empty()
     }
 
-    /// Has whom to ask be looked at again.
+    /// Looks for an owner again after a pause.
     pub(in crate::ownership) fn look_again_after(&self, pause: Duration) {
         if let Some(ownership) = self.ownership.upgrade() {
             ownership.keeper.look_at_after(&self.this, pause);
         }
     }
 
-    /// The topic is no more.
+    /// Ends the memberships of a deleted topic.
     pub(super) fn close_members(&self) {
         let members = std::mem::take(&mut *lock(&self.members));
         members.iter().filter_map(Weak::upgrade).for_each(|membership| membership.close());
     }
 
-    /// Whether the owner before has yet to hand over all that it has.
+    /// Whether the previous owner still hands over records.
     pub(in crate::ownership) fn is_draining(&self) -> bool {
         lock(&self.state).draining.is_some()
     }

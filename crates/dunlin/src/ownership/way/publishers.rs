@@ -1,4 +1,4 @@
-//! Publishers of a topic that keeps a state: its owner is to know whether there are any, at any node.
+//! Publishers of a state topic: the owner learns whether any node has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::clock::steady_ns;
 use crate::ownership::presence::Presence;
 use crate::ownership::{Ownership, keeper, lock};
 
-/// How long publishers have to connect to a topic's new owner before its readers are told that there is none.
+/// How long publishers have to connect to a new owner before subscribers learn that there is none.
 const RETURN_MAX: Duration = Duration::from_secs(2);
 
 impl Way {
-    /// Whether the owner, which is another node, is to be told that publishers are connected here.
+    /// Whether another node owns the topic and has to learn of publishers here.
     pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
         let state = lock(&self.state);
         let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);
@@ -47,13 +47,13 @@ impl Way {
         }
     }
 
-    /// This node has come to own the topic: publishers that were connected to the owner before have until then to return.
+    /// This node owns the topic now. Publishers of the previous owner have some time to return.
     pub(super) fn await_publishers(&self) {
         let until_ns = steady_ns().saturating_add(RETURN_MAX.as_nanos() as u64);
         lock(&self.state).publishers_until_ns = Some(until_ns);
     }
 
-    /// Tells readers of the state that there is no publisher, once those there were had the time to return.
+    /// Reports to subscribers that there is no publisher, after publishers had time to return.
     pub(super) fn count_returned_publishers(&self, ownership: &Ownership, topic: &Topic) {
         let Some(until_ns) = lock(&self.state).publishers_until_ns.filter(|_| self.config.fold.is_some())
         else {

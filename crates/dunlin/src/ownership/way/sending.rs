@@ -1,7 +1,7 @@
-//! Runs of this node's publishers on their way to the topic's owner, or into the log here where that is this node.
+//! Batches of this node's publishers on their way to the owner, or into the log here if this node is the owner.
 //!
-//! Invariant: what was handed on goes out in that order, and nothing newer goes to another node, or into the log here, before what is
-//! older has an answer or has come back.
+//! Invariant: batches leave in the order in which they came. Nothing newer goes to another node, or into the log
+//! here, before older batches have a response or have come back.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use crate::ownership::handed::{Handed, Sender};
 use crate::ownership::{Ownership, keeper, lock};
 
 impl Way {
-    /// Hands a run on, behind all that was handed on before; the ticket by which its outcome is asked for.
+    /// Forwards a batch after all earlier ones; returns the ticket of its outcome.
     pub(super) fn send(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed {
@@ -44,13 +44,13 @@ impl Way {
         Ok(ticket)
     }
 
-    /// Whether this run is sent until an owner answers. One that may have been taken is not said to be refused: its publisher would
-    /// give its number to other records, which who has it would take for the same.
+    /// Whether to send the batch until an owner responds. A batch that may have been appended is not refused: its
+    /// publisher would reuse its number for other records.
     fn waits_on(&self, run: &Handed) -> bool {
         run.was_lost && self.kind == Kind::Volatile
     }
 
-    /// Answers what has waited for an owner for too long, or, where nobody is to wait, all that waits.
+    /// Ends batches that have waited too long for an owner, or, with `at_once`, all waiting batches.
     pub(super) fn give_up_late(&self, ownership: &Ownership, at_once: bool) {
         let before_ns = steady_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
         let (late, why) = {
@@ -62,14 +62,14 @@ impl Way {
         late.into_iter().for_each(|(_, run)| self.give_up(run, &why));
     }
 
-    /// Whether the owner has it is not said where that is not known.
+    /// Ends a batch: refused, or with unknown outcome if it may have been appended.
     fn give_up(&self, run: Handed, why: &str) {
         let away = self.away(why);
         let error = if run.was_lost { PublishError::Unknown(away.to_string()) } else { away };
         run.answer(Err(error));
     }
 
-    /// Has it wait for an owner, behind those before it; nobody waits for one that is never to be.
+    /// Queues a batch for an owner, after earlier ones; ends it if the topic was deleted.
     fn wait(&self, mut run: Handed, why: Option<&str>) {
         let mut state = lock(&self.state);
         if self.is_over() {
@@ -83,7 +83,7 @@ impl Way {
         state.waiting.insert(run.ticket, run);
     }
 
-    /// Sends what waits, in the order in which it was handed on; what comes meanwhile waits behind it. Whether there is more to do soon.
+    /// Sends waiting batches in order. Returns whether more is due soon.
     pub(super) fn send_waiting(&self, ownership: &Ownership) -> bool {
         let is_left = {
             let _in_order = lock(&self.sending);
@@ -95,7 +95,7 @@ impl Way {
         is_left
     }
 
-    /// Whether anything waits still. [`Way::sending`] is held.
+    /// Returns whether batches still wait. The caller holds [`Way::sending`].
     fn send_in_order(&self, ownership: &Ownership) -> bool {
         let mut last = None;
         loop {
@@ -124,8 +124,8 @@ impl Way {
         }
     }
 
-    /// What waited for an owner is this node's own now, as long as its lease lasts: who was away hears of all that it was said to own
-    /// meanwhile, and does not own any more. Whether there is more to do soon.
+    /// Appends waiting batches here, as the owner, while the lease lasts. A node that was away first learns which
+    /// topics it has lost. Returns whether more is due soon.
     pub(super) fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         let is_left = {
             let _in_order = lock(&self.sending);
@@ -137,7 +137,7 @@ impl Way {
         is_left
     }
 
-    /// Whether anything waits still. [`Way::sending`] is held.
+    /// Returns whether batches still wait. The caller holds [`Way::sending`].
     fn append_in_order(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         {
             let mut state = lock(&self.state);
