@@ -1,17 +1,15 @@
-//! Groups of the node's topics: members that divide the records among them.
+//! Groups: members that divide the records of a topic among them.
 //!
-//! The decisions are taken by the state machines of `dunlin-topic`; here they are given logs, time, members that
-//! wait, and somewhere for dead letters to go.
+//! The state machines in `dunlin-topic` decide. This module provides logs, time, waiting members and dead letters.
 //!
 //! Invariants:
-//! - A group is of one topic and one kind; its first member makes it, with what that member asks for.
-//! - A group outlives its members, so that whoever joins next goes on where it stands. It ends with its topic, or when
-//!   it had no members for `group_idle_max`; one that is not to last, with its last member.
-//! - A record reaches a member as a copy, so a member that is slow pins no memory of the log.
+//! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
+//! - A group outlives its members, so that the next member continues where it stopped. It ends with its topic, or
+//!   after `group_idle_max` without members. A group that is not lasting ends with its last member.
+//! - A member receives a copy of a record, so a slow member pins no memory of the log.
 //!
-//! Limits: `groups_max`; of it a quarter for the groups that one user has made, and for those of one tenant three times as many as are free:
-//! three quarters where nobody else has any, and there is always room for another. `group_idle_max`, and those of [`dunlin_topic::Limits`],
-//! which count for each partition.
+//! Limits: `groups_max`, of which one user may create a quarter, `group_idle_max`, and those of
+//! [`dunlin_topic::Limits`] for each partition.
 //!
 //! Lock order: the map of groups, then a group.
 
@@ -55,7 +53,7 @@ use share::Confirms;
 pub use share::ShareMember;
 pub use work::{Claimed, WorkEvent, WorkMember};
 
-/// One user makes one in so many of the groups at most.
+/// A user may create at most one in this many of the groups.
 const USER_SHARE: usize = 4;
 /// One tenant has made at most so many times as many as are free.
 const TENANT_SHARE: usize = 3;
@@ -64,7 +62,7 @@ const TENANT_SHARE: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, Made>>,
-    /// Those of topics that have other owners, whose members are yet to be given something.
+    /// Groups of topics that moved to other owners, whose members have not received everything.
     ending: Mutex<Vec<AnyGroup>>,
     groups_max: usize,
     idle_ns_max: u64,
@@ -94,7 +92,7 @@ impl Maker {
     }
 }
 
-/// What operators see of a group.
+/// Figures of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
     /// Its name.
@@ -103,14 +101,14 @@ pub struct GroupInfo {
     pub kind: GroupKind,
     /// Its members' names.
     pub members: Vec<String>,
-    /// Records that are not settled, at most: some after the oldest of them may be.
+    /// Upper bound of unsettled records: some after the oldest may be settled.
     pub waiting: u64,
     /// Claims in flight.
     pub claimed: u64,
 }
 
 impl Node {
-    /// Becomes a member of a `share` group of the topic. Its first member makes the group.
+    /// Joins a `share` group of the topic. The first member creates the group.
     pub fn join_share(
         &self,
         topic: &str,
@@ -121,8 +119,8 @@ impl Node {
         Ok(ShareMember::here(seat, options.ahead, Confirms::Reads))
     }
 
-    /// [`join_share`](Node::join_share) for a door: news for the member are told to this waiter, by this token, and what its
-    /// client has consumed is told by [`ShareMember::consume`].
+    /// [`join_share`](Node::join_share) for a listener: news for the member notify `waiter` with `token`, and the
+    /// listener reports consumed records with [`ShareMember::consume`].
     pub fn join_share_waking(
         &self,
         topic: &str,
@@ -155,7 +153,7 @@ impl Node {
         self.join(topic, group, &options.member, new, news, |after_seq| Share::new(&limits, after_seq))
     }
 
-    /// Becomes a member of a `work` group of the topic. Its first member makes the group.
+    /// Joins a `work` group of the topic. The first member creates the group.
     pub fn join_work(
         &self,
         topic: &str,
@@ -165,7 +163,7 @@ impl Node {
         self.join_work_waking(topic, group, options, (Waiter::new(), 0))
     }
 
-    /// [`join_work`](Node::join_work) for a door: news for the member are told to this waiter, by this token.
+    /// [`join_work`](Node::join_work) for a listener: news for the member notify `waiter` with `token`.
     pub fn join_work_waking(
         &self,
         topic: &str,
@@ -190,10 +188,10 @@ impl Node {
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
 
-    /// Sees to what is over by now: claims and delays of groups, which [`tick`](Node::tick) sees to only when it is
-    /// called. When to call this again, ns since the Unix epoch, if ever; `keeper` is woken when that becomes earlier.
+    /// Handles expired claims and delays of groups earlier than [`tick`](Node::tick) would. Returns when to call this
+    /// again, ns since the Unix epoch; `keeper` is woken if that becomes earlier.
     ///
-    /// Whoever runs a node with members that wait as tasks calls this from one task.
+    /// A program whose members wait as tasks calls this from one task.
     pub fn see_to_due(&self, keeper: &Waker) -> Option<u64> {
         let groups = self.groups_of_node();
         let now_ns = now_ns();
@@ -207,7 +205,7 @@ impl Node {
         })
     }
 
-    /// For a door: ends a group that is not to last, if its last member has left.
+    /// For a listener: ends a group that is not lasting, if its last member has left.
     pub fn end_group(&self, topic: &str, group: &str) {
         let mut by_name = self.groups_of_node().lock();
         let key = (topic.to_owned(), group.to_owned());
@@ -217,12 +215,12 @@ impl Node {
         }
     }
 
-    /// Whether the user may be a member of groups of this name, whatever the topic.
+    /// Checks the permission to join groups of this name, for any topic.
     pub fn may_join_group(&self, group: &str) -> Result<(), TopicError> {
         self.may_all(Action::Join, &Pattern::parse(group)?)
     }
 
-    /// Whether the user may be a member of the topic's group of this name.
+    /// Checks the permission to join this group of the topic.
     pub fn may_join(&self, topic: &Topic, group: &str) -> Result<(), TopicError> {
         self.may_join_group(group)?;
         self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)
@@ -234,8 +232,8 @@ impl Node {
         of_topic.iter().map(|group| group.info(self)).collect()
     }
 
-    /// Another node owns the topic from now on: its groups end here, and their members are told to go there. Where that node begins an
-    /// epoch with all that there is of those through `last_epoch`, members of `share` groups are given that first.
+    /// Ends the topic's groups here because another node owns it now; members are directed there. If that node begins
+    /// an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
     pub(crate) fn end_groups_of(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
@@ -249,7 +247,7 @@ impl Node {
         ending.extend(ended.into_iter().filter(AnyGroup::is_ending));
     }
 
-    /// Whether members of groups are yet to be given something of topics that have other owners.
+    /// Whether members have not received all records of topics that moved to other owners.
     pub(crate) fn has_ending_groups(&self) -> bool {
         let mut ending = self.groups_of_node().ending();
         ending.retain(AnyGroup::is_ending);
@@ -280,11 +278,11 @@ impl Node {
         let key = (topic.name().to_owned(), name.to_owned());
         let is_known = |made: &&Made| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
-            // Not under the lock: it may make a topic.
+            // Not under the lock, because it may create a topic.
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
-        // Under the lock: when the topic goes to another, those are ended that are in the map.
+        // Under the lock: if the topic moves now, its new owner ends the groups in the map.
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
@@ -316,7 +314,7 @@ impl Node {
         Ok(Seat::new(self.unguarded(), group, member, news, notices))
     }
 
-    /// Does what may wait of joining a group: makes its topic, and that of its dead letters.
+    /// Does the waiting part of joining a group: creates its topic, and the topic of its dead letters.
     pub(crate) fn prepare_join(
         &self,
         topic: &str,
@@ -330,7 +328,7 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, topic.name())) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // The rest is told by joining, which needs not wait any more.
+            // Joining reports the rest and does not wait.
             _ => Ok(()),
         }
     }
@@ -339,7 +337,7 @@ impl Node {
         self.groups_of_node().lock().contains_key(&(topic.to_owned(), group.to_owned()))
     }
 
-    /// By its name; a topic that is not there is made where the node does that.
+    /// The topic of this name, created if `auto_create` is set.
     fn topic_of_group(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.registry().get(name) {
             self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
@@ -351,7 +349,7 @@ impl Node {
     }
 }
 
-/// What a group is made with beside its state machine.
+/// Options of a new group besides its state machine.
 struct NewGroup {
     start: Start,
     after_epoch: Option<u32>,
@@ -393,7 +391,7 @@ impl Groups {
         }
     }
 
-    /// Deadlines and delays that are over, losses that nobody has come upon, groups that nobody needs.
+    /// Housekeeping: expired claims and delays, lost records, idle groups.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
         self.lock().retain(|_, Made { group, .. }| {
             let topic = group.topic();
@@ -407,7 +405,7 @@ impl Groups {
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// The groups of one topic, without a look at others'.
+    /// The groups of one topic.
     fn of_topic(&self, topic: &Topic) -> Vec<AnyGroup> {
         let by_name = self.lock();
         let named = by_name.range((topic.name().to_owned(), String::new())..);

@@ -8,14 +8,14 @@ use super::group::Group;
 use super::{GroupInfo, GroupKind};
 use crate::node::Node;
 
-/// A group, whichever kind it is.
+/// A group of either kind.
 #[derive(Debug, Clone)]
 pub(super) enum AnyGroup {
     Share(Arc<Group<Share>>),
     Work(Arc<Group<Work>>),
 }
 
-/// Which kind of group stands for which state machine.
+/// Maps a state machine to its kind of group.
 pub(super) trait Holds<M>: Sized {
     fn get(&self) -> Option<Arc<Group<M>>>;
     fn put(group: Arc<Group<M>>) -> Self;
@@ -76,8 +76,8 @@ impl AnyGroup {
         }
     }
 
-    /// Another node owns the topic from now on, and has all of epochs through `last_epoch`, if that is known. A `share` group has what
-    /// there is of these here first.
+    /// Ends the group because another node owns the topic and has all epochs after `last_epoch`, if known. A `share`
+    /// group first hands out its remaining records.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),
@@ -86,7 +86,7 @@ impl AnyGroup {
         }
     }
 
-    /// Whether its members are yet to be given something of a topic that has another owner.
+    /// Whether members have not received all records of a topic that moved.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self, AnyGroup::Share(group) if group.ended().is_none())
     }

@@ -1,8 +1,7 @@
-//! Where records go that were tried in vain as often as they may be.
+//! Dead letters: records whose attempts have all failed.
 //!
-//! A dead letter is the record again, with its key, reply, event time and headers, and with headers that say where it
-//! comes from. It is appended without waiting: a topic that has no room is tried again later, and the group
-//! holds on to the letter.
+//! A dead letter is a copy of the record with its key, reply, event time and headers, and with headers about its
+//! origin. The append does not wait: the group keeps the letter and retries while the topic has no room.
 
 use std::sync::Arc;
 
@@ -16,17 +15,17 @@ use crate::error::TopicError;
 use crate::node::Node;
 use crate::select::Missing;
 
-/// What became of a dead letter.
+/// The outcome of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Done,
     /// Refused for now.
     NotYet,
-    /// The record is gone, or can not be appended.
+    /// The record is gone, or cannot be appended.
     Never,
 }
 
-/// The subject of dead letters of a topic's groups that name none.
+/// The default subject of dead letters of a topic's groups.
 pub(super) fn default_subject(topic: &str) -> String {
     format!("dead.{topic}")
 }
@@ -52,7 +51,7 @@ fn append(
 ) -> Result<(), PublishError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     if !node.finds_at_once(parsed, Missing::Create) {
-        // It was deleted, or is to be made by the cluster. Nobody waits for that here: the letter is tried again.
+        // The topic was deleted, or the cluster has to create it. Nothing waits here: the letter is retried.
         let (again, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
             let _ =
@@ -95,7 +94,7 @@ fn append(
     topic.append_run(now_ns(), append).map(drop)
 }
 
-/// No dead letter is a reply.
+/// A dead letter is never a reply.
 fn owner(node: &Node, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
     node.may_publish(subject)?;
     node.find_owner(subject)
@@ -109,7 +108,7 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Sees to it that dead letters have somewhere to go, and not back to where they come from.
+/// Creates the topic for dead letters, and refuses the topic that they come from.
 pub(super) fn prepare(node: &Node, subject: &str, from: &str) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     let topic = match owner(node, parsed) {

@@ -1,14 +1,14 @@
-//! When something of any group is over next: whoever keeps time for a node sleeps until then, and is woken when it
-//! becomes earlier.
+//! The earliest deadline of all groups. The thread or task that handles deadlines sleeps until then and is woken if
+//! it becomes earlier.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
-/// What the keeper of time waits for.
+/// The earliest deadline, with its handler.
 #[derive(Debug)]
 pub(super) struct Due {
-    /// Before this nothing is over; nothing ever is where it is the highest number.
+    /// Nothing expires before this; the maximum for never.
     next_ns: AtomicU64,
     keeper: Mutex<Option<Waker>>,
 }
@@ -18,7 +18,7 @@ impl Due {
         Due { next_ns: AtomicU64::new(u64::MAX), keeper: Mutex::new(None) }
     }
 
-    /// Something is over at this time.
+    /// Reports a deadline.
     #[inline]
     pub(super) fn at(&self, due_ns: u64) {
         if due_ns < self.next_ns.load(Ordering::Relaxed)
@@ -29,14 +29,14 @@ impl Due {
         }
     }
 
-    /// Looks anew: `see_to` does what is over, and says [`at`](Due::at) for all that is not yet. When something is over
-    /// next; `keeper` is woken when that becomes earlier.
+    /// Runs `see_to`, which handles expired deadlines and reports the others with [`at`](Due::at). Returns the next
+    /// deadline; `keeper` is woken if that becomes earlier.
     pub(super) fn keep(&self, keeper: &Waker, see_to: impl FnOnce()) -> Option<u64> {
-        // Without a keeper, so that what is seen to does not wake the one who does it.
+        // Without a waker, so that the handler does not wake itself.
         self.set_keeper(None);
         self.next_ns.store(u64::MAX, Ordering::SeqCst);
         see_to();
-        // What became earlier before this is read below; what does after it wakes.
+        // Earlier deadlines from before are read below; later ones wake.
         self.set_keeper(Some(keeper.clone()));
         Some(self.next_ns.load(Ordering::SeqCst)).filter(|next_ns| *next_ns != u64::MAX)
     }

@@ -6,20 +6,20 @@ use super::GroupKind;
 use crate::error::TopicError;
 use crate::refusal::Refused;
 
-/// Why somebody did not become a member.
+/// Why joining a group failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The group's name breaks the rules of names.
+    /// The group's name is invalid.
     #[error("the group's name: {0}")]
     Name(#[from] SubjectError),
-    /// The topic, or that of the dead letters, is not there, or was refused.
+    /// The topic, or that of the dead letters, does not exist or was refused.
     #[error("{0}")]
     Topic(#[from] TopicError),
-    /// The group cannot start there.
+    /// The group cannot start at this position.
     #[error("{0}")]
     Start(#[from] SubscribeError),
-    /// The group exists and is of the other kind.
+    /// The group exists and has the other kind.
     #[error("group {group:?} is of kind {kind}")]
     Kind {
         /// The group.
@@ -27,7 +27,7 @@ pub enum JoinError {
         /// Its kind.
         kind: GroupKind,
     },
-    /// The topic owns the subject that its own dead letters would go to, so they would come back.
+    /// The topic owns the subject of its own dead letters, so they would come back.
     #[error("dead letters of topic {topic:?} to {subject:?} would come back to it")]
     DeadLetters {
         /// The subject.
@@ -45,7 +45,7 @@ pub enum JoinError {
     },
 }
 
-/// A claim that does not count any more: its deadline passed, or it was settled before.
+/// A claim that has ended: its deadline passed, or it was settled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("claim {token} has ended: its deadline passed, or it was settled before")]
 pub struct StaleClaim {

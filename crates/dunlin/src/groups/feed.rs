@@ -1,17 +1,16 @@
-//! The records of a log as a group is fed with them.
+//! The records of a log as a group reads them.
 
 use dunlin_topic::{Cursor, Fill, Incoming, Notice, Source, key_hash};
 
-/// Reads the cursor for a group. The record that came last lies under the cursor until the next one is
-/// asked for, so it can be copied without being looked for again.
+/// Reads a cursor for a group. The last record stays under the cursor, so it can be copied without a lookup.
 pub(super) struct Feed<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
-    /// Records of later epochs are not for the group.
+    /// Records of later epochs do not belong to the group here.
     last_epoch: Option<u32>,
-    /// What the log said on the way that is no loss.
+    /// Notices other than losses.
     pub(super) notices: Vec<Notice>,
-    /// Bytes of the record that came last.
+    /// Bytes of the last record.
     under_bytes: u32,
 }
 
@@ -20,7 +19,7 @@ impl<'a> Feed<'a> {
         Feed { cursor, ended, last_epoch, notices: Vec::new(), under_bytes: 0 }
     }
 
-    /// Appends the record's frame to `out`, wherever it lies; `false` when the log gave it up.
+    /// Appends the record's frame to `out`; `false` if the log has dropped the record.
     pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> bool {
         if self.under_bytes > 0
             && self.cursor.next().seq == seq
@@ -63,7 +62,7 @@ impl Source for Feed<'_> {
                     *self.ended = true;
                     return None;
                 }
-                // Members join the group of the next owner, and are not told of its epoch.
+                // Members join the group at the next owner, and ignore its epoch.
                 Fill::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
                 Fill::Notice(notice) => self.notices.push(notice),
             }

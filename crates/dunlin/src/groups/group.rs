@@ -1,12 +1,12 @@
 //! One group: a state machine for each partition of its topic, and the members that sleep.
 //!
 //! Invariants:
-//! - Everything that is done to the group goes through [`Group::with`], which first ends what is over by
-//!   now, and afterwards wakes who can use what has become of it.
-//! - Whoever sleeps was given everything it could have had when it went to sleep, under the same lock.
-//! - A publish wakes one member; it takes, and wakes the next if there is more.
-//! - Locks are taken in this order: `state`, `sleepers`. A waker that a log calls takes `sleepers` alone: it may
-//!   run on a thread that holds another group's `state`.
+//! - Every operation goes through [`Group::with`], which first ends what has expired, and afterwards wakes members
+//!   for whom there is work.
+//! - A member that sleeps had received everything available when it went to sleep, under the same lock.
+//! - A publish wakes one member. It takes records and wakes the next member if there are more.
+//! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
+//!   another group's `state`.
 //! - Between two calls the group pins no segment of a log.
 
 use std::collections::VecDeque;
@@ -31,28 +31,28 @@ pub(crate) struct Group<M> {
     pub(super) name: String,
     state: Mutex<State<M>>,
     sleepers: Mutex<VecDeque<Sleeper>>,
-    /// What the logs notify, when members sleep.
+    /// Notified by the logs while members sleep.
     pub(super) logs: Arc<Waiter>,
     pub(super) alarm: Waker,
-    /// It stands when its last member has left.
+    /// Whether it remains when its last member has left.
     pub(super) is_lasting: bool,
     /// The subject of its dead letters; without one they are dropped.
     pub(super) dead_letters: Option<String>,
-    /// When something of it is over next.
+    /// The group's next deadline.
     due_ns: AtomicU64,
-    /// Its topic has another owner, as its members are told when they were given what there is of it here.
+    /// Set when the topic has moved. Members receive this error after the remaining records.
     moved: OnceLock<SubscribeError>,
-    /// Why it has ended before its topic did.
+    /// Why it ended before its topic.
     ended: OnceLock<SubscribeError>,
 }
 
-/// A member that waits for something.
+/// A member that waits.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub(super) member: MemberId,
     pub(super) waiter: Arc<Waiter>,
     pub(super) token: u32,
-    /// Whether it wants records, not only to be told what was lost.
+    /// Whether it waits for records, or only for notices.
     pub(super) wants: bool,
 }
 
@@ -100,7 +100,7 @@ impl<M: Machine> Group<M> {
         Ok((group, notices))
     }
 
-    /// Does something to the group at the time `op` is given, and wakes whom that concerns.
+    /// Runs `op` on the group's state with the present time, and wakes members concerned.
     pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut State<M>, u64) -> R) -> R {
         let now_ns = now_ns();
         let (outcome, woken) = {
@@ -145,7 +145,7 @@ impl<M: Machine> Group<M> {
         });
     }
 
-    /// Housekeeping: what is given up by a log that nobody claims from is lost now.
+    /// Housekeeping: records that the log dropped without a claim count as lost.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {
@@ -155,14 +155,14 @@ impl<M: Machine> Group<M> {
         });
     }
 
-    /// Ends it: its members are told why.
+    /// Ends the group; members receive the error.
     pub(super) fn end(&self, why: &SubscribeError) {
         let _ = self.ended.set(why.clone());
         let woken: Vec<Sleeper> = self.sleepers().drain(..).collect();
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Its topic has another owner. Its members are given what there is of epochs through `last_epoch`, and are told why it ends then.
+    /// Ends the group because its topic has moved, after its members have received the epochs through `last_epoch`.
     pub(super) fn end_after(&self, node: &Node, last_epoch: u32, why: &SubscribeError) {
         let _ = self.moved.set(why.clone());
         self.with(node, |state, _| {
@@ -172,22 +172,22 @@ impl<M: Machine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Why it has ended; `None` while it goes on.
+    /// Why it has ended; `None` while it exists.
     pub(super) fn ended(&self) -> Option<&SubscribeError> {
         self.ended.get()
     }
 
-    /// Whether something of it is over.
+    /// Whether a deadline has passed.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         self.due_ns.load(Ordering::Relaxed) <= now_ns
     }
 
-    /// When something of it is over next.
+    /// The group's next deadline.
     pub(super) fn due_ns(&self) -> u64 {
         self.due_ns.load(Ordering::Relaxed)
     }
 
-    /// Since when it has had no members; `None` while it has some.
+    /// Since when it has no members; `None` while it has some.
     pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
         self.with(node, |state, _| state.members.is_empty().then_some(state.idle_since_ns))
     }
@@ -202,8 +202,8 @@ impl<M: Machine> Group<M> {
         })
     }
 
-    /// Lets the member sleep until something may be there for it; when it should look again at the latest. `ends_told` says
-    /// of which partitions' ends it knows.
+    /// Lets a member sleep. Returns the latest time to look again. `ends_told` lists the ended partitions that the
+    /// member knows.
     pub(super) fn sleep(
         &self,
         node: &Node,
@@ -215,7 +215,7 @@ impl<M: Machine> Group<M> {
                 return Err(Awake);
             }
             let mut sleepers = self.sleepers();
-            // Whoever ends it wakes those that sleep by then.
+            // Ending the group wakes members that sleep by then.
             if self.ended().is_some() {
                 return Err(Awake);
             }
@@ -227,20 +227,20 @@ impl<M: Machine> Group<M> {
         })
     }
 
-    /// The member waits no more. Should it have been woken meanwhile, another is woken in its place.
+    /// Ends a member's wait. If it was woken meanwhile, another member is woken instead.
     pub(super) fn give_up_waiting(&self, node: &Node, member: MemberId) {
         if !self.forget(member) || self.logs.is_ready() {
             self.with(node, |_, _| ());
         }
     }
 
-    /// Takes the member off the list of sleepers; `false` when it is not on it.
+    /// Removes a sleeping member from the list; `false` if it was not on it.
     fn forget(&self, member: MemberId) -> bool {
         let mut sleepers = self.sleepers();
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.wants) {
-            // A log that is armed finds nobody here and goes on to its next reader.
+            // An armed log then goes on to its next subscriber.
             self.logs.clear_waker();
         }
         sleepers.len() < before
@@ -255,8 +255,8 @@ impl<M: Machine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// All, when there is something to be told to all; else one that can have what is there. When there is nothing,
-    /// the logs are to wake the group as long as anybody sleeps who could have more.
+    /// The members to wake: all for a notice, else one that can take a record. Without work, the logs are armed for
+    /// members that could take more.
     fn whom_to_wake(&self, state: &mut State<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let to_tell_all = state.told_to_all();
@@ -274,7 +274,7 @@ impl<M: Machine> Group<M> {
     }
 }
 
-/// A member that wants to sleep has something to look at.
+/// A member that wants to sleep has work.
 #[derive(Debug)]
 pub(super) struct Awake;
 

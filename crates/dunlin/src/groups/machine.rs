@@ -1,4 +1,4 @@
-//! What a group's owner asks of its state machine, whichever kind it is.
+//! The operations that a group needs from its state machine.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,8 @@ use dunlin_topic::{DeadLetter, Departure, GroupError, Lost, MemberId, Share, Wor
 
 /// A state machine of `dunlin-topic`: [`Share`] or [`Work`].
 pub(crate) trait Machine: Debug + Send + 'static {
-    /// Whether publishers of a reliable topic wait for it while it has no members: where its records are not lost then.
+    /// Whether publishers of a reliable topic wait for the group without members, because its records are then not
+    /// lost.
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
 
     fn join(&mut self) -> Result<MemberId, GroupError>;
@@ -15,10 +16,10 @@ pub(crate) trait Machine: Debug + Send + 'static {
     fn has_lost(&self, member: MemberId) -> bool;
     fn take_lost(&mut self, member: MemberId) -> Option<Lost>;
     fn losses(&self) -> u64;
-    /// Everything up to and with this record is settled.
+    /// All records up to this one are settled.
     fn position(&self) -> u64;
 
-    /// Ends what is over by now.
+    /// Ends claims and delays that have expired.
     fn tick(&mut self, _now_ns: u64) {}
 
     fn next_tick_ns(&self) -> Option<u64> {
@@ -27,17 +28,17 @@ pub(crate) trait Machine: Debug + Send + 'static {
 
     fn give_up_before(&mut self, _oldest_seq: u64) {}
 
-    /// Whether something could be given out without a look at the log.
+    /// Whether a record could be handed out without reading the log.
     fn has_ready(&self) -> bool {
         false
     }
 
-    /// Whether it takes more from the log.
+    /// Whether it takes more records from the log.
     fn may_look(&self) -> bool {
         true
     }
 
-    /// Whether nothing that was taken from the log could come again.
+    /// Whether no record taken from the log can be handed out again.
     fn is_settled(&self) -> bool {
         true
     }

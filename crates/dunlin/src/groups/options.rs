@@ -1,4 +1,4 @@
-//! What a member asks for when it joins.
+//! Options of a member that joins.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use dunlin_topic::Start;
 
 use super::dead_letters;
 
-/// How a group gives out records.
+/// How a group hands out records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
-    /// Each record to one member, at most once.
+    /// Each record goes to one member, at most once.
     Share,
-    /// Each record to one member, again and again until it is acknowledged.
+    /// Each record goes to one member at a time, until a member acknowledges it.
     Work,
 }
 
@@ -24,26 +24,26 @@ impl std::fmt::Display for GroupKind {
     }
 }
 
-/// What a member of a `share` group asks for.
+/// Options of a member of a `share` group. Several apply only if this member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareOptions {
     /// The member's name, which operators see.
     pub member: String,
-    /// Where the group starts, when this makes it.
+    /// Where the group starts, if this member creates it.
     pub start: Start,
-    /// The group delivers nothing of this epoch, nor of an earlier one, when this makes it. It begins with the next epoch, or,
-    /// where this one goes on, with the next record. Takes precedence over `start`.
+    /// If this member creates the group: deliver nothing of this epoch or earlier ones. The group begins with the
+    /// next epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
     pub after_epoch: Option<u32>,
-    /// On a `reliable` topic: publishers wait for this group, when this makes it.
+    /// If this member creates the group on a `reliable` topic: publishers wait for it.
     pub registered: bool,
-    /// It stands when its last member has left, when this makes it. One that does not is ended by
-    /// [`Node::end_group`](crate::Node::end_group).
+    /// If this member creates the group: whether it remains after its last member.
+    /// [`Node::end_group`](crate::Node::end_group) ends one that does not.
     pub lasting: bool,
-    /// Where another node owns the topic, it keeps the membership for a member of this one, which follows the topic from
-    /// owner to owner. Without it such a member is refused. Its records count as consumed when they arrive here.
+    /// Whether the member may join at another node that owns the topic. The membership then follows the topic, and
+    /// records count as consumed when they arrive here. Otherwise such a member is refused.
     pub anywhere: bool,
-    /// So many records are taken at once. More cost less each, but wait here while other members may be idle,
-    /// and are lost with this one.
+    /// Records taken at once. More cost less each, but wait here while other members may be idle, and are lost with
+    /// this member.
     pub ahead: u32,
 }
 
@@ -61,24 +61,24 @@ impl Default for ShareOptions {
     }
 }
 
-/// What a member of a `work` group asks for. All but its name counts for the group that the first member makes.
+/// Options of a member of a `work` group. All but its name apply only if this member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkOptions {
     /// The member's name, which operators see.
     pub member: String,
     /// Where the group starts.
     pub start: Start,
-    /// On a `reliable` topic: publishers wait for this group.
+    /// On a `reliable` topic: whether publishers wait for this group.
     pub registered: bool,
-    /// How long a claim holds.
+    /// How long a claim lasts.
     pub claim: Duration,
-    /// After so many attempts a record is a dead letter; 0 for never.
+    /// Attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
-    /// Where dead letters go.
+    /// The destination of dead letters.
     pub dead_letters: DeadLetters,
 }
 
-/// Where records go that were tried in vain as often as they may be.
+/// The destination of records whose attempts have all failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeadLetters {
     /// To the subject `dead.<topic>`.
@@ -91,7 +91,7 @@ pub enum DeadLetters {
 }
 
 impl WorkOptions {
-    /// The subject that dead letters of the topic go to, where they go anywhere.
+    /// The subject of the topic's dead letters, if they are kept.
     pub(crate) fn dead_letters_of(&self, topic: &str) -> Option<String> {
         match &self.dead_letters {
             _ if self.attempts_max == 0 => None,
@@ -106,7 +106,7 @@ impl Default for WorkOptions {
     fn default() -> WorkOptions {
         WorkOptions {
             member: String::new(),
-            // Jobs that were published before the first worker came are to be done, too.
+            // Jobs published before the first worker joined are included.
             start: Start::Earliest,
             registered: false,
             claim: Duration::from_secs(30),

@@ -1,4 +1,4 @@
-//! One partition of a group's topic: where the group stands in its log, and the state machine.
+//! One partition of a group: the position in its log, and the state machine.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use super::machine::Machine;
 pub(super) struct Part<M> {
     pub(super) cursor: Cursor,
     pub(super) machine: M,
-    /// The log was deleted, and read to its end.
+    /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
-    /// Taken from the state machine, and refused for now by the topic that dead letters go to.
+    /// A dead letter that its topic has refused for now.
     pub(super) pending: Option<DeadLetter>,
-    /// The topic has another owner: the group is given no record of a later epoch here.
+    /// After the topic has moved, the last epoch that the group reads here.
     pub(super) last_epoch: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, Consumption::Told)
 }
 
-/// A cursor that begins behind all records of an epoch: with the next epoch, or, where this one goes on, with the next record.
+/// A cursor after all records of an epoch: at the next epoch or, if this one continues, at the next record.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -35,7 +35,7 @@ pub(super) fn cursor_after(
 ) -> Result<Cursor, SubscribeError> {
     loop {
         let is_over = log.last().epoch > epoch;
-        // A position after every possible record.
+        // A position after every possible record of the epoch.
         let end = Position { epoch, seq: u64::MAX - 1 };
         let start = if is_over { Start::After(end) } else { Start::Latest };
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
@@ -52,7 +52,7 @@ impl<M: Machine> Part<M> {
         machine: impl Fn(u64) -> M,
         notices: &mut Vec<Notice>,
     ) -> Result<Part<M>, SubscribeError> {
-        // A start in an epoch that is over goes on in the one that is, which the first member is told.
+        // A start in a past epoch continues in the present one, which the first member learns.
         if cursor.next().epoch != cursor.log().last().epoch
             && let Fill::Notice(changed) = cursor.fill()
         {
@@ -62,7 +62,7 @@ impl<M: Machine> Part<M> {
         Ok(Part { cursor, machine, ended: false, pending: None, last_epoch: None })
     }
 
-    /// The log, as the group is fed with it, and the group.
+    /// The reader of the log, and the state machine.
     pub(super) fn feed(&mut self) -> (Feed<'_>, &mut M) {
         (Feed::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
     }
@@ -71,23 +71,23 @@ impl<M: Machine> Part<M> {
         self.machine.has_ready() || self.may_look() && self.cursor.may_have_more()
     }
 
-    /// Whether the group takes more from the log.
+    /// Whether the group reads more of the log.
     pub(super) fn may_look(&self) -> bool {
         self.machine.may_look() && !self.ended && !self.is_past_last_epoch()
     }
 
-    /// The group was given all that it is given here of a topic that has another owner.
+    /// Whether the group has received all records that remain here of a topic that moved.
     pub(super) fn is_past_last_epoch(&self) -> bool {
         self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last)
     }
 
-    /// The newest epoch of which the group was given records.
+    /// The newest epoch from which the group received records.
     pub(super) fn epoch(&self) -> u32 {
         let epoch = self.cursor.next().epoch;
         self.last_epoch.map_or(epoch, |last| last.min(epoch))
     }
 
-    /// Nothing will ever come from it.
+    /// Whether no more records can come from it.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.machine.is_settled()
     }

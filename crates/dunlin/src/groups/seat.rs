@@ -1,4 +1,4 @@
-//! A member's place in a group: what it is told besides records, and how it waits.
+//! A member's place in a group: its notices, and how it waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::state::State;
 use crate::clock::now_ns;
 use crate::node::Node;
 
-/// One member's place in its group. Dropping it is dying.
+/// One member of a group. Dropping it counts as the member's death.
 #[derive(Debug)]
 pub(super) struct Seat<M: Machine> {
     node: Node,
@@ -23,12 +23,12 @@ pub(super) struct Seat<M: Machine> {
     waiter: Arc<Waiter>,
     token: u32,
     notices: VecDeque<Notice>,
-    /// Logs that are over: told after the records that were taken before.
+    /// Notices of ended logs, delivered after the records taken before.
     ends: VecDeque<Notice>,
-    /// Of which partitions it was told that they are over.
+    /// The partitions of whose end it was notified.
     ends_told: Box<[bool]>,
     lost: u64,
-    /// Those of them that the log gave up before any member had them.
+    /// Lost records that the log dropped before any member had them.
     given_up: u64,
     has_left: bool,
 }
@@ -66,22 +66,22 @@ impl<M: Machine> Seat<M> {
         &self.group.name
     }
 
-    /// Records that were lost to the group, of which this member was told.
+    /// Lost records of the group in this member's gaps.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Those of them that the log gave up before any member had them.
+    /// Lost records that the log dropped before any member had them.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// It begins again where its group was moved to, of which it is not told.
+    /// Drops its notices, because it begins again where its group moved to.
     pub(super) fn forget_notices(&mut self) {
         self.notices.clear();
     }
 
-    /// Does something to the group, having seen to what this member is to be told.
+    /// Runs `op` on the group's state after collecting this member's notices.
     pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut State<M>, MemberId, u64) -> R) -> R {
         let Seat { node, group, member, notices, ends, ends_told, lost, given_up, .. } = self;
         group.with(node, |state, now_ns| {
@@ -117,7 +117,7 @@ impl<M: Machine> Seat<M> {
         !self.notices.is_empty() || !self.ends.is_empty()
     }
 
-    /// An error when there is nothing to come, ever.
+    /// Returns an error if nothing will ever come.
     pub(super) fn check_open(&self) -> Result<(), SubscribeError> {
         if let Some(why) = self.group.ended() {
             return Err(why.clone());
@@ -126,8 +126,7 @@ impl<M: Machine> Seat<M> {
         if over { Err(SubscribeError::Closed) } else { Ok(()) }
     }
 
-    /// Has the waiter notified when something may be there for the member, of records only if it `wants` them. `false`
-    /// when something may be there now.
+    /// Arms the waiter for news, and for records only if the member `wants` them. `false` if there is something now.
     pub(super) fn sleep(&self, wants: bool) -> bool {
         self.fall_asleep(wants).is_ok()
     }
@@ -141,7 +140,7 @@ impl<M: Machine> Seat<M> {
         self.group.sleep(&self.node, sleeper, &self.ends_told)
     }
 
-    /// Waits until something may be there; `false` after `timeout`. Deadlines of the group are seen to meanwhile.
+    /// Waits until there may be something; `false` after `timeout`. Handles deadlines of the group meanwhile.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until_ns = timeout.map_or(u64::MAX, |timeout| {
             now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
@@ -167,7 +166,7 @@ impl<M: Machine> Seat<M> {
         }
     }
 
-    /// When to look again at the latest; nothing when it is awake.
+    /// The latest time to look again; an error if there is something now.
     fn fall_asleep_with(&self, waker: &Waker) -> Result<Option<u64>, Awake> {
         self.waiter.take_ready(|_| ());
         let tick_ns = self.fall_asleep(true)?;

@@ -1,4 +1,4 @@
-//! Members of `share` groups, wherever the topic's owner is.
+//! Members of `share` groups, with the topic's owner here or at another node.
 
 mod away;
 mod here;
@@ -26,15 +26,15 @@ use here::Here;
 
 /// A member of a group whose records each go to one member, at most once.
 ///
-/// A record is consumed when the next one is asked for, or the member [`leave`](ShareMember::leave)s. Dropping the
-/// member is dying: what it was given last, and what it had taken ahead, is told to the others as lost.
+/// Asking for the next record, or [`leave`](ShareMember::leave), consumes the previous one. Dropping the member
+/// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
 ///
-/// Losses are told as [`Gap`](dunlin_topic::Gap)s of the group. Past `group_lost_ranges_max` gaps not yet told, the last
-/// one spans them all; [`lost`](ShareMember::lost) counts exactly.
+/// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. Beyond `group_lost_ranges_max` pending gaps, the
+/// last one spans them all. [`lost`](ShareMember::lost) counts exactly.
 #[derive(Debug)]
 pub struct ShareMember {
     place: Place,
-    /// How it joins again when its topic has moved; `None` where it ends then.
+    /// How to join again after the topic has moved; `None` if the membership then ends.
     again: Option<Box<Again>>,
 }
 
@@ -42,7 +42,7 @@ pub struct ShareMember {
 enum Place {
     /// This node owns the topic.
     Here(Here),
-    /// Another does.
+    /// Another node owns the topic.
     Away(Away),
 }
 
@@ -58,7 +58,7 @@ impl ShareMember {
         ShareMember { place: Place::Here(Here::new(seat, ahead, confirms)), again: None }
     }
 
-    /// A member for a door, whose membership follows its topic from owner to owner.
+    /// A member for a listener, whose membership follows its topic from owner to owner.
     pub(super) fn anywhere(
         node: &Node,
         topic: &str,
@@ -84,7 +84,7 @@ impl ShareMember {
         }
     }
 
-    /// How many records were lost to the group, of those gaps that this member was told.
+    /// Lost records of the group in this member's gaps.
     pub fn lost(&self) -> u64 {
         match &self.place {
             Place::Here(here) => here.lost(),
@@ -92,8 +92,8 @@ impl ShareMember {
         }
     }
 
-    /// How many of these the log gave up before any member had them, as far as it is known: where another node owns the
-    /// topic it is not.
+    /// Of these, the records that the log dropped before any member had them. Not known if another node owns the
+    /// topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {
             Place::Here(here) => here.given_up(),
@@ -101,23 +101,24 @@ impl ShareMember {
         }
     }
 
-    /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost. Where another node owns
-    /// the topic, that is given to them.
+    /// Leaves and consumes the last record. Records taken ahead become lost for the group or, if another node owns
+    /// the topic, go to other members.
     pub fn leave(self) {
         if let Place::Here(here) = self.place {
             here.leave();
         }
     }
 
-    /// For a door: goes; what the client has not [`consume`](ShareMember::consume)d was not used, and is given to others.
+    /// For a listener: leaves. Records that the client has not [`consume`](ShareMember::consume)d go to other
+    /// members.
     pub fn give_back(self) {
         if let Place::Here(here) = self.place {
             here.give_back();
         }
     }
 
-    /// For a door: where another node owns the topic, has it give this member nothing more. What it gave until then still comes;
-    /// behind it the member ends. `false` where this node owns the topic: there is nothing on its way.
+    /// For a listener: if another node owns the topic, stops it from handing out more. The member ends after the
+    /// records on their way. `false` if this node owns the topic, so that none are.
     pub fn end_in_order(&self) -> bool {
         match &self.place {
             Place::Here(_) => false,
@@ -128,7 +129,7 @@ impl ShareMember {
         }
     }
 
-    /// For a door: no fewer records than there are for the group now. Where another node owns the topic it is not known.
+    /// For a listener: an upper bound of the records waiting for the group. Not known if another node owns the topic.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.place {
             Place::Here(here) => here.waiting(),
@@ -136,8 +137,8 @@ impl ShareMember {
         }
     }
 
-    /// For a door: has its waiter notified when something may be there, of records only when the member `wants`
-    /// them. `false` when something may be there now.
+    /// For a listener: arms the waiter for news, and for records only if the member `wants` them. `false` if there is
+    /// something now.
     pub fn sleep(&self, wants: bool) -> bool {
         match &self.place {
             Place::Here(here) => here.sleep(wants),
@@ -145,8 +146,8 @@ impl ShareMember {
         }
     }
 
-    /// For a door: the client has consumed what it was given of the partition, through `seq`. Past `share_handed_max`
-    /// records that were not consumed the member gets no more.
+    /// For a listener: the client has consumed the partition's records through `seq`. Beyond `share_handed_max`
+    /// unconsumed records, the member receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
         match &mut self.place {
             Place::Here(here) => here.consume(partition, seq),
@@ -154,7 +155,7 @@ impl ShareMember {
         }
     }
 
-    /// The topic has another owner: its group is joined there. `false` where the membership ends instead.
+    /// Joins the group at the topic's new owner; `false` if the membership ends.
     fn join_again(&mut self, start: Start) -> Result<bool, SubscribeError> {
         let Some(again) = &mut self.again else { return Ok(false) };
         let (topic, group) = (Arc::clone(self.place.topic()), self.place.group_name());
@@ -164,14 +165,14 @@ impl ShareMember {
         if let Place::Here(here) = &mut self.place {
             here.forget_notices();
         }
-        // Whatever came before it slept is looked for.
+        // Records from before it slept are looked for.
         again.news.0.notify(again.news.1);
         Ok(true)
     }
 }
 
 impl Place {
-    /// A place in the group, which is where the topic's owner is.
+    /// Joins the group at the topic's owner, here or at another node.
     fn find(
         node: &Node,
         topic: &str,
@@ -234,7 +235,7 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.place {
             Place::Here(here) => match here.ready() {
-                // Nothing is given again of the epoch that the group has come to.
+                // The epoch that the group has reached is not delivered again.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
                 other => return other,
             },
@@ -254,7 +255,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Members share the records: there is nothing that one of them should have and has not.
+    /// Members share the records, so no member lags behind another.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused("a member of a group has no place of its own in the log".to_owned()))
     }
@@ -276,7 +277,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
             Place::Here(here) => here.wait(timeout),
-            // Those that wait so are of this node alone.
+            // Only members of this node wait so.
             Place::Away(away) => Ok(away.has_news()),
         }
     }

@@ -1,4 +1,4 @@
-//! What a group knows: its partitions and its members.
+//! The state of a group: its partitions and members.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,21 +10,21 @@ use super::machine::Machine;
 use super::part::Part;
 use crate::node::Node;
 
-/// What the group's lock guards.
+/// State under the group's lock.
 #[derive(Debug)]
 pub(super) struct State<M> {
     pub(super) parts: Vec<Part<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
-    /// When the group was made. Tokens count from here, so that one of an earlier group of this name, be it of a node
+    /// When the group was created. Tokens count from here, so that a token of an earlier group of this name, even
     /// before a restart, settles nothing.
     pub(super) made_ns: u64,
     /// When the last member left.
     pub(super) idle_since_ns: u64,
-    /// Whether publishers of a reliable topic wait for it.
+    /// Whether publishers of a reliable topic wait for the group.
     registered: bool,
-    /// The partition whose turn it is.
+    /// The next partition to read.
     turn: usize,
-    /// How much of what all are to be told, they were woken for.
+    /// The value of [`State::told_to_all`] for which members were last woken.
     pub(super) woken_for: u64,
 }
 
@@ -35,7 +35,7 @@ impl<M: Machine> State<M> {
         State { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
     }
 
-    /// Looks at the partitions in turn until one gives something; each gets its turn first.
+    /// Calls `look` with each partition, beginning with the next one in turn, until it returns something.
     pub(super) fn find<R>(&mut self, mut look: impl FnMut(usize, &mut Part<M>) -> Option<R>) -> Option<R> {
         let parts = self.parts.len();
         let mut turns = (0..parts).map(|turn| (self.turn + turn) % parts);
@@ -56,7 +56,7 @@ impl<M: Machine> State<M> {
             || sleeper.wants && self.has_records_for(sleeper.member)
     }
 
-    /// Has the logs wake the group that somebody waits for; else, which sleeper can have what has just come.
+    /// Arms the logs for waiting members, or returns the sleeper that can take a new record.
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
@@ -81,8 +81,9 @@ impl<M: Machine> State<M> {
         of_parts.into_iter().chain(self.places_until_ns()).min()
     }
 
-    /// Until when publishers of a reliable topic wait for a group whose records are lost without members anyway: half as
-    /// long as for any reader, so that one that began to wait when the last member left is let through in time.
+    /// Until when publishers of a reliable topic wait for a group without members whose records would be lost anyway.
+    /// Half as long as for other subscribers, so that a publisher that waits since the last member left continues in
+    /// time.
     fn places_until_ns(&self) -> Option<u64> {
         let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !has_places() {
@@ -99,20 +100,20 @@ impl<M: Machine> State<M> {
         }
     }
 
-    /// Publishers wait for it again.
+    /// Makes publishers wait for the group again.
     pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
         let missing = |part: &&mut Part<M>| self.registered && !part.cursor.is_registered();
         let name = reader_name(name);
         self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.take_place(&name))
     }
 
-    /// Grows with everything that all members are to be told.
+    /// A number that grows with each notice for all members.
     pub(super) fn told_to_all(&self) -> u64 {
         let ends = |part: &Part<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());
         self.parts.iter().map(|part| part.machine.losses() + ends(part)).sum()
     }
 
-    /// Whether the members were given all that they are given here of a topic that has another owner, or nobody is there to be given it.
+    /// Whether members have received all records that remain here of a topic that moved, or there are no members.
     pub(super) fn is_drained(&self) -> bool {
         self.members.is_empty() || self.parts.iter().all(|part| part.ended || part.is_past_last_epoch())
     }
@@ -134,7 +135,7 @@ impl<M: Machine> State<M> {
     }
 }
 
-/// What publishers that wait for a group, and operators, see of it.
+/// The group's name for waiting publishers and operators.
 pub(super) fn reader_name(group: &str) -> String {
     format!("group {group}")
 }

@@ -14,17 +14,18 @@ use super::seat::Seat;
 use super::state::State;
 use crate::clock::now_ns;
 
-/// Claims of a member that are remembered before those past their deadline are looked for.
+/// Claims of a member at which expired ones are removed.
 const OPEN_SWEEP: usize = 1_024;
 
-/// A member of a group whose records are each claimed until somebody acknowledges them.
+/// A member of a group whose records are each claimed until a member acknowledges them.
 ///
-/// Dropping the member is dying: what it had claimed is there for the others at once, and the attempt counts.
+/// Dropping the member counts as its death: its claimed records are available to others at once, and the attempt
+/// counts.
 #[derive(Debug)]
 pub struct WorkMember {
     seat: Seat<Work>,
     open: HashMap<u64, Open>,
-    /// Claimed, and not yet handed to the caller.
+    /// Events not yet returned to the caller.
     events: VecDeque<WorkEvent>,
 }
 
@@ -36,23 +37,23 @@ struct Open {
     deadline_ns: u64,
 }
 
-/// What a member is given.
+/// An event for a member.
 #[derive(Debug, Clone)]
 pub enum WorkEvent {
-    /// A record, until its deadline.
+    /// A claimed record.
     Claimed(Claimed),
-    /// What was lost to the whole group, or that the topic was deleted.
+    /// A loss of the whole group, or the topic's deletion.
     Notice(Notice),
 }
 
-/// A record that is this member's until the deadline.
+/// A record claimed by this member until the deadline.
 #[derive(Debug, Clone)]
 pub struct Claimed {
-    /// Settles the claim.
+    /// The token that settles the claim.
     pub token: u64,
     /// When the claim ends, ns since the Unix epoch.
     pub deadline_ns: u64,
-    /// 1 for the first time the record is given out.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
     position: Position,
     log: Arc<LogName>,
@@ -66,7 +67,7 @@ impl Claimed {
         Record { position: self.position, prev_seq: self.position.seq - 1, frame, log: &self.log }
     }
 
-    /// The record's frame as it lies in a run, padding included.
+    /// The record's frame as in a batch, padding included.
     pub fn frame_bytes(&self) -> &[u8] {
         &self.frame
     }
@@ -87,18 +88,18 @@ impl WorkMember {
         self.seat.group()
     }
 
-    /// How many records were lost to the group, of those gaps that this member was told.
+    /// Lost records of the group in this member's gaps.
     pub fn lost(&self) -> u64 {
         self.seat.lost()
     }
 
-    /// Claims what is there now, at most `max` records. Notices are beside these.
+    /// Claims available records, at most `max`. Notices come in addition.
     pub fn claim(&mut self, max: usize) -> Result<Vec<WorkEvent>, SubscribeError> {
         self.fetch(max)?;
         Ok(self.events.drain(..).collect())
     }
 
-    /// For a door: what is there now, a claim only when the member `wants` one.
+    /// For a listener: the next event, a claim only if the member `wants` one.
     pub fn try_claim(&mut self, wants: bool) -> Result<Option<WorkEvent>, SubscribeError> {
         if self.events.is_empty() {
             self.fetch(usize::from(wants))?;
@@ -123,25 +124,25 @@ impl WorkMember {
         }
     }
 
-    /// Waits until something may be there to claim; `false` after `timeout` without it.
+    /// Waits until there may be a record to claim; `false` after `timeout`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         !self.events.is_empty() || self.seat.wait(timeout)
     }
 
-    /// Waits as async callers do: ready when [`claim`](WorkMember::claim) is worth another call. Deadlines and delays
-    /// are seen to by [`Node::see_to_due`](crate::Node::see_to_due), which servers call when it is time, and whenever a
-    /// member does something.
+    /// Waits in async code: ready when [`claim`](WorkMember::claim) may return something.
+    /// [`Node::see_to_due`](crate::Node::see_to_due) handles deadlines and delays, as does every operation of a
+    /// member.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.events.is_empty() { self.seat.poll(cx) } else { Poll::Ready(()) }
     }
 
-    /// For a door: has its waiter notified when something may be there, of records only when the member `wants`
-    /// them. `false` when something may be there now.
+    /// For a listener: arms the waiter for news, and for records only if the member `wants` them. `false` if there is
+    /// something now.
     pub fn sleep(&self, wants: bool) -> bool {
         self.events.is_empty() && self.seat.sleep(wants)
     }
 
-    /// The record is done.
+    /// Acknowledges the record.
     pub fn ack(&mut self, token: u64) -> Result<(), StaleClaim> {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         self.seat.with(|state, member, now_ns| {
@@ -151,8 +152,8 @@ impl WorkMember {
         })
     }
 
-    /// The record could not be done: it comes again after `delay`, to anybody, or is a dead letter when it was tried often
-    /// enough.
+    /// Reports a failed attempt: any member receives the record after `delay`, or it becomes a dead letter if its
+    /// attempts are used up.
     pub fn nack(&mut self, token: u64, delay: Duration) -> Result<(), StaleClaim> {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         let delay_ns = saturating_ns(delay);
@@ -163,7 +164,7 @@ impl WorkMember {
         })
     }
 
-    /// The record takes longer: its deadline is set anew from now, and returned.
+    /// Extends the claim from now; returns the new deadline.
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
         let Open { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
         let renewed = self.seat.with(|state, member, now_ns| {
@@ -175,12 +176,12 @@ impl WorkMember {
         Ok(deadline_ns)
     }
 
-    /// Goes: what it had claimed is there for the others at once, and the attempt does not count.
+    /// Leaves: its claimed records are available to others at once, and the attempt does not count.
     pub fn leave(mut self) {
         self.seat.leave(Departure::Left);
     }
 
-    /// Claims past their deadline are not settled any more; who tries is told so all the same.
+    /// Removes expired claims, which cannot be settled.
     fn forget_ended(&mut self) {
         if self.open.len() >= OPEN_SWEEP {
             let now_ns = now_ns();
@@ -220,12 +221,12 @@ fn saturating_ns(duration: Duration) -> u64 {
 }
 
 impl State<Work> {
-    /// Tokens are given by each partition on its own; a member's also say which partition gave them.
+    /// A member's token combines the partition's token with the partition.
     fn member_token(&self, token: u64, part: usize) -> u64 {
         self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }
 
-    /// What the partition calls it.
+    /// The partition's token.
     fn part_token(&self, token: u64) -> u64 {
         token.wrapping_sub(self.made_ns) / self.parts.len() as u64
     }

@@ -1,4 +1,4 @@
-//! Members of groups of topics that another node owns, which keeps their memberships.
+//! Members of groups whose topic another node owns.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,22 +9,22 @@ use crate::groups::options::ShareOptions;
 use crate::node::Node;
 use crate::ownership::{Membership, Outcome, Received};
 
-/// See the module.
+/// A member of a group at another node.
 #[derive(Debug)]
 pub(super) struct Away {
     topic: Arc<Topic>,
     membership: Arc<Membership>,
     waiter: Arc<Waiter>,
     next: Option<Received>,
-    /// The record that was given last.
+    /// The last record.
     given: Box<[u8]>,
-    /// Where it stands, and the membership's number of its time with its owner.
+    /// Its position, and the number of the owner that sent it.
     given_at: (Position, u32),
     lost: u64,
 }
 
 impl Away {
-    /// A place with the topic's owner, which is asked for it; `None` where this node knows of no other.
+    /// Requests a membership from the topic's owner; `None` if no other owner is known.
     pub(super) fn find(
         node: &Node,
         topic: &str,

@@ -14,24 +14,24 @@ use crate::groups::part::Part;
 use crate::groups::seat::Seat;
 use crate::groups::state::State;
 
-/// A member of a group of a topic that this node owns.
+/// A member of a group whose topic this node owns.
 #[derive(Debug)]
 pub(super) struct Here {
     seat: Seat<Share>,
     ahead: u32,
     taken: VecDeque<Taken>,
     frames: Vec<u8>,
-    /// The record that was given last.
+    /// The last record.
     given: Option<(usize, u64)>,
     confirms: Confirms,
 }
 
-/// Who says what was consumed.
+/// How records become consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::groups) enum Confirms {
-    /// Reading on is consuming what was read.
+    /// Reading the next record consumes the previous one.
     Reads,
-    /// Whoever reads calls [`ShareMember::consume`](super::ShareMember::consume).
+    /// The caller reports consumed records with [`ShareMember::consume`](super::ShareMember::consume).
     Told,
 }
 
@@ -60,7 +60,7 @@ impl Here {
         self.seat.lost()
     }
 
-    /// The newest epoch that the group was given records of.
+    /// The newest epoch from which the group received records.
     pub(super) fn epoch(&mut self) -> u32 {
         let of_parts = |state: &mut State<Share>| state.parts.iter().map(Part::epoch).max();
         self.seat.with(|state, _, _| of_parts(state)).unwrap_or(0)
@@ -74,18 +74,18 @@ impl Here {
         self.seat.given_up()
     }
 
-    /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost.
+    /// Leaves and consumes the last record; records taken ahead become lost for the group.
     pub(super) fn leave(mut self) {
         self.confirm_given();
         self.seat.leave(Departure::Died);
     }
 
-    /// Goes; what it was given and has not confirmed is given to others.
+    /// Leaves; unconfirmed records go to other members.
     pub(super) fn give_back(mut self) {
         self.seat.leave(Departure::Left);
     }
 
-    /// Records that are there for the group, and those that its members were given and have not confirmed.
+    /// Records available for the group, and those handed out and not confirmed.
     pub(super) fn waiting(&mut self) -> u64 {
         self.seat.with(|state, _, _| state.parts.iter().map(Part::waiting).sum())
     }
@@ -109,7 +109,7 @@ impl Here {
         }
     }
 
-    /// Confirms what was given, and takes more.
+    /// Confirms the last record and takes more.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
         self.seat.check_open()?;
         self.frames.clear();
@@ -167,7 +167,7 @@ impl State<Share> {
     }
 }
 
-/// What [`Subscribe`](dunlin_topic::Subscribe) has of it, for [`ShareMember`](super::ShareMember).
+/// The part of [`Subscribe`](dunlin_topic::Subscribe) for [`ShareMember`](super::ShareMember).
 impl Here {
     pub(super) fn ready(&mut self) -> Result<bool, SubscribeError> {
         if !self.taken.is_empty() || self.seat.has_notice() {
