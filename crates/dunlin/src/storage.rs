@@ -1,4 +1,4 @@
-//! Durable topics on disk: which there are, their logs, and the thread that stores what is published.
+//! Durable topics on disk: their files, their logs, and the thread that stores records.
 //!
 //! ```text
 //!  DIR/lock              one node at a time
@@ -10,10 +10,11 @@
 //! ```
 //!
 //! Invariants:
-//! - A topic exists when its file in `topics` does: it is written after its logs were opened, and becomes the mark of a
-//!   deleted topic before they are removed. So logs with records and without either are no deleted topic's: they stay.
-//! - Files are changed by nobody but this, and the journals it opens.
-//! - An epoch that did not end in good order is followed by a new one: the disk may have kept less than it said.
+//! - A topic exists while its file in `topics` does. The file is written after the logs are opened, and becomes a
+//!   deletion mark before they are removed. Logs with records but without file and mark were therefore not deleted,
+//!   and stay.
+//! - Only this module, and the journals that it opens, change the files.
+//! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
 //!
 //! Limits: [`Limits::unstored_bytes_max`](crate::Limits) and [`Limits::loaded_bytes_max`](crate::Limits).
 
@@ -48,7 +49,7 @@ use worker::{Removal, Worker};
 pub use error::StorageError;
 pub use recover::{RecoveredTopic, RefusedTopic};
 
-/// See the module.
+/// The durable topics of a data directory.
 #[derive(Debug)]
 pub(crate) struct Storage {
     place: Place,
@@ -57,23 +58,23 @@ pub(crate) struct Storage {
     _lock: Box<dyn DirLock>,
 }
 
-/// Where it is, and what its logs share.
+/// The disk, the directory, and what the logs share.
 #[derive(Debug)]
 struct Place {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     cache: Arc<Cache>,
     unstored_bytes_max: u64,
-    /// Of its topics.
+    /// Limits of its topics.
     limits: dunlin_topic::Limits,
 }
 
 #[derive(Debug, Default)]
 struct Topics {
     by_name: HashMap<String, Kept>,
-    /// On the disk, and not opened, or not any more.
+    /// Topics on disk that are not open.
     refused: Vec<RefusedTopic>,
-    /// Logs of topics that were closed and stay on the disk.
+    /// Logs of topics that were closed and stay on disk.
     aside: Vec<Kept>,
     id_last: u64,
 }
@@ -103,7 +104,7 @@ impl Begun {
 }
 
 impl Storage {
-    /// Opens a directory, or makes it; the topics in it are read by [`recover`](Storage::recover).
+    /// Opens or creates a directory. [`recover`](Storage::recover) reads its topics.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, limits: &Limits) -> Result<Storage, StorageError> {
         let failed = |action| StorageError::disk(action, dir);
         for part in ["topics", "logs"] {
@@ -122,7 +123,7 @@ impl Storage {
         Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
     }
 
-    /// Whether its disk was full when a log was written last, and is not known to have room again.
+    /// Whether the disk was full at the last write of a log.
     pub(crate) fn lacks_room(&self) -> bool {
         self.worker.lacks_room()
     }
@@ -132,7 +133,7 @@ impl Storage {
         (&self.place.disk, &self.place.dir)
     }
 
-    /// Makes a topic that begins in this epoch; one at a time.
+    /// Creates a topic that begins in this epoch. The caller creates one topic at a time.
     pub(crate) fn create(
         &self,
         name: &str,
@@ -140,7 +141,7 @@ impl Storage {
         budget: &Arc<Budget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
-        // Not under the lock: whoever looks at the topics does not wait for the disk.
+        // Not under the lock, so that other callers do not wait for the disk.
         let id = self.topics().id_last + 1;
         let failed = |error: StorageError| TopicError::Disk(error.to_string());
         let made = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch);
@@ -155,19 +156,18 @@ impl Storage {
         Ok(topic)
     }
 
-    /// Takes a topic from the disk. It is closed, and what was on its way to the disk is stored before its readers are
-    /// told its end.
+    /// Deletes a topic, which must be closed. Pending records are stored before its subscribers receive the end.
     pub(crate) fn delete(&self, topic: &Topic) -> Result<(), TopicError> {
         let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
         let (disk, dir) = (Arc::clone(&self.place.disk), self.place.dir.clone());
         let marked = catalogue::mark_deleted(&*disk, &dir, kept.id);
-        // Even so: its name is free by now, and its publishers are refused.
+        // Even after an error: its name is free already, and its publishers are refused.
         let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
         self.worker.remove(Removal { disk, dir, id: kept.id, logs });
         marked.map_err(|error| TopicError::Disk(error.to_string()))
     }
 
-    /// Leaves a topic on the disk as it is, and its name to another. It is closed; what was on its way to the disk is stored.
+    /// Keeps a closed topic on disk and frees its name. Pending records are stored.
     pub(crate) fn set_aside(&self, topic: &Topic, why: String) {
         let mut topics = self.topics();
         let Some(kept) = topics.by_name.remove(topic.name()) else { return };
@@ -177,14 +177,14 @@ impl Storage {
         topics.refused.push(RefusedTopic { name, pattern, why, id: None });
     }
 
-    /// Housekeeping, about once a second: what is older than topics keep goes.
+    /// Housekeeping, about once a second: removes expired records.
     pub(crate) fn tick(&self) {
         let topics = self.topics();
         let aging = topics.by_name.values().flat_map(|kept| &kept.logs).filter(|log| log.is_aging());
         aging.for_each(|log| self.worker.visit(log));
     }
 
-    /// Stores what is on its way, and ends the logs in good order. Their topics are closed.
+    /// Stores pending records and closes the logs. Their topics must be closed.
     pub(crate) fn stop(&self) {
         let logs: Vec<_> = {
             let mut topics = self.topics();
@@ -201,7 +201,7 @@ impl Storage {
         lock(&self.topics)
     }
 
-    /// Opens the logs of a topic, and makes the topic of them.
+    /// Opens the logs of a topic and creates the topic.
     #[expect(clippy::type_complexity, reason = "taken apart at once")]
     fn open_topic(
         &self,

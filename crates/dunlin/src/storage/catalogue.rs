@@ -1,9 +1,10 @@
-//! The files that say which durable topics there are: one each, `ID.topic`, in lines for people to read.
+//! Files of durable topics: one text file `ID.topic` for each.
 //!
-//! A file is written whole under another name, synced, and renamed: it is there in full or not at all. A line this
-//! build does not know is refused, for it would change how the topic behaves. A checksum tells what was damaged.
+//! A file is written under another name, synced and renamed, so it is complete or missing. An unknown line is
+//! refused, because it would change the topic's behaviour. A checksum detects damage.
 //!
-//! A topic that is deleted leaves a mark, `ID.deleted`, until its logs are removed: a log without either was not deleted.
+//! A deleted topic leaves a mark `ID.deleted` until its logs are removed. A log without file and mark was not
+//! deleted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,16 +26,16 @@ const REFUSE: &str = "refuse";
 const SUFFIX: &str = ".topic";
 const TEMPORARY_SUFFIX: &str = ".topic.new";
 const DELETED_SUFFIX: &str = ".deleted";
-/// Far more than a topic's lines take.
+/// Upper bound of a topic's file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A topic that the disk holds.
+/// A topic's file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Listed {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) config: TopicConfig,
-    /// The epoch in which it was created; older builds did not write it.
+    /// The epoch in which it was created; `None` in files of older versions.
     pub(super) epoch: Option<u32>,
 }
 
@@ -42,17 +43,17 @@ pub(super) struct Listed {
 #[derive(Debug, PartialEq)]
 pub(super) struct Unreadable {
     pub(super) id: u64,
-    /// The topic's name, as far as the file has one; it may be damaged, too.
+    /// The topic's name, if the file has one; it may be damaged, too.
     pub(super) name: Option<String>,
-    /// Its pattern, likewise.
+    /// The topic's pattern, if the file has one.
     pub(super) pattern: Option<String>,
     pub(super) why: String,
 }
 
-/// What the files say.
+/// The content of the topics' files.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Catalogue {
-    /// In the order of their numbers.
+    /// Sorted by number.
     pub(super) listed: Vec<Listed>,
     pub(super) unreadable: Vec<Unreadable>,
     /// Topics that are being deleted.
@@ -66,7 +67,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
         let path = dir.join(&file);
         if file.ends_with(TEMPORARY_SUFFIX) {
-            // Of a topic whose creation was never answered.
+            // A creation that was not completed.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
             deleted.push(id);
@@ -92,7 +93,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     Ok(Catalogue { listed, unreadable, deleted })
 }
 
-/// Adds a topic. It outlives the machine after [`sync_dir`].
+/// Writes a topic's file; returns when it is durable.
 pub(super) fn write(
     disk: &dyn Disk,
     dir: &Path,
@@ -105,13 +106,13 @@ pub(super) fn write(
     let temporary = path.with_file_name(format!("{id:08x}{TEMPORARY_SUFFIX}"));
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     let text = checksum::seal(text, LAST_LINE);
-    // Its limits are the node's, which may be told others tomorrow.
+    // Limits belong to the node's configuration, which may change.
     let kept = TopicConfig { limits: Limits::default(), ..config.clone() };
     if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
         let why = "its name, pattern or fold cannot be written as lines".to_owned();
         return Err(StorageError::Catalogue { path, why });
     }
-    // One that an earlier attempt has left.
+    // An earlier attempt may have left it.
     let _ = disk.remove(&temporary);
     let file = disk.create(&temporary).map_err(StorageError::disk("create", &temporary))?;
     file.write_at(&[text.as_bytes()], 0).map_err(StorageError::disk("write", &temporary))?;
@@ -119,7 +120,7 @@ pub(super) fn write(
     disk.rename(&temporary, &path).map_err(StorageError::disk("rename", &temporary))
 }
 
-/// Marks a topic as deleted, in the place of its file; returns when that outlives the machine. Its logs may be removed then.
+/// Replaces a topic's file by a deletion mark; returns when it is durable. Then the logs may be removed.
 pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     let (path, mark) = (path(dir, id), mark(dir, id));
     match disk.rename(&path, &mark) {
@@ -132,9 +133,9 @@ pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), S
     sync_dir(disk, dir)
 }
 
-/// Removes the marks of topics whose logs are removed. A mark that stays is removed at the next start.
+/// Removes the marks of topics whose logs are removed. The next start removes marks that remain.
 pub(super) fn unmark(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
-    // A mark that is gone before the logs are would leave logs that nobody has deleted.
+    // The removal of the logs must be durable before that of the mark.
     if !ids.is_empty() && disk.sync_dir(&dir.join("logs")).is_ok() {
         ids.iter().for_each(|id| drop(disk.remove(&mark(dir, *id))));
     }
@@ -164,7 +165,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-/// How a topic behaves, for other nodes: the lines that its file would have, and of one without a file what there is beside.
+/// A topic's configuration for other nodes, in the lines of its file.
 pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
@@ -187,7 +188,7 @@ fn with_line(mut text: String, line: &str) -> String {
     text
 }
 
-/// The words after `reliable`.
+/// Parses the words after `reliable`.
 fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
     let mut words = value.split(' ');
     let mut word = || words.next().ok_or_else(|| format!("a line that ends early: {line:?}"));
@@ -200,7 +201,7 @@ fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
     Ok(Reliable { readers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
-/// The same, read.
+/// Parses [`config_in_words`].
 pub(crate) fn config_of_words(words: &[u8]) -> Result<TopicConfig, TopicError> {
     let text = std::str::from_utf8(words).map_err(|error| error.to_string());
     let parsed = text.and_then(parse).map_err(|why| TopicError::Cluster(format!("its configuration: {why}")));
@@ -240,7 +241,7 @@ fn encode(name: &str, config: &TopicConfig) -> String {
     text
 }
 
-/// A value, where the rest makes no sense.
+/// The value of a key, even if the rest of the text is invalid.
 fn value_in<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
 }

@@ -1,4 +1,5 @@
-//! The checksum of a small file in lines for people: the line `checksum CRC` before the last one, CRC-32C over all lines before it.
+//! The checksum of a small text file: the line `checksum CRC` before the last one, with the CRC-32C of all lines
+//! before it.
 
 use std::fmt::Write as _;
 
@@ -6,7 +7,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 const LINE: &str = "checksum ";
 
-/// Adds the line to a text that ends with the line `last`.
+/// Adds the checksum to a text that ends with the line `last`.
 pub(super) fn seal(mut text: String, last: &str) -> String {
     text.truncate(text.len() - last.len() - 1);
     let crc = of(&text);
@@ -14,7 +15,7 @@ pub(super) fn seal(mut text: String, last: &str) -> String {
     text
 }
 
-/// Whether the text is as it was sealed. Older builds wrote no such line: a text without one passes.
+/// Checks the checksum. A text without one passes, because older versions wrote none.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let Some(at) = text.rfind("\nchecksum ").map(|at| at + 1) else { return Ok(()) };
     let (before, line) = text.split_at(at);

@@ -1,4 +1,4 @@
-//! One log of a durable topic on disk: between the [`Log`] in memory and its [`Journal`].
+//! One log of a durable topic: connects the [`Log`] in memory to its [`Journal`].
 
 mod restore;
 
@@ -19,22 +19,22 @@ use super::worker::Queue;
 use super::{Begun, Place, catalogue, lock};
 use crate::clock::now_ns;
 
-/// What is loaded at once, where blocks are smaller.
+/// Bytes loaded at once, if blocks are smaller.
 const LOAD_BYTES: usize = 256 << 10;
-/// A topic's history is in about so many files, so that retention can give them up one by one.
+/// Approximate number of files of a topic's history, so that retention can remove them one by one.
 const FILES_PER_HISTORY: u64 = 8;
 const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Room that is kept ahead of a log, at least.
+/// Minimum room claimed ahead of a log, bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
-/// What an append takes on disk beside its records, at most.
+/// Upper bound of an append besides its records, bytes.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
-/// A log that its publishers have stored so often in a row is left to them.
+/// A log stored by its publishers this often in a row is left to them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
 /// The largest record a file can hold.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// See the module.
+/// A log on disk.
 #[derive(Debug)]
 pub(super) struct DiskLog {
     me: Weak<DiskLog>,
@@ -42,13 +42,13 @@ pub(super) struct DiskLog {
     dir: PathBuf,
     /// The topic's file.
     topic_path: PathBuf,
-    /// Where it is noted how far it is stored.
+    /// The file that records how far the log is stored.
     known_path: PathBuf,
     /// Its topic's pattern.
     pattern: String,
-    /// What was noted before this start, where the log lacks some of it.
+    /// The stored position from before this start, if the log now lacks records up to it.
     lost: Option<Known>,
-    /// Epochs that may have gone further than what is held of them.
+    /// Epochs that may have had records beyond those on disk.
     unsure: Vec<u32>,
     /// Why there may have been more records than those that were found.
     doubt: Option<Doubt>,
@@ -59,40 +59,40 @@ pub(super) struct DiskLog {
     bytes: AtomicU64,
     unstored_bytes_max: u64,
     aging: bool,
-    /// A state is saved when the log has grown to this.
+    /// The log's size at which a state is saved.
     fold_bytes_max: u64,
-    /// How often a publisher that waits has stored what was staged: since the start, and since the thread that
-    /// stores last found that none had; and how often when it last looked.
+    /// How often a waiting publisher stored staged records: since the start, in a row since the thread last found
+    /// none, and at the thread's last look.
     helped: AtomicU64,
     helped_in_a_row: AtomicU32,
     helped_before: AtomicU64,
-    /// It is in the queue, to be looked after later.
+    /// Whether it is in the queue for later.
     later: AtomicBool,
     writing: Mutex<Writing>,
 }
 
-/// What the thread that stores has of it.
+/// State of the storing thread or publisher.
 #[derive(Debug)]
 struct Writing {
     journal: Option<Journal>,
-    /// Staged, and not written because the disk was full.
+    /// Staged records that were not written because the disk was full.
     waiting: Option<Staged>,
-    /// Written, and not synced.
+    /// Written records that are not synced.
     written: Option<Staged>,
     note: Vec<u8>,
-    /// A state that is to be saved when its last record is synced.
+    /// A state to save when its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
-    /// What was last noted of how far it is stored, and in which file that was.
+    /// The last note of how far the log is stored, and the file in which it was written.
     known: Option<Known>,
     known_in: Option<dunlin_journal::Position>,
 }
 
-/// Whether a log is to be visited without anybody asking.
+/// Whether a log has to be visited again without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     WhenAsked,
-    /// The disk was full.
+    /// Visit it again, because the disk was full.
     TryAgain,
 }
 
@@ -234,7 +234,7 @@ impl DiskLog {
         self.doubt
     }
 
-    /// Whether records grow too old in it.
+    /// Whether its retention is by age.
     pub(super) fn is_aging(&self) -> bool {
         self.aging
     }
@@ -243,7 +243,7 @@ impl DiskLog {
         self.log.get().and_then(Weak::upgrade)
     }
 
-    /// Writes what is staged, unless something is written already that was not synced: one at a time.
+    /// Writes staged records, unless written ones still wait for a sync.
     pub(super) fn write(&self) {
         if let Some(log) = self.log() {
             let helped = self.helped();
@@ -254,17 +254,17 @@ impl DiskLog {
         }
     }
 
-    /// How often a publisher has stored what was staged.
+    /// How often a publisher has stored staged records.
     pub(super) fn helped(&self) -> u64 {
         self.helped.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody is at it.
+    /// Whether a thread is storing it.
     pub(super) fn is_being_stored(&self) -> bool {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// It is looked after now, and not left to its publishers any longer: what is appended from here on is told anew.
+    /// Visits the log now instead of leaving it to its publishers.
     pub(super) fn leave_later(&self) {
         self.helped_in_a_row.store(0, Ordering::Relaxed);
         self.later.swap(false, Ordering::AcqRel);
@@ -291,7 +291,7 @@ impl DiskLog {
         }
     }
 
-    /// Stores what is staged, after what the thread that stores may have written and not synced.
+    /// Stores staged records, after records that are written and not synced.
     fn store_of(&self, log: &Log, writing: &mut Writing) -> Next {
         if writing.written.is_some() {
             self.sync_of(log, writing);
@@ -300,7 +300,7 @@ impl DiskLog {
         self.sync_of(log, writing)
     }
 
-    /// Syncs what was written, tells the log, and sees to room and retention.
+    /// Syncs written records, notifies the log, and handles room and retention.
     pub(super) fn sync(&self) -> Next {
         let Some(log) = self.log() else { return Next::WhenAsked };
         self.sync_of(&log, &mut lock(&self.writing))
@@ -349,7 +349,8 @@ impl DiskLog {
         }
     }
 
-    /// Gives up the oldest files that are due; how many. A state is saved before what it was made of goes.
+    /// Removes the oldest files that are due; returns their number. A state is saved before the records that it needs
+    /// are removed.
     fn retain(
         &self,
         log: &Log,
@@ -376,14 +377,13 @@ impl DiskLog {
         }
     }
 
-    /// Bytes that may be appended before the next sync: what is sure to find room, or what the disk has free several
-    /// times over.
+    /// Bytes that may be appended before the next sync: room that is certain, or a fraction of the free space.
     fn grant(&self, journal: &Journal) -> u64 {
         let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
         self.unstored_bytes_max.min(sure(journal).max(free / 4))
     }
 
-    /// Notes how far it is stored, once in each file.
+    /// Writes how far the log is stored, once for each file.
     fn note_known(
         &self,
         journal: &Journal,
@@ -400,7 +400,7 @@ impl DiskLog {
         }
     }
 
-    /// `closed_ns`: when its last file was changed last, once it is closed.
+    /// `closed_ns`: the modification time of its last file, once the log is closed.
     fn note(&self, last: dunlin_journal::Position, closed_ns: Option<u64>, known: &mut Option<Known>) {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
@@ -433,12 +433,12 @@ impl DiskLog {
         }
     }
 
-    /// Ends it in good order; nothing is stored after that.
+    /// Closes the log. Nothing is stored afterwards.
     pub(super) fn close(&self) {
         let mut writing = lock(&self.writing);
         if let Some(journal) = writing.journal.take() {
             let last = journal.appended();
-            // Where it fails, the next start finds a log that did not end well, and says so.
+            // After an error, the next start reports a log that was not closed.
             if journal.close().is_ok()
                 && let Some(last) = last
             {
@@ -448,7 +448,7 @@ impl DiskLog {
         }
     }
 
-    /// Stores what is left, so that readers get it, then takes all of it from the disk; whether that was done.
+    /// Stores the remaining records for subscribers and removes the files; returns whether they are removed.
     pub(super) fn finish(&self, log: &Log) -> bool {
         {
             let mut writing = lock(&self.writing);
@@ -458,7 +458,7 @@ impl DiskLog {
         }
         log.fail("the topic was deleted");
         self.cache.forget(self.key());
-        // What cannot be removed is removed at the next start.
+        // The next start removes remaining files.
         let is_removed = super::recover::remove_log(&*self.disk, &self.dir).is_ok();
         let _ = self.disk.remove(&self.known_path);
         is_removed
@@ -487,7 +487,7 @@ impl DiskLog {
             Ok(Some(dunlin_journal::Loaded::Hole(hole))) if hole.first.epoch == at.epoch => {
                 Loaded::Lost { through: hole.last.unwrap_or(u64::MAX) }
             }
-            // Nothing more of this epoch.
+            // The epoch has no more records.
             Ok(_) => Loaded::Lost { through: u64::MAX },
             Err(ReadError::Gone { oldest, .. }) if oldest.epoch == at.epoch => {
                 Loaded::Lost { through: oldest.seq - 1 }
@@ -501,7 +501,7 @@ impl DiskLog {
 impl Store for DiskLog {
     fn help(&self) {
         let Some(log) = self.log() else { return };
-        // Whoever holds it is storing; what was staged meanwhile is for who comes next.
+        // The holder of the lock stores; later records are for the next publisher.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.helped_in_a_row.fetch_add(1, Ordering::Relaxed);
@@ -514,7 +514,7 @@ impl Store for DiskLog {
 
     fn appended(&self) {
         let helped = self.helped_in_a_row.load(Ordering::Relaxed) >= HELPED_IN_A_ROW_MIN;
-        // Who finds it in the queue appended before it leaves that.
+        // A publisher that finds the log in the queue appended before the thread removed it.
         if helped && self.later.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -542,7 +542,7 @@ impl Store for DiskLog {
     }
 }
 
-/// Bytes of records that will find room whatever happens to the disk.
+/// Bytes of records that certainly find room.
 fn sure(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }

@@ -5,32 +5,32 @@ use dunlin_journal::OpenError;
 use dunlin_topic::ConfigError;
 use thiserror::Error;
 
-/// Why a node's data directory cannot be opened.
+/// Why a data directory cannot be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// Another node works in it.
+    /// Another node uses the directory.
     #[error("{} is in use by another node", .0.display())]
     InUse(PathBuf),
-    /// The disk failed.
+    /// A disk operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Disk {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Its tasks are in another number of shards.
+    /// The tasks in the directory have another number of shards.
     #[error("{0}")]
     Shards(String),
-    /// A topic's file is not one.
+    /// A topic's file is invalid.
     #[error("{}: {why}", path.display())]
     Catalogue {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is invalid.
         why: String,
     },
     /// A topic's log cannot be opened.
@@ -38,26 +38,26 @@ pub enum StorageError {
     Log {
         /// The topic.
         topic: String,
-        /// Why.
+        /// The error.
         error: OpenError,
     },
-    /// A configuration is not sound.
+    /// A configuration is invalid.
     #[error("topic {topic:?}: {error}")]
     Config {
         /// The topic.
         topic: String,
-        /// Why.
+        /// The error.
         error: ConfigError,
     },
-    /// Two topics that cannot stand beside each other.
+    /// A topic conflicts with another.
     #[error("topic {topic:?}: {why}")]
     Refused {
         /// The topic.
         topic: String,
-        /// Why.
+        /// The conflict.
         why: String,
     },
-    /// The system gave no thread.
+    /// A thread could not be started.
     #[error("cannot start the thread that stores records: {0}")]
     Thread(io::Error),
 }

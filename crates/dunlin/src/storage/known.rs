@@ -1,14 +1,10 @@
-//! What was once known to be stored of a log, kept beside the topic's own file and not in the log's directory: where that lost
-//! its last file, or was taken away whole, this says so.
+//! The position up to which a log was stored, kept outside of the log's directory. It shows records that are missing
+//! because the last file, or the whole directory, was lost.
 //!
-//! One small file for each log, in lines for people to read. It is written when the log first stores something after a start,
-//! whenever it goes on in another file, and when it is closed; so while a log is open this is behind, and says only what it
-//! holds at least. A file that cannot be written changes nothing else: then less is known. It also says which pattern the topic
-//! has: where the topic's own file is damaged or gone, its subjects still go to nobody.
-//!
-//! Files that were put back may be older than what subscribers have read. So the file also holds what the file system notes of the
-//! topic's and the log's files and no copy keeps ([`Origin`]). Only where that still holds does the end of a log that did not end in
-//! good order, or an empty log, say that nothing came after it.
+//! Each log has one small text file. It is written when the log first stores records after a start, with each new
+//! file, and when the log is closed. While a log is open, the position is a lower bound. If a write fails, less is
+//! known. The file also has the topic's pattern, so that its subjects stay reserved if the topic's own file is
+//! damaged or gone.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,25 +23,25 @@ const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
 /// Of a log's directory.
 pub(super) const LOCK_FILE: &str = "lock";
-/// Far more than its lines take.
+/// Upper bound of the file, bytes.
 const BYTES_MAX: u64 = 4 << 10;
 
 /// How far a log was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Known {
-    /// The epoch of the last record that was stored.
+    /// The epoch of the last stored record.
     pub(super) epoch: u32,
-    /// Where what was held of that epoch began.
+    /// The first retained record of that epoch.
     pub(super) first_seq: u64,
-    /// The last record that was stored.
+    /// The last stored record.
     pub(super) through: u64,
-    /// The log was closed after it: there were none behind.
+    /// Whether the log was closed after it.
     pub(super) closed: bool,
-    /// The pattern of its topic; older builds did not write it.
+    /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,
-    /// Epochs that may have gone further than what is held of them.
+    /// Epochs that may have had records beyond those on disk.
     pub(super) unsure: Vec<u32>,
-    /// When the log's last file was changed last, if the log is closed: a copy of it has another time.
+    /// The modification time of the log's last file, if the log is closed. A copy has another time.
     pub(super) changed_ns: Option<u64>,
     /// Of the files when this was written; older builds did not write it.
     pub(super) origin: Option<Origin>,
@@ -92,7 +88,7 @@ impl Marks {
 }
 
 impl Known {
-    /// Whether the log that was found lacks records that this knows of.
+    /// Whether the log lacks records that were stored.
     pub(super) fn is_more_than(&self, found: &Recovered) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
@@ -121,7 +117,7 @@ impl Known {
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // Where an epoch before this one ended is known by where this one began.
+        // The beginning of this epoch shows where earlier ones ended.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
@@ -132,11 +128,11 @@ impl Known {
         found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
     }
 
-    /// Whether the log that was found, whose last file was changed then, is the one that was closed here. Else it is a copy, or an
-    /// older one that was put back: there may be other records of its epoch behind its last one.
+    /// Whether the log, with this modification time, is the one that was closed here. Otherwise it is a copy, or an
+    /// older one that was restored, and its epoch may have had other records after the last one.
     pub(super) fn ends(&self, found: &Recovered, changed_ns: Option<u64>) -> bool {
         let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
-        // Older builds did not note the time.
+        // Older versions did not store the time.
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
     }
 
@@ -152,7 +148,7 @@ impl Known {
         })
     }
 
-    /// As far as anybody knows; `None` where nothing was ever noted.
+    /// Reads the file; `None` if there is none.
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Known>, String> {
         let read = || {
             let file = disk.open(path, false)?;
@@ -168,7 +164,7 @@ impl Known {
         }
     }
 
-    /// Replaces what was noted before; returns when that outlives the machine.
+    /// Replaces the file.
     pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         self.put(disk, path)?;
         path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
@@ -247,12 +243,12 @@ fn parse(text: &str) -> Result<Known, String> {
     })
 }
 
-/// Where it stands for a log.
+/// The file of a log.
 pub(super) fn path(dir: &Path, id: u64, partition: u16) -> PathBuf {
     dir.join("topics").join(format!("{id:08x}-{partition}{SUFFIX}"))
 }
 
-/// The pattern of a topic, as far as anybody noted it.
+/// The pattern of a topic, if any of its files has one.
 pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     let dir = dir.join("topics");
     let names = disk.list(&dir).unwrap_or_default();
@@ -260,7 +256,7 @@ pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     of_topic.find_map(|name| Known::read(disk, &dir.join(name)).ok()??.pattern)
 }
 
-/// When a log's last file was changed last; `None` where it has none.
+/// The modification time of a log's last file; `None` if there is no file.
 pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> Option<u64> {
     disk.changed_ns(log_files(disk, log_dir).last()?).ok()
 }
@@ -274,14 +270,14 @@ fn log_files(disk: &dyn Disk, log_dir: &Path) -> Vec<PathBuf> {
     names.into_iter().map(|name| log_dir.join(name)).collect()
 }
 
-/// Removes those of topics that are no more.
+/// Removes the files of topics that do not exist.
 pub(super) fn remove_strays(disk: &dyn Disk, dir: &Path, ids: &BTreeSet<u64>) -> Result<(), StorageError> {
     remove(disk, dir, |name| {
         name.ends_with(TEMPORARY_SUFFIX) || number_of(name).is_some_and(|id| !ids.contains(&id))
     })
 }
 
-/// Removes those of one topic.
+/// Removes the files of one topic.
 pub(super) fn remove_of(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     remove(disk, dir, |name| number_of(name) == Some(id))
 }

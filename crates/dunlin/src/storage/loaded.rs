@@ -1,7 +1,7 @@
-//! History that was read from disk: kept for the readers that are at the same place, up to a limit for the node.
+//! A cache of history that was read from disk, for subscribers at the same position.
 //!
-//! What is over the limit is taken away from who stands in it, oldest first: a reader that comes back has it loaded
-//! again. What is being read at that moment goes when the next one is loaded.
+//! Over the limit, the oldest segments are removed; a subscriber that needs one loads it again. A segment in use is
+//! removed with the next load.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,14 @@ use dunlin_topic::{Budget, CheckedRun, LoadedSegment};
 
 use super::lock;
 
-/// Memory of what was given up that is kept for reuse.
+/// Freed memory kept for reuse, bytes.
 const IDLE_BYTES_MAX: usize = 4 << 20;
 
-/// See the module.
+/// A cache of segments that were read from disk.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// Not the node's: a reader of old records is not refused because memory is short, and what it can take is
-    /// bounded here.
+    /// Separate from the node's budget, so that a subscriber of old records is never refused for lack of memory.
+    /// `bytes_max` bounds it.
     budget: Arc<Budget>,
     bytes_max: u64,
     kept: Mutex<Kept>,
@@ -27,7 +27,7 @@ pub(super) struct Cache {
 struct Kept {
     segments: VecDeque<(usize, u32, LoadedSegment)>,
     bytes: u64,
-    /// Over the limit, but being read.
+    /// Segments over the limit that are still in use.
     lingering: Vec<LoadedSegment>,
 }
 
@@ -37,7 +37,7 @@ impl Cache {
         Arc::new(Cache { budget, bytes_max, kept: Mutex::default() })
     }
 
-    /// A segment of this log and epoch with this record.
+    /// The cached segment of this log and epoch with this record.
     pub(super) fn get(&self, log: usize, epoch: u32, seq: u64) -> Option<LoadedSegment> {
         let kept = lock(&self.kept);
         let holds = |s: &LoadedSegment| (s.first_seq()..s.end_seq()).contains(&seq);
@@ -45,7 +45,7 @@ impl Cache {
         found.map(|(_, _, segment)| segment.clone())
     }
 
-    /// Keeps what was loaded; `None` where there is no memory for it.
+    /// Adds a segment; `None` if there is no memory.
     pub(super) fn add(
         &self,
         log: usize,
@@ -64,7 +64,7 @@ impl Cache {
         Some(segment)
     }
 
-    /// Forgets a log.
+    /// Removes a log's segments.
     pub(super) fn forget(&self, log: usize) {
         let mut kept = lock(&self.kept);
         let (gone, left): (Vec<_>, Vec<_>) = kept.segments.drain(..).partition(|(of, ..)| *of == log);

@@ -1,4 +1,4 @@
-//! Who published what of a block: it stands behind the block's records, so that a retry after a restart is found out.
+//! Producers of the records of a block. A note after the records lets a retry after a restart be recognized.
 //!
 //! ```text
 //!  0          8                16     20    24             32          40
@@ -12,7 +12,7 @@ use dunlin_topic::{ProducerMark, StagedMark};
 
 const MARK_BYTES: usize = 40;
 
-/// The marks as they stand in a note.
+/// Encodes marks as a note.
 pub(super) fn encode(marks: &[StagedMark], out: &mut Vec<u8>) {
     out.clear();
     for StagedMark { mark, first_seq, count } in marks {
@@ -24,7 +24,7 @@ pub(super) fn encode(marks: &[StagedMark], out: &mut Vec<u8>) {
     }
 }
 
-/// The marks of a note, which a checksum vouches for.
+/// Decodes the marks of a note, whose checksum was verified.
 pub(super) fn decode(note: &[u8]) -> impl Iterator<Item = StagedMark> {
     note.chunks_exact(MARK_BYTES).filter_map(|mark| {
         let mut words =

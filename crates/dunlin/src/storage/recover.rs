@@ -1,4 +1,4 @@
-//! What a node finds in its directory when it starts.
+//! Recovery of the topics in a data directory.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,44 +13,45 @@ use super::error::StorageError;
 use super::strays::{self, Logs};
 use super::{Begun, Kept, Storage, catalogue, known};
 
-/// A topic that was found on disk, and in what state.
+/// A topic found on disk, with its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
     /// Its name.
     pub name: String,
     /// Records of all partitions.
     pub records: u64,
-    /// All of it ended in good order. It goes on in the same epochs, unless its files were copied or restored, as a remark says.
+    /// Whether all logs were closed properly. The topic then continues in the same epochs, unless a remark says that
+    /// its files were copied or restored.
     pub clean: bool,
-    /// What is to be known: what was cut off the end, what is damaged or lost.
+    /// Remarks about truncated, damaged or lost records.
     pub remarks: Vec<String>,
-    /// Why it could not be opened. Its subjects are nobody's until it can.
+    /// Why it could not be opened; its subjects stay reserved.
     pub refused: Option<String>,
 }
 
-/// A topic that is on disk and could not be opened.
+/// A topic on disk that could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTopic {
-    /// Its name, or its file's where nothing says the name.
+    /// Its name, or its file's if the name is unknown.
     pub name: String,
-    /// The subjects it owns, as far as that is known.
+    /// Its pattern, if known.
     pub pattern: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Its number, if its files are to be put right or deleted; `None` if another topic stands in its place.
+    /// Its number, if its files need repair or deletion; `None` if another topic has its name or subjects.
     pub(crate) id: Option<u64>,
 }
 
 impl RefusedTopic {
-    /// Whether something is wrong with its files.
+    /// Whether its files are damaged.
     pub fn is_damaged(&self) -> bool {
         self.id.is_some()
     }
 }
 
 impl Storage {
-    /// Opens all topics; `epoch` gives new ones, higher than any before. One that cannot be opened is refused, and the others
-    /// are opened all the same.
+    /// Opens all topics. `epoch` returns new epochs, higher than any before. Topics that cannot be opened are listed
+    /// as refused.
     pub(crate) fn recover(
         &self,
         budget: &Arc<Budget>,
@@ -114,12 +115,12 @@ impl Storage {
         Ok(found)
     }
 
-    /// Leaves a topic on the disk as it is.
+    /// Lists a topic as refused and keeps its files.
     pub(crate) fn refuse(&self, refused: RefusedTopic) {
         self.topics().refused.push(refused);
     }
 
-    /// Whether a topic of this name could not be opened because of its files.
+    /// Whether the files of this topic could not be opened.
     pub(crate) fn has_refused(&self, name: &str) -> bool {
         self.topics().refused.iter().any(|refused| refused.name == name && refused.is_damaged())
     }
@@ -136,14 +137,14 @@ impl Storage {
         let (disk, dir) = (&*self.place.disk, &*self.place.dir);
         catalogue::mark_deleted(disk, dir, id)?;
         self.topics().refused.retain(|refused| refused.id != Some(id));
-        // What cannot be removed is removed at the next start.
+        // The next start removes remaining files.
         if strays::remove_logs(disk, dir, id).is_ok() {
             catalogue::unmark(disk, dir, &[id]);
         }
         Ok(())
     }
 
-    /// Those that could not be opened, in the order of their names.
+    /// Topics that could not be opened, sorted by name.
     pub(crate) fn refused(&self) -> Vec<RefusedTopic> {
         let mut refused = self.topics().refused.clone();
         refused.sort_by(|one, other| one.name.cmp(&other.name));
@@ -198,7 +199,7 @@ fn remarks(name: String, reports: &[dunlin_journal::Recovered], doubts: &[Option
     }
 }
 
-/// Takes a log's files from the disk.
+/// Removes a log's files.
 pub(super) fn remove_log(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     for name in disk.list(dir)? {
         disk.remove(&dir.join(name))?;

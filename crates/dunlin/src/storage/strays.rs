@@ -1,4 +1,4 @@
-//! Logs on the disk without a topic's file, and what logs say of the topic whose file is damaged.
+//! Logs without a topic's file, and the information in logs about topics with damaged files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Logs {
         Ok(Logs(by_id))
     }
 
-    /// The name of a topic, as the headers of its logs have it.
+    /// The name of a topic from the headers of its logs.
     pub(super) fn topic_of(&self, disk: &Arc<dyn Disk>, dir: &Path, id: u64) -> Option<String> {
         self.0.get(&id)?.iter().find_map(|name| {
             let reader = Reader::open(Arc::clone(disk), &dir.join("logs").join(name)).ok()?;
@@ -36,8 +36,8 @@ impl Logs {
         })
     }
 
-    /// Removes the logs of topics that are deleted, and of topics whose creation was never answered: those have no record.
-    /// Returns the topics whose logs have records although their files are gone.
+    /// Removes the logs of deleted topics, and logs without records of topics whose creation was not completed.
+    /// Returns topics whose logs have records although their files are gone.
     pub(super) fn remove_strays(
         &self,
         disk: &Arc<dyn Disk>,
@@ -60,7 +60,7 @@ impl Logs {
     }
 }
 
-/// Removes all logs of a topic, and what is known of them.
+/// Removes all logs of a topic, with their position files.
 pub(super) fn remove_logs(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     let logs = Logs::list(disk, dir)?;
     for name in logs.0.get(&id).into_iter().flatten() {
@@ -84,7 +84,7 @@ fn has_records(disk: &Arc<dyn Disk>, log: &Path) -> bool {
     }
 }
 
-/// The number of the topic to which a file or directory belongs whose name is `ID-PARTITION…`.
+/// The topic number in a file name `ID-PARTITION…`.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     name.split_once('-').and_then(|(id, _)| u64::from_str_radix(id, 16).ok())
 }

@@ -1,11 +1,11 @@
-//! The thread that stores: what all logs have waiting is written, then synced, one sync for each log and round.
+//! The storing thread: in each round, it writes and syncs the staged records of all logs.
 //!
-//! Whoever publishes while a round is under way is in the next one: the more there are, the fewer syncs each costs.
-//! A log whose publishers store what they wait for themselves is looked after later: taken at once, the first few
-//! records of a batch would have a sync of their own, and the publisher would wait for two.
+//! Records published during a round are in the next one, so more publishers share each sync. A log whose publishers
+//! store their own records is visited later. An immediate visit would sync the first records of a batch alone, and
+//! the publisher would wait for two syncs.
 //!
-//! Invariant: a log is in each list once at most, and leaves it before it is staged, so that nothing appended after that
-//! is forgotten.
+//! Invariant: a log is in each list at most once, and leaves it before its records are staged, so that no later
+//! record is missed.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,18 +20,18 @@ use dunlin_topic::Log;
 use super::disk_log::{DiskLog, Next};
 use super::{catalogue, lock};
 
-/// How often a log is tried whose disk is full.
+/// Interval of attempts for a log whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
-/// What nobody has stored for so long the thread stores after all.
+/// Time after which the thread stores a log that its publishers have not stored.
 const LATER: Duration = Duration::from_millis(1);
-/// Looks at the queue before the thread sleeps, some 20 µs: a publisher that waits for its answer comes back soon.
+/// Number of checks of the queue before the thread sleeps, some 20 µs. A publisher often comes back soon.
 const LOOKS: u32 = 400;
 
-/// The logs with something to store.
+/// The logs with records to store.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     any: AtomicBool,
-    /// There are logs whose disk is full.
+    /// Whether a disk is full.
     is_full: AtomicBool,
     state: Mutex<Waiting>,
     awake: Condvar,
@@ -40,7 +40,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     logs: Vec<Arc<DiskLog>>,
-    /// Logs that are looked after later, and how often each had been helped.
+    /// Logs to visit later, each with the number of times that publishers had stored it.
     later: Vec<(Arc<DiskLog>, u64)>,
     removed: Vec<Removal>,
     sleep: Sleep,
@@ -52,7 +52,7 @@ struct Waiting {
 enum Sleep {
     #[default]
     Awake,
-    /// It will look at `later` in time.
+    /// The thread wakes in time for `later`.
     Dozing,
     UntilWoken,
 }
@@ -76,22 +76,22 @@ impl Worker {
         &self.queue
     }
 
-    /// Whether a disk was full when the thread looked after its logs last.
+    /// Whether a disk was full in the thread's last round.
     pub(super) fn lacks_room(&self) -> bool {
         self.queue.is_full.load(Ordering::Relaxed)
     }
 
-    /// Has the thread look after a log.
+    /// Lets the thread visit a log.
     pub(super) fn visit(&self, log: &Arc<DiskLog>) {
         self.queue.add(Arc::clone(log));
     }
 
-    /// Has the thread store what is left of a topic's logs, then take them from the disk, and the topic's mark after them.
+    /// Lets the thread store the rest of a topic's logs, then remove the logs and the topic's mark.
     pub(super) fn remove(&self, removal: Removal) {
         self.queue.change(|waiting| waiting.removed.push(removal));
     }
 
-    /// Waits until everything in the queue is stored; nothing is after that.
+    /// Stores everything in the queue and ends the thread.
     pub(super) fn stop(&self) {
         self.queue.change(|waiting| waiting.stopping = true);
         if let Some(thread) = lock(&self.thread).take() {
@@ -116,7 +116,7 @@ impl Queue {
         });
     }
 
-    /// Looks after a log that its publishers have stored so far, should they leave off.
+    /// Visits the log later, in case its publishers stop storing it.
     pub(super) fn add_later(&self, log: Arc<DiskLog>) {
         let mut waiting = lock(&self.state);
         let helped = log.helped();
@@ -136,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Takes what there is, after at most `longest`; `false` when nothing more will come.
+    /// Takes the logs in the queue after at most `longest`; `false` when the thread should end.
     fn take(&self, round: &mut Vec<Arc<DiskLog>>, longest: Option<Duration>) -> (bool, Vec<Removal>) {
         for _ in 0..LOOKS {
             if self.any.load(Ordering::Acquire) {
@@ -183,7 +183,7 @@ impl Queue {
 }
 
 impl Waiting {
-    /// It is the thread's turn where no publisher has stored anything since the last look.
+    /// Moves logs that no publisher has stored since the last look to the thread's list.
     fn take_left_alone(&mut self) {
         let Waiting { logs, later, .. } = self;
         later.retain_mut(|(log, helped)| {
@@ -200,7 +200,7 @@ impl Waiting {
     }
 }
 
-/// A topic that is deleted, and marked as such.
+/// A deleted topic whose files are to be removed.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) disk: Arc<dyn Disk>,
@@ -210,15 +210,15 @@ pub(super) struct Removal {
     pub(super) logs: Vec<(Arc<DiskLog>, Arc<Log>)>,
 }
 
-/// Takes the logs of deleted topics from the disk, then their marks.
+/// Removes the logs of deleted topics, then their marks.
 fn remove(removed: &[Removal]) {
     let mut gone = Vec::new();
     for Removal { id, logs, .. } in removed {
-        // Each of them, also where one fails.
+        // All of them, even if one fails.
         let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
         gone.extend((failed == 0).then_some(*id));
     }
-    // All are of one node.
+    // All belong to one node.
     if let Some(Removal { disk, dir, .. }) = removed.first() {
         catalogue::unmark(&**disk, dir, &gone);
     }

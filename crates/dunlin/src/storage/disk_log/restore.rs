@@ -1,4 +1,4 @@
-//! What a log goes on from: its place and epochs, who published its last records, the state that they make.
+//! The state of a log after a restart: position and epochs, producers of the last records, and the topic's state.
 
 use dunlin_journal::{Item, Records};
 use dunlin_topic::{EpochStart, Frame, Log, Recovered};
@@ -6,11 +6,11 @@ use dunlin_topic::{EpochStart, Frame, Log, Recovered};
 use super::DiskLog;
 use crate::storage::{lock, note};
 
-/// So many of the last records are looked at for who published them.
+/// Number of last records whose producers are read.
 const REMEMBERED_RECORDS: u64 = 200_000;
 
 impl DiskLog {
-    /// Returns the state from which the topic's log goes on. `created` is the epoch in which the topic was created, where that is known.
+    /// The position from which the topic's log continues. `created` is the epoch of the topic's creation, if known.
     pub(in super::super) fn recovered(
         &self,
         report: &dunlin_journal::Recovered,
@@ -28,7 +28,7 @@ impl DiskLog {
         if begins.last().is_none_or(|last| last.epoch < epoch) {
             begins.push(dunlin_journal::Position::new(epoch, next_seq));
         }
-        // The files do not tell of the first epoch until it has a record.
+        // The files do not show the first epoch until it has a record.
         if let (Some(created), Some(first)) = (created, begins.first())
             && first.seq == 1
             && created < first.epoch
@@ -51,7 +51,7 @@ impl DiskLog {
         }
     }
 
-    /// Takes in again what the log keeps beside its records: who published the last of them, and the state they make.
+    /// Restores what the log keeps besides records: the producers of the last records, and the topic's state.
     pub(in super::super) fn restore(
         &self,
         log: &Log,
@@ -88,7 +88,7 @@ impl DiskLog {
     }
 }
 
-/// The state takes in records after the last it has.
+/// Applies records after the state's last one.
 fn refold(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;
