@@ -7,16 +7,16 @@ use crate::layout::{choice, decode, encode};
 #[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end too early.
-    #[error("the bytes end before what they announce")]
+    #[error("the bytes end too early")]
     Short,
     /// Bytes are left over.
     #[error("{0} bytes are left over")]
     Trailing(usize),
     /// The encoding has another version.
-    #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
+    #[error("version {0} of the encoding is unknown; this version of Dunlin writes version {version}", version = crate::VERSION)]
     Version(u8),
     /// The number of a variant is unknown.
-    #[error("{number} is no {what}")]
+    #[error("{number} is not a known {what}")]
     Unknown {
         /// The enum.
         what: &'static str,
@@ -47,7 +47,7 @@ choice! {
             bytes: u64, /// The limit.
             bytes_max: u64 } = 3,
         /// The key is reserved for the system.
-        #[error("keys that begin with `$` are the system's")]
+        #[error("keys that begin with `$` are reserved for the system")]
         Reserved = 4,
         /// There are more comparisons and operations than `operations_max`.
         #[error("{count} comparisons and operations are more than operations_max = {count_max}")]
@@ -55,7 +55,7 @@ choice! {
             count: u64, /// The limit.
             count_max: u64 } = 5,
         /// Another revision last wrote the key.
-        #[error("the key stands at revision {modified}, not at the one expected (0: there is no such key)")]
+        #[error("revision {modified} last wrote the key, not the expected one (0: the key does not exist)")]
         Mismatch { /// The revision that last wrote it; 0 if it does not exist.
             modified: u64 } = 6,
         /// The lease does not exist, or has ended.
@@ -63,11 +63,11 @@ choice! {
         NoLease { /// The lease.
             lease: u64 } = 7,
         /// There are `leases_max` leases already.
-        #[error("there are leases_max = {count_max} leases")]
+        #[error("leases_max = {count_max} leases exist already")]
         TooManyLeases { /// The limit.
             count_max: u64 } = 8,
         /// The time to live is 0, or more than `lease_ttl_ms_max`.
-        #[error("a lease lives from 1 to lease_ttl_ms_max = {ttl_ms_max} ms")]
+        #[error("the time to live of a lease must be 1 to lease_ttl_ms_max = {ttl_ms_max} ms")]
         LeaseTtl { /// The limit.
             ttl_ms_max: u64 } = 9,
         /// Another lease holds the lock, and the command does not wait.
@@ -80,7 +80,7 @@ choice! {
         NotHeld { /// The lease.
             lease: u64 } = 11,
         /// Too many leases wait for the lock.
-        #[error("waiters_max = {count_max} wait for the lock")]
+        #[error("waiters_max = {count_max} leases wait for the lock already")]
         TooManyWaiters { /// The limit.
             count_max: u64 } = 12,
         /// Keys have reached `state_bytes_max`, which nodes set as `kv.bytes_max`.
@@ -97,7 +97,7 @@ choice! {
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
         /// The user has as many leases as one user may have.
-        #[error("the user has {count_max} leases, as many as a third of those that are free: end some")]
+        #[error("the user has {count_max} leases, the most that one user may have now (a third of the free ones): end some")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
@@ -116,11 +116,11 @@ choice! {
         Immovable { /// The owner.
             owner: u64 } = 22,
         /// The node is not a member at present.
-        #[error("node {node} takes no part at present: `dunlin cluster status` shows which nodes do")]
+        #[error("node {node} is not a member at present: `dunlin cluster status` lists the members")]
         NoNode { /// The node.
             node: u64 } = 23,
         /// No node is a member at present.
-        #[error("no node takes part at present")]
+        #[error("the cluster has no member at present")]
         NoNodes = 24,
     }
 }

@@ -161,7 +161,7 @@ impl Node {
         match self.user() {
             Some(user) if !user.permissions().tenant.is_everything() => Err(Refused::new(
                 ErrorCode::Forbidden,
-                "of the whole node, to a user whose tenant has bounds",
+                "no permission for surveys of the whole node: the user's tenant has bounds",
             )),
             _ => Ok(()),
         }

@@ -24,7 +24,7 @@ pub enum TopicError {
     #[error("there is no topic {0:?}")]
     Unknown(String),
     /// The name is reserved for the system or for sessions.
-    #[error("the name {0:?} is reserved: $… is the system's, _INBOX.… the sessions'")]
+    #[error("the name {0:?} is reserved: $… for the system, _INBOX.… for sessions")]
     Reserved(String),
     /// The topic is durable, and the node has no data directory.
     #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]
@@ -38,7 +38,7 @@ pub enum TopicError {
         why: String,
     },
     /// This node becomes the owner and still receives records from the previous owner. Retry.
-    #[error("topic {0:?} is about to be this node's: the owner before it hands over its records; try again")]
+    #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
     /// The cluster refused or did not respond.
     #[error("the cluster: {0}")]

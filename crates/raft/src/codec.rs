@@ -14,7 +14,7 @@ use crate::vocabulary::{Entry, LogId, Membership, Proposal, StoredMembership, Vo
 
 /// The bytes are no valid encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes of {0} are not what this build writes")]
+#[error("the bytes are not a valid encoding of {0}")]
 pub struct CodecError(pub(crate) &'static str);
 
 impl From<CodecError> for std::io::Error {

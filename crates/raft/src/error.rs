@@ -12,19 +12,19 @@ use crate::vocabulary::Types;
 #[non_exhaustive]
 pub enum GroupError {
     /// This node does not lead; nothing changed. Ask the leader.
-    #[error("this node does not lead{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; {} at {} does", leader.id, leader.address)))]
+    #[error("this node does not lead{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} does", leader.id, leader.address)))]
     NotLeader {
         /// The leader, if known.
         leader: Option<Member>,
     },
     /// The outcome is unknown: the leader changed. The command may still be applied.
-    #[error("the leader changed meanwhile: it may have been done or not")]
+    #[error("the outcome is unknown: the leader changed")]
     Unknown,
     /// Too few nodes respond.
-    #[error("too few nodes answer: {0}")]
+    #[error("too few nodes respond: {0}")]
     NoQuorum(String),
     /// Too many commands wait already.
-    #[error("waiting_max = {0} commands wait already")]
+    #[error("waiting_max = {0} commands wait already; retry later")]
     Busy(usize),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
@@ -36,7 +36,7 @@ pub enum GroupError {
     },
     /// The leader's disk is nearly full; nothing changed. Retry later. Commands that make the state smaller are
     /// accepted.
-    #[error("no room for what makes the state larger: {0}")]
+    #[error("no room for commands that make the state larger: {0}")]
     NoRoom(String),
     /// The group cannot do this now.
     #[error("{0}")]

@@ -306,7 +306,7 @@ impl Part {
     pub async fn applied(&self, index: u64) -> Result<(), GroupError> {
         self.until(move |seen| (seen.last_applied.map(|last| last.index) >= Some(index)).then_some(()))
             .await
-            .ok_or_else(|| GroupError::NoQuorum(format!("entry {index} has not come")))
+            .ok_or_else(|| GroupError::NoQuorum(format!("entry {index} was not applied in time")))
     }
 
     /// Waits for a leader, at most `answer_ms_max`.
@@ -395,7 +395,7 @@ impl Part {
 }
 
 fn stopped() -> GroupError {
-    GroupError::Stopped("it is ending".to_owned())
+    GroupError::Stopped("the group is ending".to_owned())
 }
 
 fn nodes(members: &[Member]) -> BTreeMap<u64, BasicNode> {

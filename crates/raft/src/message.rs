@@ -164,7 +164,7 @@ impl Pieces {
 impl Code for Request {
     fn read(bytes: &mut Bytes) -> Result<Request, CodecError> {
         if u8::read(bytes)? != VERSION {
-            return Err(CodecError("a message of another version"));
+            return Err(CodecError("a message of this version"));
         }
         Ok(match u8::read(bytes)? {
             1 => Request::Append(AppendEntriesRequest {

@@ -59,7 +59,7 @@ pub(crate) async fn propose<M: Machine>(
             Err((error, _)) => Err(error.into()),
         },
         Lead::There(leader) => forward(transport, &leader, commands).await,
-        Lead::Nobody => Ok(Err((commands, "no node leads".to_owned()))),
+        Lead::Nobody => Ok(Err((commands, "the cluster has no leader".to_owned()))),
     }
 }
 
@@ -142,8 +142,7 @@ pub(crate) async fn answer<M: Machine>(
     match request {
         Request::ReadIndex => forward::write_index(&group.read_index().await),
         Request::Propose(commands) if !commands.iter().all(is_known) => {
-            let error =
-                GroupError::Refused("a command of a version that the leader does not know".to_owned());
+            let error = GroupError::Refused("the leader does not know this version of a command".to_owned());
             forward::write_answers(&Err(error))
         }
         Request::Propose(commands) => {

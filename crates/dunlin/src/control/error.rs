@@ -11,7 +11,7 @@ pub enum ControlError {
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// Nothing changed: there was no leader, or too few nodes responded, for this long.
-    #[error("the cluster has no leader that {waited_ms} ms were enough to find: {why}")]
+    #[error("no leader of the cluster responded within {waited_ms} ms: {why}")]
     NoLeader {
         /// Time of all attempts, ms.
         waited_ms: u64,
@@ -19,16 +19,16 @@ pub enum ControlError {
         why: String,
     },
     /// The outcome is unknown: the leader changed, or a response was lost. The command may still be applied.
-    #[error("it is not known whether it was done: the leader changed, or an answer was lost")]
+    #[error("the outcome is unknown: the leader changed, or a response was lost")]
     Unknown,
     /// Too many commands wait already.
-    #[error("waiting_max = {waiting_max} wait for the log already")]
+    #[error("waiting_max = {waiting_max} commands wait already; retry later")]
     Busy {
         /// The limit.
         waiting_max: usize,
     },
     /// The leader's disk is nearly full; nothing changed. Commands that make the state smaller are accepted.
-    #[error("no room for what makes the state larger: {0}")]
+    #[error("no room for commands that make the state larger: {0}")]
     DiskFull(String),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
@@ -45,10 +45,10 @@ pub enum ControlError {
     #[error("{0}")]
     Members(String),
     /// This node has left the cluster or is stopping.
-    #[error("this node takes no part any more: {0}")]
+    #[error("this node has left its cluster or is stopping: {0}")]
     Stopped(String),
     /// This node could not join its cluster.
-    #[error("this node could not take part: {0}")]
+    #[error("this node could not start its part of the cluster: {0}")]
     Start(String),
 }
 

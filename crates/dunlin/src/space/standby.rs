@@ -16,7 +16,7 @@ pub struct Standbys<const D: usize> {
 #[non_exhaustive]
 pub enum StandbyError {
     /// There is no copy of this region.
-    #[error("nothing is known of region {} here", .0.0)]
+    #[error("this process has no copy of region {}", .0.0)]
     Unknown(RegionId),
     /// A record does not follow the previous one.
     #[error("region {}: {why}", .region.0)]

@@ -202,7 +202,7 @@ pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<Waiting>, l
         let confirmed = tokio::time::timeout(patience, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
         let confirmed = match confirmed {
             Ok(confirmed) => confirmed.map(|read| read.index()).map_err(GroupError::from),
-            Err(_late) => Err(GroupError::NoQuorum(format!("not within {patience:?}"))),
+            Err(_late) => Err(GroupError::NoQuorum(format!("no majority responded within {patience:?}"))),
         };
         together.drain(..).for_each(|waiting| drop(waiting.send(confirmed.clone())));
     }

@@ -22,7 +22,7 @@ impl Receiving {
     /// Begins or resumes a snapshot; returns how many of its blocks are here.
     fn begin(&mut self, offer: Offer, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
         if offer.bytes > bytes_max as u64 {
-            let why = format!("a snapshot of {} bytes is over snapshot_bytes_max = {bytes_max}", offer.bytes);
+            let why = format!("a snapshot of {} bytes exceeds snapshot_bytes_max = {bytes_max}", offer.bytes);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let of = Some((offer, meta));
@@ -62,7 +62,7 @@ impl Receiving {
 }
 
 fn unexpected() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "part of a snapshot that was not begun")
+    io::Error::new(io::ErrorKind::InvalidData, "a part of a snapshot whose transfer was not begun")
 }
 
 pub(super) async fn receive(

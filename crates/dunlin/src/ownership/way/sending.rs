@@ -26,7 +26,7 @@ impl Way {
             return Err(self.away("the lease of this node, its owner, has lapsed"));
         }
         if self.kind != Kind::Volatile && !ownership.is_alive(owner) {
-            return Err(self.away("it takes no part at present"));
+            return Err(self.away("the node is not a member at present"));
         }
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
         let (way, tickets): (Weak<Way>, _) = (Weak::clone(&self.this), &ownership.tickets);
