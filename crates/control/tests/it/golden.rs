@@ -1,6 +1,6 @@
-//! The bytes of version 1 never change: `tests/golden/*.hex` were written once.
+//! The encoding of version 1 never changes: `tests/golden/*.hex` were written once.
 //!
-//! What is new gets its file from `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-control`.
+//! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-control` writes the files of new encodings.
 
 use std::path::Path;
 

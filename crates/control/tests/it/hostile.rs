@@ -1,4 +1,4 @@
-//! Bytes of anybody's making.
+//! Arbitrary bytes.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is tied to a lease goes with it.
+//! Keys tied to a lease end with it.
 
 use super::snapshots::{blocks, restored};
 use super::*;
@@ -79,7 +79,7 @@ fn leases_have_limits() {
     assert_eq!(stage.ask(many), Err(Refusal::TooManyOperations { count: 4, count_max: 3 }));
 }
 
-/// A command as a node hands it in for a user.
+/// Applies a command on behalf of a user.
 fn by(stage: &mut Stage, user: &str, command: &Command<'_>) -> Result<Reply, Refusal> {
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
@@ -157,7 +157,7 @@ fn user_envelope_refuses_cluster_commands() {
     assert!(Command::decode(&bytes).is_err());
 }
 
-/// Takes as many leases as a user gets.
+/// Grants as many leases as a user may have.
 fn greedy(stage: &mut Stage, user: &'static str) -> u64 {
     for count in 0.. {
         match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
@@ -184,7 +184,7 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
     assert_eq!(by(&mut stage, "ana", &grant), full);
     stage.state = restored(&blocks(&stage.state)).unwrap();
     assert_eq!(by(&mut stage, "ana", &grant), full, "a snapshot keeps the count");
-    // However many take what they can get, the next gets some.
+    // However many users take all they can, the next one gets some.
     let others = ["bob", "cid", "dan", "eve", "fay", "gil", "hal", "ida"];
     let counts: Vec<u64> = others.iter().map(|user| greedy(&mut stage, user)).collect();
     assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");

@@ -1,4 +1,4 @@
-//! One holder at most, and a fair queue.
+//! Locks have at most one holder and a fair queue.
 
 use super::*;
 

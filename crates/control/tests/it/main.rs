@@ -1,4 +1,4 @@
-//! What a cluster agrees on, from outside.
+//! The agreed state as its users see it.
 
 mod golden;
 mod hostile;
@@ -13,7 +13,7 @@ mod transactions;
 
 use dunlin_control::*;
 
-/// A state and what came of its commands.
+/// A state with the effects of its commands.
 #[derive(Default)]
 struct Stage {
     state: State,

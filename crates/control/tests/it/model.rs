@@ -1,6 +1,6 @@
-//! The state beside a plain one: maps and lists, looked through from end to end.
+//! Compares the state with a simple model of maps and lists.
 //!
-//! A failing run prints its shortest case, and its seed is kept in `model.seeds`, to be tried first the next time.
+//! A failing run prints its shortest case. Its seed is kept in `model.seeds` and tried first in later runs.
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;

@@ -1,4 +1,4 @@
-//! Who owns which topic: what is promised of it, and a model that knows nothing of keys.
+//! Owners of topics: the invariants, and a model without keys.
 
 use std::collections::BTreeMap;
 
@@ -148,11 +148,11 @@ fn client_commands_cannot_write_topic_and_node_keys() {
     }
 }
 
-/// What is known of topics and nodes without keys and leases.
+/// Topics and nodes, without keys and leases.
 #[derive(Debug, Default)]
 struct Model {
     now_ms: u64,
-    /// Each node's end.
+    /// The end of each node's lease.
     nodes: BTreeMap<u64, u64>,
     topics: BTreeMap<u64, (u64, u32, bool)>,
     highest: BTreeMap<u64, u32>,
@@ -163,7 +163,7 @@ impl Model {
         self.nodes.get(&node).is_some_and(|end_ms| *end_ms > self.now_ms)
     }
 
-    /// Whether the owner may be that: it stays, or the one there was is gone and this one lives.
+    /// Checks that the owner is valid: it stays, or the previous one is dead and this one lives.
     fn check(&mut self, topic: u64, owner: u64, epoch: u32, made: bool) {
         match self.topics.get(&topic).copied() {
             Some((before, epoch_before, durable)) if durable || self.is_alive(before) => {
@@ -214,7 +214,7 @@ proptest! {
                 }
                 6 | 7 => {
                     let there = model.topics.get(&topic).copied();
-                    // Half of them name an epoch that is none yet: an owner begins it, too.
+                    // Half of them name a new epoch, which even the present owner begins.
                     let asked = there.map_or(0, |(_, epoch, _)| if step == 6 { epoch + 2 } else { 0 });
                     let outcome = stage.ask(Command::Move { topic: name.as_bytes(), node, epoch: asked });
                     match (there, outcome) {

@@ -153,7 +153,7 @@ fn full_client_keys_leave_room_for_topics_and_nodes() {
     stage.ask(lock).unwrap();
 }
 
-/// A put by a user of a tenant.
+/// Writes a key for a user of a tenant.
 fn put_of(stage: &mut Stage, tenant: &str, key: &str) -> Result<Reply, Refusal> {
     let mut bytes = Vec::new();
     Command::Put { key: key.as_bytes(), value: &[b'x'; 100], lease: 0 }.encode(&mut bytes);

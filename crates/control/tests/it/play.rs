@@ -1,11 +1,11 @@
-//! Random commands, taken in by the state and by a plain one beside it.
+//! Random commands, applied to the state and to a simple model.
 
 use std::collections::BTreeMap;
 
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// Bytes that stand for a command.
+/// Bytes that select a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Deed(pub [u8; 6]);
 
@@ -22,7 +22,7 @@ impl Deed {
         VALUES[usize::from(self.0[3]) % VALUES.len()]
     }
 
-    /// One of a few leases, there or not, or none.
+    /// One of a few lease numbers: existing, missing or none.
     fn lease(&self) -> u64 {
         u64::from(self.0[2] % 8)
     }
@@ -69,7 +69,7 @@ impl Deed {
     }
 }
 
-/// Puts the state through it all, and compares as it goes.
+/// Applies all commands to both, and compares them after each.
 pub fn play(deeds: &[Deed]) {
     let limits = Limits { leases_max: 5, waiters_max: 2, state_bytes_max: 700, ..Limits::default() };
     let mut state = State::new(limits);
@@ -119,14 +119,14 @@ fn watch(watched: &mut BTreeMap<Vec<u8>, Item>, change: &Change) {
     assert!(told > 0);
 }
 
-/// A lock is a holder and a list; a lease is its end; everything is looked through.
+/// A simple model: a lock is a holder and a list, a lease is its end, and every lookup is a scan.
 #[derive(Debug, Clone, Default)]
 struct Plain {
     limits: Limits,
     keys: BTreeMap<Vec<u8>, Item>,
     /// Time to live and end.
     leases: BTreeMap<u64, (u64, u64)>,
-    /// Name, lease and value, in the order in which they came.
+    /// Name, lease and value, in order of arrival.
     waiting: Vec<(Vec<u8>, u64, Vec<u8>)>,
     revision: u64,
     now_ms: u64,
@@ -245,7 +245,7 @@ impl Plain {
         if growth > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Ends a change of so many keys.
+    /// Ends a change of this many keys.
     fn changed(&mut self, keys: u64) -> Result<Reply, Refusal> {
         self.revision += u64::from(keys > 0);
         Ok(Reply::Changed { revision: self.revision, keys })
@@ -350,7 +350,7 @@ impl Plain {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
-            // It changes no key, and no answer about one.
+            // It changes no key and no reply.
             Command::Begin { .. } => Ok(Reply::Done),
             Command::ByUser { .. } | Command::OfTenant { .. } => {
                 unreachable!("users' leases are tried in `leases`")

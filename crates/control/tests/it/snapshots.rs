@@ -1,4 +1,4 @@
-//! A state goes over into blocks and comes back.
+//! Snapshots restore an equal state.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! All or nothing, in one revision.
+//! Transactions are atomic, in one revision.
 
 use super::*;
 

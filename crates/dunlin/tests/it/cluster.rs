@@ -1,5 +1,5 @@
-//! Three nodes in one process that own topics for each other. What they agree on is one state, what lies between them is
-//! carried by threads; records go the way they go between processes: by frames, cursors and answers.
+//! Three nodes in one process that own topics for each other. The agreed state is one value, and threads replace
+//! connections. Records travel as between processes: as frames, through cursors and responses.
 
 mod aside;
 mod deleted;
@@ -29,34 +29,34 @@ use dunlin::{
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
-/// What all nodes agree on, and who is there.
+/// The agreed state, the nodes, and the faults of the links.
 #[derive(Debug)]
 struct Hall {
     state: Mutex<State>,
     began: Instant,
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
-    /// Those that nobody reaches, and that reach nobody.
+    /// Nodes without any connection.
     cut: Mutex<HashSet<u64>>,
-    /// Those that take part, and whose records do not come through.
+    /// Members whose feeds deliver no records.
     mute: Mutex<HashSet<u64>>,
-    /// Those who take what is handed on to them, and whose answers are lost.
+    /// Nodes that take forwarded batches and whose responses are lost.
     unheard: Mutex<HashSet<u64>>,
-    /// From and to whom records are on their way, and have yet to arrive.
+    /// Pairs of nodes with records in flight that have not arrived.
     on_the_way: Mutex<HashSet<(u64, u64)>>,
-    /// Those who hear of changes later, and of which they have not heard yet.
+    /// Nodes that receive changes later, with the changes held back.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
-    /// How often records were handed on to a node that was cut off or unheard.
+    /// Number of batches forwarded to a node that was cut off or whose response was lost.
     unanswered: AtomicU64,
-    /// Of which nodes feeds from which others break off at once, the next time.
+    /// Pairs of nodes whose next feed breaks off at once.
     breaking: Mutex<HashSet<(u64, u64)>>,
-    /// The topic `t` moves to this node when the next feed of that node is about to begin.
+    /// Moves topic `t` to the second node when the next feed of the first is about to begin.
     moves_before_feed: Mutex<Option<(u64, u64)>>,
-    /// Those who get no answer when they ask for an owner, and whether one has asked.
+    /// Nodes whose requests for an owner get no response, and whether one was made.
     unanswered_by: Mutex<HashSet<u64>>,
     is_asking: AtomicBool,
 }
 
-/// One node's view of the others.
+/// The other nodes as one node sees them.
 #[derive(Debug)]
 struct Door {
     hall: Weak<Hall>,
@@ -74,7 +74,7 @@ impl Hall {
         self.nodes.lock().unwrap()[&id].0.clone()
     }
 
-    /// Time passes, and all who are not cut off hear of what became of it.
+    /// Sends changes to all nodes that are not cut off.
     fn tell(&self, effects: Effects) {
         let nodes: Vec<_> =
             self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
@@ -211,14 +211,14 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
     Ok(())
 }
 
-/// So many nodes that know each other.
+/// Nodes that know each other.
 struct Stage {
     hall: Arc<Hall>,
     limits: OwnershipLimits,
 }
 
 impl Stage {
-    /// Nodes that take part until a test [ends that](Stage::end_lease), however slow the machine.
+    /// Nodes that stay members until a test [ends their lease](Stage::end_lease), however slow the machine.
     fn of(nodes: u64) -> Stage {
         Stage::with(
             nodes,
@@ -226,7 +226,7 @@ impl Stage {
         )
     }
 
-    /// Nodes that learn by themselves when they take part no more.
+    /// Nodes whose leases end by themselves.
     fn with_short_leases(nodes: u64) -> Stage {
         Stage::with(
             nodes,
@@ -278,7 +278,7 @@ impl Stage {
         until("it takes part", || ownership.has_lease());
     }
 
-    /// It knows nothing yet, and takes no part.
+    /// Adds a node that knows nothing and is not a member.
     fn join(&self, id: u64) -> Arc<Ownership> {
         self.join_with(id, Node::start(Config::default()).unwrap())
     }
@@ -298,7 +298,7 @@ impl Stage {
         self.hall.nodes.lock().unwrap()[&id].1.clone()
     }
 
-    /// A topic that this node owns.
+    /// Creates a topic owned by this node.
     fn topic_at(&self, id: u64, name: &str) {
         self.node(id).create_topic(name, TopicConfig::default(), false).unwrap();
         let nodes: Vec<u64> = self.hall.nodes.lock().unwrap().keys().copied().collect();
@@ -329,13 +329,13 @@ impl Stage {
         self.hall.cut.lock().unwrap().insert(id);
     }
 
-    /// The others hear that a node that is cut off takes part no more.
+    /// Ends the lease of a node that is cut off.
     fn end_lease(&self, id: u64) {
         let lease = self.hall.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
         self.hall.apply(Some(&Command::Revoke { lease })).unwrap();
     }
 
-    /// Waits until records were handed on so many times more, in vain.
+    /// Waits until this many more batches were forwarded without a response.
     fn until_unanswered(&self, times: u64) {
         let before = self.hall.unanswered.load(Ordering::Relaxed);
         until("records are handed on in vain", || {
@@ -354,7 +354,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The next so many events, in words.
+/// The next events, as text.
 fn told(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
@@ -501,7 +501,7 @@ fn long_history_of_another_node_is_read_at_own_speed() {
     }
 }
 
-/// Reads a topic in the very moment in which it is told of.
+/// Reads a topic at the moment of its notification.
 struct AtOnce {
     newcomers: Arc<Newcomers>,
     reading: Mutex<Option<Subscriber>>,
@@ -531,7 +531,7 @@ fn waiting_subscriber_reads_a_topic_once_it_is_known() {
     until("it is read", || at_once.reading.lock().unwrap().is_some());
     publish(&stage.node(1), "t.t", "first");
     let mut reading = at_once.reading.lock().unwrap().take().unwrap();
-    // It may have begun before the owner's epoch was known.
+    // Reading may have begun before the owner's epoch was known.
     let is_record = |event: &String| !event.starts_with("epoch");
     assert_eq!(std::iter::repeat_with(|| told(&mut reading, 1).remove(0)).find(is_record).unwrap(), "first");
 }
@@ -558,7 +558,7 @@ fn subscription_alone_brings_about_a_new_owner() {
     drop(newest);
     stage.cut(1);
     stage.end_lease(1);
-    // Nobody publishes, and nobody else reads.
+    // Without publishers and other subscribers.
     assert_eq!(told(&mut oldest, 1), ["epoch after 1 of None"]);
     assert_ne!(stage.owner("t").0, 1);
     newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
@@ -596,7 +596,7 @@ fn restarted_node_attributes_an_old_move_to_its_earlier_run() {
     let (_, epoch) = stage.owner("t");
     let last = ["1", "2", "3"].map(|payload| publish(&stage.node(3), "t", payload))[2];
     assert_eq!(last.epoch, epoch);
-    // It dies, and learns of all that was agreed on one after another.
+    // The node restarts and receives all agreed changes one after another.
     let ownership = stage.join(2);
     ownership.settle_all(&before);
     let now = stage.hall.state.lock().unwrap().clone();
@@ -612,7 +612,7 @@ fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
     stage.topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];
     let before = stage.hall.state.lock().unwrap().clone();
-    // Both die. The second hears of all that was agreed on after the first has begun anew, and taken records.
+    // Both nodes restart. The second receives the changes after the first has begun new epochs and appended records.
     let ownership = stage.join(2);
     ownership.settle_all(&before);
     stage.start(1);
@@ -636,7 +636,7 @@ fn record_with_an_unconfirmed_owner_is_not_refused() {
     let node = stage.node(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
     let publishing = thread::spawn(move || node.publisher("t").unwrap().identified(mark).publish("once"));
-    // For longer than a publisher waits for an owner.
+    // Longer than a publisher waits for an owner.
     let until_ns = now_ns() + 2 * stage.limits.owner_wait_max.as_nanos() as u64;
     while now_ns() < until_ns {
         stage.until_unanswered(1);
@@ -684,7 +684,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
             }
         }
     });
-    // Its lease ends, and the topic goes on without it.
+    // Its lease ends, and the topic gets another owner.
     until("it knows that it owns nothing", || stage.node(2).publisher("own").unwrap().publish("x").is_err());
     for to in [3, 1] {
         stage.ownership(1).move_topic("t", to).unwrap();
@@ -693,7 +693,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     let state = stage.hall.state.lock().unwrap().clone();
     let now = state.placement(b"t").unwrap();
     stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
-    // What waited has been tried again, for the owner that this node takes itself for.
+    // The waiting batch was tried again, for the owner that this node believes itself to be.
     assert!(stage.node(2).publisher("t").unwrap().publish("tried").is_err());
     stage.mend(2);
     let position = publishing.join().unwrap().unwrap().position;

@@ -1,4 +1,4 @@
-//! What a node promises of keys and values, leases and locks, and of the topic of their changes.
+//! Keys, leases and locks of a node, and the topic of their changes.
 
 mod alone;
 mod cluster;

@@ -1,4 +1,4 @@
-//! States of durable topics over crashes: what readers have of them is what the topic's records make, whichever way they came to it.
+//! States of durable topics over crashes: a subscriber's copy always equals the state of the topic's records.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use dunlin_feed::{Book, BookEntry, Scale, Side};
 
 const SEEDS: u64 = 12;
 const CRASHES: usize = 3;
-/// Publishes between two crashes: enough that states are saved and the records that made them given up.
+/// Records between two crashes: enough that states are saved and older records removed.
 const ROUND: u64 = 700;
 const ENTRIES: u64 = 12;
 
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// What the records make, by the oracle: the checksum after each of them; none after no record.
+/// The expected checksum after each record, by the oracle.
 struct Truth {
     payloads: Vec<Vec<u8>>,
     checksums: Vec<u64>,
@@ -47,7 +47,7 @@ impl Truth {
         self.payloads.push(payload);
     }
 
-    /// Only so many records have survived.
+    /// Keeps only the records that survived.
     fn cut(&mut self, kept: usize) {
         let mut payloads = std::mem::take(&mut self.payloads);
         payloads.truncate(kept);
@@ -60,7 +60,7 @@ impl Truth {
     }
 }
 
-/// A book that is kept by what a subscription gives, and goes on after a crash from where it was.
+/// A subscriber's order book, which resumes after a crash.
 struct Reader {
     book: Book,
     at: Option<Position>,
@@ -71,7 +71,7 @@ impl Reader {
         Reader { book: Book::new(Scale::default()), at: None }
     }
 
-    /// Takes in all that is there, and compares with the truth after each.
+    /// Reads all records and compares the book with the oracle after each.
     fn read(&mut self, node: &Node, truth: &Truth) {
         let start = self.at.map_or(Start::Snapshot, Start::After);
         let options = SubscribeOptions { start, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
@@ -92,7 +92,7 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // Nobody knows where an epoch ended of which nothing is held any more.
+                    // The end of an epoch without retained records is unknown.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "what was read is lost: {changed:?}, from {start:?}");
                 }
@@ -177,11 +177,11 @@ fn compare_with_the_truth(seed: u64) {
         let kept = info.next_seq - 1;
         truth.cut(kept as usize);
         assert_eq!(checksum_of(&node.topic("book").unwrap()), truth.checksums[kept as usize], "seed {seed}");
-        // One goes on at once, one joins, and one has slept since before the crash before this.
+        // One subscriber resumes at once, one is new, and one has slept since before the previous crash.
         readers[0].read(&node, &truth);
         let mut joined = Reader::new();
         joined.read(&node, &truth);
-        // No record has this position: the epoch is new, the number is the last one of the epoch before.
+        // No record has this position: a new epoch with the number of the previous epoch's last record.
         assert_eq!(joined.at, Some(Position { epoch: info.epoch, seq: kept }));
         if crash % 2 == 1 {
             readers[1].read(&node, &truth);

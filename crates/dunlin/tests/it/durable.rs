@@ -1,4 +1,4 @@
-//! Durable topics of a node: they outlive it, whatever ends it, and tell their readers the truth of what happened.
+//! Durable topics survive every end of a node, and report all losses to their subscribers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().unwrap()
 }
 
-/// Numbers of the records that are there, and the epoch changes between them.
+/// The numbers of the records, and the changes of epochs between them.
 fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged>) {
     let (mut numbers, mut epochs) = (Vec::new(), Vec::new());
     let mut subscriber = node.subscribe(subject, &SubscribeOptions { start, ..Default::default() }).unwrap();
@@ -78,7 +78,7 @@ fn acknowledged_records_and_the_old_epoch_end_survive_a_crash() {
         (101..=150).for_each(|n: u64| publisher.send(&n.to_le_bytes()).unwrap());
         disk.crash();
         drop((publisher, node));
-        // What was on its way may be there or not; nothing of it was acknowledged or seen.
+        // Unsynced records may be there or not; none was acknowledged or read.
         let (node, found) = open(&disk);
         assert!(!found[0].clean);
         let kept = found[0].records;
@@ -128,7 +128,7 @@ fn restarts_without_records_between_lose_nothing() {
             let changed = epochs.iter().all(|changed| changed.known_through == Some(records));
             assert!(changed && numbers == [1] && next.seq == records + 1, "{after:?}: {epochs:?}");
         }
-        // A subscriber that has more than is there shows that the disk lost records: nobody knows how many.
+        // A subscriber with more records than were kept learns what it lost.
         let (_, epochs) = read(&node, "a", Start::After(Position { epoch: epoch + 1, seq: records + 7 }));
         assert_eq!((epochs[0].last_seen, epochs[0].known_through), (records + 7, None));
     }
@@ -247,7 +247,7 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
             _ => {}
         }
     }
-    // The store may give up another segment while the reader looks.
+    // The log may drop another segment while the subscriber looks.
     let after = node.topic("a").unwrap().logs()[0].info();
     assert_eq!(records + missing, 5_000);
     assert!((before.oldest_seq - 1..after.oldest_seq).contains(&missing), "{missing} of {after:?}");

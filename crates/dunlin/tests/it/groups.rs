@@ -1,4 +1,4 @@
-//! What members of groups are promised.
+//! Groups of one node.
 
 mod share;
 mod waiting;
@@ -30,7 +30,7 @@ fn keyed<'a>(key: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
     Draft { meta: Meta { key: Some(key), ..Default::default() }, payload: Payload::Copied(payload) }
 }
 
-/// The claim that is there now.
+/// An available claim.
 fn claim(member: &mut WorkMember) -> Option<Claimed> {
     member.claim(1).unwrap().into_iter().find_map(|event| match event {
         WorkEvent::Claimed(claimed) => Some(claimed),
@@ -38,7 +38,7 @@ fn claim(member: &mut WorkMember) -> Option<Claimed> {
     })
 }
 
-/// The claim that comes.
+/// The next claim.
 fn await_claim(member: &mut WorkMember) -> Claimed {
     match member.claim_one(SOON).unwrap() {
         Some(WorkEvent::Claimed(claimed)) => claimed,

@@ -1,4 +1,4 @@
-//! Records for an inbox at another node leave in the order in which they were published, whatever becomes of those before them.
+//! Records for an inbox at another node leave in order, whatever the outcome of earlier ones.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use dunlin::topic::{
 use dunlin::{AskError, Config, Feed, Handed, Node, Owner, Ownership, OwnershipLimits, Peers, now_ns};
 use dunlin_wait::until;
 
-/// Three nodes, of which one publishes: the test answers in the place of the others.
+/// Three nodes, of which one publishes; the test responds for the others.
 #[derive(Debug, Default)]
 struct Nodes {
     state: Mutex<State>,
@@ -58,7 +58,7 @@ impl Nodes {
         (nodes, of_cluster.into_iter().next().unwrap())
     }
 
-    /// To which nodes what was handed on, and has no answer.
+    /// Forwarded records without a response, with their destinations.
     fn handed(&self) -> Vec<(u64, String)> {
         let text = |run: &Handed| {
             let (frame, _) = Frame::split(&run.frames).unwrap();
@@ -73,7 +73,7 @@ impl Nodes {
         assert_eq!(self.handed(), expected);
     }
 
-    /// Answers the first that has no answer.
+    /// Responds to the first record without a response.
     fn answer(&self, outcome: Result<Receipt, PublishError>) {
         let (_, run) = self.handed.lock().unwrap().remove(0);
         run.answer(outcome);
@@ -128,7 +128,7 @@ fn replies_that_were_refused_go_before_newer_ones() {
     publish(&inbox, "found");
     nodes.until_handed(&[(2, "found")]);
     nodes.answer(taken());
-    // Their client leaves the inbox, and comes back.
+    // The client closes the inbox and opens it again.
     ["first", "second"].iter().for_each(|text| publish(&inbox, text));
     nodes.until_handed(&[(2, "first"), (2, "second")]);
     nodes.answer(not_there());
@@ -147,7 +147,7 @@ fn inbox_that_no_node_has_refuses_all_that_waited() {
     nodes.answer(not_there());
     nodes.until_handed(&[(3, "first")]);
     nodes.answer(not_there());
-    // Those that were published after the first node was asked are looked for once, together.
+    // Later records wait for the result of the first search.
     nodes.until_handed(&[(2, "second")]);
     nodes.answer(not_there());
     nodes.until_handed(&[(3, "second")]);

@@ -1,5 +1,4 @@
-//! What somebody took from the data directory: it is told, to the node's operator and to readers, and costs no other topic
-//! anything.
+//! Files lost from the data directory: the operator and subscribers learn of it, and other topics are not affected.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
     Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap()
 }
 
-/// A topic in several files.
+/// A topic with several files.
 fn durable() -> TopicConfig {
     let retention = Retention { bytes: 1 << 20, ..Retention::default() };
     TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() }
@@ -37,7 +36,7 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().or(last).unwrap().position
 }
 
-/// The numbers that were read, the ranges that were told as lost, and the changes of epoch.
+/// The numbers read, the ranges of gaps, and the changes of epochs.
 fn read(node: &Node, after: Position) -> (Vec<u64>, Vec<(u64, u64)>, Vec<EpochChanged>) {
     let (mut numbers, mut gaps, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
     let options = SubscribeOptions { start: Start::After(after), ..SubscribeOptions::default() };
@@ -68,7 +67,7 @@ fn take_away(disk: &FakeDisk, path: &Path) {
     disk.sync_dir(path.parent().unwrap()).unwrap();
 }
 
-/// Every number up to the last is read or told as lost, once.
+/// Checks that every number up to the last was read or reported as lost, once.
 fn assert_whole(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
     let mut all: Vec<u64> = numbers.to_vec();
     gaps.iter().for_each(|&(first, last)| all.extend(first..=last));
@@ -94,7 +93,7 @@ fn missing_last_file_is_an_exact_gap() {
     assert_whole(&numbers, &gaps, 10, RECORDS);
     assert_eq!(gaps.len(), 1);
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, Some(RECORDS)));
-    // Who had read it all lacks nothing, and is not sent back.
+    // A subscriber that had read everything misses nothing and is not sent back.
     let (numbers, gaps, epochs) = read(&node, last);
     assert!(numbers.is_empty() && gaps.is_empty());
     assert_eq!((epochs[0].last_seen, epochs[0].known_through), (RECORDS, Some(RECORDS)));
@@ -118,7 +117,7 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     assert_whole(&numbers, &gaps, 10, known);
     assert!(known < RECORDS, "nobody noted the last record");
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
-    // And so it stays after the next start, which finds the files as this one left them.
+    // The next start finds the files as this one left them.
     publish(&node, "a", 1..=10);
     node.stop();
     drop(node);
@@ -194,7 +193,7 @@ fn unreadable_topic_is_refused_and_the_others_are_served() {
     let in_its_place = node.create_topic("a", TopicConfig::default(), false).unwrap_err();
     assert!(matches!(&in_its_place, TopicError::Disk(why) if why.contains("could not be opened")));
     assert!(node.publisher("a").is_err());
-    // New topics do not take its number.
+    // New topics do not reuse its number.
     node.create_topic("c", durable(), false).unwrap();
     publish(&node, "c", 1..=3);
     node.stop();
@@ -232,7 +231,7 @@ fn topic_with_a_foreign_log_keeps_its_subjects_reserved() {
                 )
                 .is_err()
     );
-    // The other lacks what it once had, and says so.
+    // The other topic reports the records that it lost.
     let b = found.iter().find(|topic| topic.name == "b").unwrap();
     assert!(!b.clean && !b.remarks.is_empty());
     assert_eq!(publish(&node, "b", 1..=1).seq, 11);

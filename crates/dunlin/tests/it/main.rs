@@ -1,4 +1,4 @@
-//! What a node promises to the program that embeds it.
+//! A node as a program that embeds it sees it.
 
 mod cluster;
 mod control;
@@ -30,7 +30,7 @@ fn from_earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..Default::default() }
 }
 
-/// Every event that is there: records as `subject=payload`, notices as their names.
+/// All available events: records as `subject=payload`, notices as their names.
 fn all(subscriber: &mut Subscriber) -> Vec<String> {
     let mut seen = Vec::new();
     while let Ok(Some(event)) = subscriber.try_next() {

@@ -1,4 +1,4 @@
-//! What topics themselves take of the node's memory, and topics that were made for what was refused.
+//! Memory of topics themselves, and topics that were created for refused records.
 
 use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
 use dunlin::{Config, Limits, Node, TopicError};
@@ -63,7 +63,7 @@ fn refused_record_leaves_no_topic() {
     );
     let owner = node.owner_for(subject, 10).unwrap();
     assert_eq!(names(&node), ["new.one"]);
-    // Nothing came of it.
+    // The record was refused.
     drop(owner);
     assert_eq!(names(&node), [""; 0]);
     assert_eq!(node.budget().used(), 0);
@@ -98,7 +98,7 @@ fn concurrent_topic_owners_lose_no_accepted_record() {
                 let mut taken = 0;
                 for turn in 0..2_000 {
                     let owner = node.owner_for(Subject::parse("shared").unwrap(), 1).unwrap();
-                    // The topic may have gone since, as a deleted one may: then it is another's turn to make it.
+                    // The topic may be gone; then another thread creates it.
                     if turn % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
                         taken += 1;
                     }

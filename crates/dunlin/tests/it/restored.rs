@@ -1,4 +1,4 @@
-//! Files of a node alone that somebody put back, or took away, while it was stopped: no position ever names two records.
+//! Files of a single node that were restored or removed while it was stopped: no position ever names two records.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn publish(node: &Node, texts: &[&str]) -> Position {
     texts.iter().map(|text| publisher.publish(*text).unwrap().position).last().unwrap()
 }
 
-/// The records after this position, and the changes of epoch that were reported.
+/// The records after this position, and the changes of epochs.
 fn read(node: &Node, after: Position) -> (Vec<String>, Vec<EpochChanged>) {
     read_of(node, "a", after)
 }
@@ -38,7 +38,7 @@ fn read_of(node: &Node, topic: &str, after: Position) -> (Vec<String>, Vec<Epoch
     (texts, epochs)
 }
 
-/// As `cp -a` does: times of content stay as they were.
+/// Like `cp -a`, which keeps modification times.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -59,7 +59,8 @@ fn put_back(from: &Path, to: &Path) {
     copy(from, to);
 }
 
-/// A node publishes `1` and `2`, is backed up, and publishes `3` and `4`; `put_back` puts back what it likes. The last position.
+/// Publishes `1` and `2`, takes a backup, publishes `3` and `4`, and lets `put_back` restore files. Returns the last
+/// position.
 fn backed_up_and(put_back: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Position) {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
@@ -78,7 +79,7 @@ fn backed_up_and(put_back: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Positio
     (folder, last)
 }
 
-/// A subscriber that has all of what was lost is told so, and gets all that comes after.
+/// Checks that a subscriber with all lost records learns so and receives all later ones.
 fn assert_goes_on_anew(dir: &Path, last: Position) {
     let (node, found) = open(dir);
     assert!(found[0].remarks.iter().any(|remark| remark.contains("restored from a backup")), "{found:?}");
@@ -91,7 +92,7 @@ fn assert_goes_on_anew(dir: &Path, last: Position) {
     assert_eq!((changed.new_first.epoch, changed.new_first.seq), (next.epoch, 3));
     node.stop();
     drop(node);
-    // From then on it is the node's own.
+    // From then on, the files are the node's own.
     let (node, found) = open(dir);
     assert!(found[0].clean && found[0].remarks.is_empty(), "{found:?}");
     assert_eq!(publish(&node, &["6"]).epoch, next.epoch);
@@ -164,7 +165,7 @@ fn topic_made_again_under_its_name_begins_a_new_epoch() {
     }
 }
 
-/// What a node alone had beside topics does not begin anew in silence.
+/// Missing keys or tasks of a single node must not restart empty.
 #[test]
 fn keys_and_tasks_that_were_taken_away_are_missed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tasks of a node in several shards.
+//! Tasks of a node with several shards.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Simulated books in a node: the same everywhere, and nothing left out.
+//! Simulated order books are the same in every node, without missing records.
 
 use dunlin::topic::Fold;
 use dunlin::topic::{FoldConfig, Start, Subscribe, SubscribeOptions, TopicConfig};

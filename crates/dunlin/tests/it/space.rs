@@ -1,4 +1,4 @@
-//! Regions of space, and the topics that tell of them.
+//! Regions of a world, and their topics.
 
 use dunlin::space::behaviour::Walk;
 use dunlin::space::curve::{Curve, Morton};
@@ -101,7 +101,7 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
     }
 }
 
-/// Another region that had it meanwhile spoke of the same entity.
+/// Another region that had the entity meanwhile reported the same entity.
 #[test]
 fn entity_that_came_back_is_not_its_own_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
@@ -124,7 +124,7 @@ fn entity_that_came_back_is_not_its_own_duplicate() {
     for (id, at) in [(stays, own.first()), (goes, own.last())] {
         hosts[0].spawn(&Entity::at(id.0, *at.unwrap())).unwrap();
     }
-    // The border moves to and fro, and the second entity from one region to the other and back.
+    // The border moves back and forth, and the second entity with it.
     for (version, at) in [(2, cut), (3, border)] {
         let partition = Partition::of(3, version, vec![(0, regions[0]), (at, regions[1])]).unwrap();
         for tick in 0..200 {

@@ -1,4 +1,4 @@
-//! The thread that stores and publishers that store what they wait for, side by side on one log.
+//! The storing thread and publishers that store their own records, on one log.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,7 @@ use dunlin::topic::*;
 use dunlin::{Config, Node};
 use dunlin_wait::PATIENCE;
 
-/// A disk on which writes to the logs of a topic wait while its gate is shut.
+/// A disk on which writes to a topic's logs wait while its gate is shut.
 #[derive(Debug, Clone)]
 struct Gated {
     disk: FakeDisk,
@@ -20,7 +20,7 @@ struct Gated {
 
 #[derive(Debug, Default)]
 struct Gates {
-    /// Numbers of topics, in the order in which they were made.
+    /// Numbers of topics, in the order of creation.
     shut: BTreeSet<u64>,
     at_the_gate: Option<u64>,
 }
@@ -32,7 +32,7 @@ struct GatedFile {
     disk: Gated,
 }
 
-/// However a test ends: a node waits for what is at the gates.
+/// Opens the gates at the end of a test, because a node waits for its writes.
 struct OpenAtLast(Gated);
 
 impl Drop for OpenAtLast {
@@ -56,7 +56,7 @@ impl Gated {
         self.gates.1.notify_all();
     }
 
-    /// Returns when somebody would write to the topic and waits.
+    /// Waits until a write to the topic is at the gate.
     fn wait_for(&self, topic: u64) {
         let gates = self.gates.0.lock().unwrap();
         let elsewhere = |gates: &mut Gates| gates.at_the_gate != Some(topic);
@@ -153,7 +153,7 @@ fn reader(node: &Node, topic: &str) -> Subscriber {
     node.subscribe(topic, &options).unwrap()
 }
 
-/// The last sequence that is there; those from `next` on come one after another.
+/// Reads the available records and checks that they are consecutive; returns the last sequence number.
 fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
     let mut last = next - 1;
     while let Some(event) = subscriber.try_next().unwrap() {
@@ -182,7 +182,8 @@ fn publisher_storing_between_write_and_sync_hides_no_record() {
     disk.shut(&[2, 3]);
     publishers[2].send(&record).unwrap();
     disk.wait_for(3);
-    // More than one segment of topic 1 waits when the thread comes to it; it writes them, and then waits at topic 2.
+    // More than one segment of topic 1 waits when the thread comes to it. The thread writes them and then waits at
+    // topic 2.
     (0..300).for_each(|_| publishers[0].send(&record).unwrap());
     publishers[1].send(&record).unwrap();
     disk.open_gate(3);

@@ -1,4 +1,4 @@
-//! Topic files that somebody damaged or removed: nobody gets the topic's subjects, and its records stay until it is deleted.
+//! Damaged or removed topic files: the subjects stay reserved, and the records stay until the topic is deleted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn durable() -> TopicConfig {
     }
 }
 
-/// A directory with a topic of three records; its file's text.
+/// Creates a topic of three records in a directory; returns the text of its file.
 fn with_topic(dir: &Path) -> String {
     let (node, _) = open(dir);
     node.create_topic("a", durable(), false).unwrap();
@@ -38,7 +38,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The topic is refused by its name, for a reason with this word, and its subjects are nobody's.
+/// Checks that the topic is refused for a reason with this word, and that its subjects stay reserved.
 fn assert_refused(node: &Node, reason: &str) {
     let refused = node.refused_topics();
     assert_eq!(refused.len(), 1, "{refused:?}");
@@ -67,7 +67,7 @@ fn damaged_topic_file_is_refused_by_its_right_name() {
         assert!(node.create_topic("b.x", TopicConfig::default(), false).is_ok());
         node.stop();
     }
-    // Older builds wrote no checksum.
+    // Older versions wrote no checksum.
     let older: Vec<_> = text.lines().filter(|line| !line.starts_with("checksum ")).collect();
     std::fs::write(&file, older.join("\n") + "\n").unwrap();
     let (_, found) = open(folder.path());
@@ -83,7 +83,7 @@ fn log_without_a_topic_file_is_kept_and_refused() {
     let (node, found) = open(folder.path());
     assert!(found.len() == 1 && found[0].refused.is_some(), "{found:?}");
     assert_refused(&node, "missing");
-    // A new topic does not take its number.
+    // A new topic does not reuse its number.
     node.create_topic("new", TopicConfig { pattern: None, ..durable() }, false).unwrap();
     node.stop();
     drop(node);
@@ -130,7 +130,7 @@ fn deletion_that_was_cut_off_is_finished_at_the_start() {
     with_topic(folder.path());
     let (topics, logs) = (folder.path().join("topics"), folder.path().join("logs"));
     std::fs::rename(topics.join("00000001.topic"), topics.join("00000001.deleted")).unwrap();
-    // A creation that was not answered leaves a log without records.
+    // A creation that was not completed leaves a log without records.
     std::fs::create_dir(logs.join("00000002-0")).unwrap();
     let (node, found) = open(folder.path());
     assert!(found.is_empty() && node.refused_topics().is_empty(), "{found:?}");

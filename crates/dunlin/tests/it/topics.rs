@@ -29,7 +29,7 @@ fn resuming_subscriber_creates_no_topic() {
     let pattern = Pattern::parse("a.b").unwrap();
     let selected = node.select(&pattern, Start::Latest, Missing::Await, Newcomers::new).unwrap();
     assert!(selected.logs.is_empty() && node.topics(None, "", 10).topics.is_empty());
-    // Whoever made it before makes it again as it was, and the reader hears of it.
+    // The topic is recreated with its previous configuration, and the subscriber receives its logs.
     node.create_topic("a.b", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
     assert_eq!(selected.newcomers.unwrap().take().len(), 2);
 }
@@ -228,7 +228,7 @@ fn start_position_is_valid_for_a_pattern_of_one_log() {
         assert_eq!(all(&mut reader), ["orders.eu=2"], "{pattern}");
     }
     assert_eq!(topic.logs().len(), 1);
-    // Another topic may come, whose positions are others.
+    // Another topic may be created, with positions of its own.
     assert!(matches!(node.subscribe(">", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
 }
 

@@ -1,4 +1,4 @@
-//! Crashes and cuts.
+//! Crashes and network partitions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let mut stage = Stage::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
     stage.crash(away).await;
-    // More entries than are kept behind a snapshot, until those that it lacks are gone.
+    // More entries than are kept behind a snapshot, until the entries that the node lacks are purged.
     let mut number = 0;
     while stage.nodes.values().any(|node| node.status().purged.is_none()) {
         stage.say(&format!("a line of some bytes {number}")).await;
@@ -83,14 +83,15 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     (1..=3).for_each(|id| stage.start(id));
     stage.say("after all").await;
     stage.agrees().await;
-    // In its log entries follow a snapshot now, and not the entries before.
+    // Entries in its log now follow a snapshot instead of the earlier entries.
     stage.crash(away).await;
     stage.start(away);
     stage.say("once more").await;
     stage.agrees().await;
 }
 
-/// Entries wait for one another while the others cannot be reached. What is asked for meanwhile is not as old as that wait.
+/// Entries wait while the other nodes cannot be reached. Commands proposed meanwhile are not counted from before that
+/// wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_delay_starts_no_earlier_than_its_proposal() {
     let stage = Stage::of(2, LIMITS).await;
@@ -110,14 +111,14 @@ async fn command_delay_starts_no_earlier_than_its_proposal() {
     let (asked, last) = (Instant::now(), propose("due in 500".to_owned()));
     tokio::time::sleep(Duration::from_millis(50)).await;
     stage.isolate(leader, false);
-    // Whether it was taken: a leader that was cut off for long may say that it leads no more.
+    // Whether it was applied is unknown: a leader that was cut off for long may report that it does not lead.
     if last.await.unwrap().is_ok() {
         stage.until("it was due", |stage| stage.nodes[&leader].with(|scroll| scroll.due_ms.is_none())).await;
         assert!(asked.elapsed() >= Duration::from_millis(500), "due after {:?}", asked.elapsed());
     }
 }
 
-/// Every start begins an epoch and a file of the journal; what is kept behind a snapshot lies in several of them.
+/// Every start begins an epoch and a file of the journal, so the log behind a snapshot spans several files.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_kept_behind_a_snapshot_survives_restarts() {
     let limits = Limits { log_bytes_max: 600, ..LIMITS };

@@ -1,4 +1,4 @@
-//! Disks that fill up, and disks that fail.
+//! Full disks and failing disks.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use dunlin_raft::{GroupError, Limits};
 
 use crate::stage::*;
 
-/// Some bytes that take room.
+/// A line of about 1,000 bytes.
 fn line(number: usize) -> String {
     format!("line {number} {}", "-".repeat(1_000))
 }
 
-/// Says lines until there is no room for more; how many were acknowledged.
+/// Proposes lines until there is no room; returns how many were acknowledged.
 async fn fill(stage: &Stage, leader: u64) -> usize {
     for number in 0..100_000 {
         match stage.nodes[&leader].propose(Bytes::from(line(number))).await {
@@ -48,7 +48,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
     assert!(said > 100, "{said}");
     assert!(stage.nodes[&1].status().lacks_room.is_some());
     assert_eq!(stage.agrees().await.len(), said, "what was refused was not done");
-    // A restart finds the disk as full as it was.
+    // The disk is still full after a restart.
     stage.crash(1).await;
     stage.start(1);
     stage.leader().await;
@@ -56,12 +56,12 @@ async fn full_disk_takes_only_commands_that_free_room() {
     let forgotten = stage.nodes[&1].propose(Bytes::from("forget")).await;
     assert!(forgotten.is_ok(), "{forgotten:?}");
     stage.acknowledged.lock().unwrap().clear();
-    // The state is small now: a snapshot of it fits, and with it the log is needless.
+    // The state is small now, so a snapshot fits, and the log can be purged.
     stage.until("there is room", |stage| stage.nodes[&1].status().lacks_room.is_none()).await;
     stage.say("on we go").await;
     let mut again = fill(&stage, 1).await;
     while again < said / 2 {
-        // What the log took is given back a little later than what it kept ahead.
+        // The log's files are freed a little later than its claimed room.
         stage.until("there is room", |stage| stage.nodes[&1].status().lacks_room.is_none()).await;
         again += fill(&stage, 1).await;
     }
@@ -78,7 +78,7 @@ async fn writes_continue_once_a_full_disk_has_room() {
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used());
     fill(&stage, 1).await;
-    // To the last byte, by what is never refused as long as there is any room at all.
+    // Fills the disk completely, with commands that are never refused while there is any room.
     let mut small = 0;
     while stage.nodes[&1].propose(Bytes::from(format!("forget {}", "-".repeat(1_000)))).await.is_ok() {
         small += 1;

@@ -1,4 +1,4 @@
-//! Groups of a few nodes in one process, whose ways to one another can be cut and whose disks can crash.
+//! Groups of a few nodes in one process, with links that can be cut and disks that can crash.
 
 mod faults;
 mod full;

@@ -1,4 +1,4 @@
-//! Nodes come and go.
+//! Nodes join and leave.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Nodes, and what lies between them.
+//! Nodes and the links between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,12 +27,12 @@ pub const LIMITS: Limits = Limits {
     install_ms_max: 60_000,
 };
 
-/// Keeps every command it is told, in order.
+/// A state machine that keeps every command in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scroll {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
-    /// When it is due to be told the time, by its command.
+    /// When the machine needs the time, as set by a command.
     pub due_ms: Option<u64>,
 }
 
@@ -87,14 +87,14 @@ impl Frozen for Scroll {
     }
 }
 
-/// Who can be reached.
+/// The links between nodes.
 #[derive(Default)]
 struct Ways {
     nodes: BTreeMap<u64, Weak<Group<Scroll>>>,
     cut: BTreeSet<(u64, u64)>,
 }
 
-/// A node's ways to the others.
+/// The transport of one node.
 struct Way {
     from: u64,
     ways: Arc<RwLock<Ways>>,
@@ -112,7 +112,7 @@ impl Transport for Way {
             let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
             let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
             let answer = node.receive(request).await;
-            // Held by nobody else it would end here, on its own thread.
+            // Otherwise the last reference would end on the node's own thread.
             tokio::task::spawn_blocking(move || drop(node));
             if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
         })
@@ -133,7 +133,7 @@ pub fn member(id: u64) -> Member {
 }
 
 impl Stage {
-    /// So many nodes that have begun a group.
+    /// Nodes that have begun a group.
     pub async fn of(count: u64, limits: Limits) -> Stage {
         let mut stage = Stage::empty(limits);
         (1..=count).for_each(|id| stage.start(id));
@@ -143,14 +143,14 @@ impl Stage {
         stage
     }
 
-    /// No nodes yet.
+    /// Without nodes.
     pub fn empty(limits: Limits) -> Stage {
         let acknowledged = Mutex::default();
         let (ways, disks, nodes) = Default::default();
         Stage { ways, disks, nodes, limits, acknowledged }
     }
 
-    /// Starts a node over its disk, or over an empty one.
+    /// Starts a node on its disk, or on an empty one.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
         let way = Way { from: id, ways: Arc::clone(&self.ways) };
@@ -160,7 +160,7 @@ impl Stage {
         self.nodes.insert(id, group);
     }
 
-    /// Ends a node; what it has not synced is lost.
+    /// Crashes a node, which loses unsynced data.
     pub async fn crash(&mut self, id: u64) {
         self.end(id, true).await;
     }
@@ -175,7 +175,7 @@ impl Stage {
         tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     }
 
-    /// Cuts all ways between a node and the others, or mends them.
+    /// Cuts or restores all links of a node.
     pub fn isolate(&self, id: u64, cut: bool) {
         let mut ways = self.ways.write().unwrap();
         for &other in self.nodes.keys().filter(|other| **other != id) {
@@ -189,7 +189,7 @@ impl Stage {
         }
     }
 
-    /// Who leads, once one that all reachable ones agree on does.
+    /// The leader, once all reachable nodes agree.
     pub async fn leader(&self) -> u64 {
         self.leader_among(&self.nodes.keys().copied().collect::<Vec<_>>()).await
     }
@@ -208,8 +208,8 @@ impl Stage {
         }
     }
 
-    /// Has a command acknowledged, by whoever leads among these, however often that takes. One whose fate is not known is
-    /// proposed again: it may then stand there twice.
+    /// Proposes a line until some of these nodes acknowledges it. After an unknown outcome it is proposed again, and
+    /// may then be applied twice.
     pub async fn say_among(&self, ids: &[u64], line: &str) {
         let deadline = Deadline::new();
         loop {
@@ -229,7 +229,7 @@ impl Stage {
         self.say_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
     }
 
-    /// Every node comes to hold the same, and all that was acknowledged, in the order in which it was.
+    /// Waits until all nodes have the same lines, including all acknowledged ones in order.
     pub async fn agrees(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {
@@ -248,7 +248,7 @@ impl Stage {
         }
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
         let deadline = Deadline::new();
         while !is_so(self) {

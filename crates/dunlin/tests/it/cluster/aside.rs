@@ -1,4 +1,4 @@
-//! A durable topic that its cluster deleted and made anew while its owner was away.
+//! A durable topic that the cluster deleted and recreated while its owner was away.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn durable_topic_recreated_elsewhere_is_kept_but_not_served() {
     assert_eq!(told(&mut reader, 1), ["anew"]);
     publish(&stage.node(3), "t", "through it");
     assert_eq!(told(&mut reader, 1), ["through it"]);
-    // Deleting the new one is no word about the old.
+    // The deletion of the new topic does not affect the old one.
     stage.node(2).delete_topic("t").unwrap();
     until("it is gone", || stage.node(3).topic("t").is_none());
     stage.node(3).stop();

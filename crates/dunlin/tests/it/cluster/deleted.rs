@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What comes of a record that is published at a node, as soon as that is known.
+/// The outcome of a record published at a node.
 fn outcome_of(node: Node, mark: Option<ProducerMark>) -> mpsc::Receiver<Result<Position, PublishError>> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -60,7 +60,7 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
     });
     let is_deleted = || stage.hall.state.lock().unwrap().placement(b"t").is_none();
     until("it is deleted", is_deleted);
-    // Others go on meanwhile.
+    // Other topics continue meanwhile.
     for _ in 0..100 {
         publish(&stage.node(1), "other", "x");
     }
@@ -71,7 +71,7 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
     assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last(), position);
 }
 
-/// A node that hears of changes later hears of all of them now.
+/// Delivers all changes that were held back from a node.
 fn hears(stage: &Stage, id: u64) {
     let mut late = stage.hall.late.lock().unwrap();
     for change in late.remove(&id).unwrap() {

@@ -1,11 +1,11 @@
-//! One publisher's records while their topic changes hands: what it sent first stands first, though it was on its way to the
-//! owner before.
+//! Order of one publisher's records while their topic moves: an earlier record stays first, even if it was on its way
+//! to the previous owner.
 
 use dunlin::topic::{Acknowledged, Draft, Meta, Payload, Receipt, StoredState};
 
 use super::*;
 
-/// Publishes without waiting for what becomes of it, as protocols do that acknowledge nothing, or that pipeline.
+/// Publishes without waiting for the outcome, as a protocol without acknowledgements or with pipelining does.
 fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let topic = node.topic("t").unwrap();
     let meta = Meta::default();
@@ -22,8 +22,8 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     topic.append_run(now_ns(), append).unwrap()
 }
 
-/// What a publisher at node 1 sent before and after its topic moves from node 2 to `to`; records are on their way to node 2 when
-/// node 1 hears of the new owner.
+/// The records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. Some are on
+/// their way to node 2 when node 1 learns of the new owner.
 fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
     let stage = Stage::of(3);
     stage.topic_at(2, "t");
@@ -62,7 +62,7 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
 #[test]
 fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
-    // To a third node, and to the publisher's own.
+    // To a third node, and to the publisher's own node.
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
         let all = moved_behind_records_on_their_way(to, has_producer);
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");

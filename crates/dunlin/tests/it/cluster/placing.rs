@@ -1,10 +1,10 @@
-//! Subscribers that wait until their mirror stands where its owner does, while the topic changes hands.
+//! Subscribers that wait for their mirror while the topic moves.
 
 use dunlin::{JoinError, TopicError, WorkOptions};
 
 use super::*;
 
-/// Limits that no test waits for.
+/// Limits longer than any test.
 fn endless() -> OwnershipLimits {
     let long = Duration::from_secs(600);
     OwnershipLimits {
@@ -15,7 +15,7 @@ fn endless() -> OwnershipLimits {
     }
 }
 
-/// The subscriber, as soon as it has begun.
+/// Subscribes on another thread.
 fn subscribing(stage: &Stage, id: u64, start: Start) -> mpsc::Receiver<Subscriber> {
     let (node, (begun, receive)) = (stage.node(id), mpsc::channel());
     thread::spawn(move || drop(begun.send(node.subscribe("t", &from(start)).unwrap())));
@@ -70,7 +70,7 @@ fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
         let outcome = node.publisher("a.x").and_then(|mut publisher| publisher.publish("early"));
         tell.send(outcome.map(|receipt| receipt.position.seq).map_err(|error| error.to_string())).unwrap();
     });
-    // It has asked, and was told that another topic owns the subject.
+    // The subscriber has learned that another topic owns the subject.
     let early = receive.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
     let unheard = stage.hall.late.lock().unwrap().remove(&2).unwrap();

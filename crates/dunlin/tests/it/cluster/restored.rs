@@ -1,8 +1,8 @@
-//! What a cluster agreed on before a node had anything of it: the node's disk was lost, or the cluster restored from a backup.
+//! A node without the records of agreed topics: its disk was lost, or the cluster was restored from a backup.
 
 use super::*;
 
-/// Waits until a node that starts then has later epochs than this one.
+/// Waits until a node started then has later epochs than this one.
 fn await_later(epoch: u32) {
     const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
     until("later epochs", || (now_ns() - BEGIN_NS) / 100_000_000 >= u64::from(epoch));
@@ -33,7 +33,7 @@ fn durable_topic_without_its_records_begins_a_new_epoch() {
     }
 }
 
-/// The topic was moved after the backup was made, of which the restored cluster knows nothing.
+/// The restored cluster does not know that the topic moved after the backup.
 #[test]
 fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
     let stage = Stage::of(2);

@@ -21,7 +21,7 @@ fn stateful_topic_at(stage: &Stage, id: u64, name: &str) {
 
 fn set(node: &Node, topic: &str, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
-    // An owner whose lease ended while the machine stood still takes nothing until it has another.
+    // An owner whose lease ended while the machine was busy appends nothing until it has another.
     until("an owner takes it", || {
         let mut draft = Draft::from(&value);
         draft.meta.key = Some(&key);
@@ -34,7 +34,7 @@ fn set(node: &Node, topic: &str, key: u64, value: u64) {
     });
 }
 
-/// Where a node's state stands, its keys and its sum; `None` while it has none to show.
+/// Position, number of keys and sum of a node's state; `None` if it has none.
 fn state(stage: &Stage, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
     let log = Arc::clone(&stage.node(id).topic(topic).unwrap().logs()[0]);
     let (at, info) = log.fold_info().unwrap();
@@ -78,7 +78,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
         match chance(4) {
             0 => {
                 let to = 1 + chance(3);
-                // Refused where that node does not take part again yet.
+                // Refused if that node is not a member again yet.
                 let _ = stage.ownership(1).move_topic("t", to);
             }
             1 => {
@@ -86,7 +86,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
                 stage.cut(away.unwrap());
             }
             2 => drop(readers.remove(&(1 + chance(3)))),
-            // So long that mirrors which nobody reads are given up.
+            // Long enough that mirrors without subscribers are dropped.
             _ => thread::sleep(Duration::from_millis(chance(300))),
         }
         for _ in 0..chance(30) {

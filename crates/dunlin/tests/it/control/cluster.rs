@@ -56,7 +56,7 @@ fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
     until("it answers again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
 }
 
-/// It once tried for `answer_ms_max` to find a majority.
+/// The watch must not wait `answer_ms_max` for a majority.
 #[test]
 fn watch_ahead_of_a_node_without_a_majority_opens() {
     let mut limits = limits();
@@ -79,18 +79,18 @@ fn watch_ahead_of_a_node_without_a_majority_opens() {
     assert!(watch.until(|seen| !seen.is_empty())[0].ends_with("a=3"), "{:?}", watch.seen);
 }
 
-/// A follower's clock once ran on from the term's beginning, and it ended leases by it as soon as it led.
+/// A new leader must not count the time of the term before it led.
 #[test]
 fn new_leader_ends_no_lease_before_its_time() {
-    // On a slow machine it takes more than a short lease's time until another leads.
+    // On a slow machine, an election takes longer than a short lease.
     assert!([2_000, 10_000, 40_000].into_iter().any(is_kept_by_the_next_leader));
 }
 
-/// Whether another led within the lease's time, and so could have ended it too early.
+/// Whether another node led within the lease's time, and so could have ended it too early.
 fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     let mut stage = Stage::of(3, limits());
     let old = stage.leader();
-    // The term is older than the lease gets.
+    // The term must be older than the lease.
     std::thread::sleep(Duration::from_millis(ttl_ms * 5 / 4));
     let lease = grant(stage.control(old), ttl_ms);
     let put = Command::Put { key: b"mine", value: b"1", lease };
@@ -109,7 +109,7 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
         let leader = stage.leader_among(&left);
         block_on(stage.control(leader).read(Consistency::Linearizable, |state| state.get(b"mine").is_some()))
     };
-    // What is asked after the lease's time says nothing.
+    // Reads after the lease's time prove nothing.
     let mut asked = 0;
     loop {
         let there = is_there(&stage);
@@ -126,7 +126,7 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     asked > 0
 }
 
-/// A node that is away until the others have given up the log that it lacks, and what its watcher sees then.
+/// The changes that a watch at a node sees after the node was away until the others had purged the log that it lacks.
 fn seen_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
@@ -181,8 +181,8 @@ fn epoch(stage: &Stage, id: u64) -> u32 {
     block_on(stage.control(id).epoch()).unwrap()
 }
 
-/// A leader that was started again was asked for a change before it had applied its log, took it that no epoch had begun, and began
-/// one: all watches ended, and all history was gone.
+/// A restarted leader that has not applied its log must not begin a new epoch, which would end all watches and drop
+/// all history.
 #[test]
 fn restarted_cluster_keeps_its_epoch_and_history() {
     let mut stage = Stage::of(3, limits());
@@ -191,7 +191,7 @@ fn restarted_cluster_keeps_its_epoch_and_history() {
     for round in 1..=4_u64 {
         (1..=3).for_each(|id| stage.stop(id));
         (1..=3).for_each(|id| stage.start(id));
-        // Each of them as soon as it leads.
+        // Each node as soon as it leads.
         std::thread::scope(|scope| {
             for id in 1..=3 {
                 let control = stage.control(id);
@@ -212,7 +212,7 @@ fn watch_after(stage: &Stage, id: u64, position: Position) -> Watch {
     Watch::of(&stage.nodes[&id], &options)
 }
 
-/// A follower that has been started again and has heard of nobody yet.
+/// A restarted follower that has not heard of any leader.
 fn restarted_follower(stage: &mut Stage) -> (u64, Position) {
     for _ in 0..3 {
         block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
@@ -231,7 +231,7 @@ fn watch_resumes_at_a_node_with_an_unapplied_log() {
     let mut stage = Stage::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
-    // It begins when the node knows how far others have come.
+    // The watch begins when the node knows how far others are.
     let mut watch = std::thread::scope(|scope| {
         let watch = scope.spawn(|| watch_after(&stage, id, position));
         stage.isolate(id, false);

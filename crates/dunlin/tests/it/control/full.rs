@@ -1,4 +1,4 @@
-//! A node on a real file system that is small.
+//! A node on a small file system.
 
 use std::process::Command as Program;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
 
-/// A file system of this test's own, in memory.
+/// A file system in memory for one test.
 struct Small(TempDir);
 
 impl Small {
-    /// Nothing where this user may not mount one.
+    /// `None` if this user may not mount a file system.
     fn of(bytes: u64) -> Option<Small> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
@@ -46,7 +46,7 @@ fn put(node: &Node, number: usize) -> Result<(), ControlError> {
     block_on(node.control().unwrap().ask(&Command::Put { key: &key, value: &VALUE, lease: 0 })).map(drop)
 }
 
-/// Puts keys until there is no room; how many were acknowledged.
+/// Writes keys until there is no room; returns how many were acknowledged.
 fn fill(node: &Node) -> usize {
     for number in 0..10_000 {
         match put(node, number) {
@@ -79,7 +79,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     assert_eq!(keys(&node), put_keys, "what was refused was not done, and what was there can be read");
     node.stop();
     drop(node);
-    // The disk is as full as it was.
+    // The disk is still full.
     let node = open(&small.0);
     assert_eq!(keys(&node), put_keys);
     for number in 0..put_keys {

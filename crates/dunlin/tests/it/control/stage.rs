@@ -1,4 +1,4 @@
-//! Nodes of a cluster in one process, and what lies between them.
+//! Nodes of a cluster in one process, and the links between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, POLL};
 
-/// More patient than by default: the nodes of a test share two cores with other tests.
+/// More patient than the defaults, because tests share two cores.
 pub fn limits() -> ControlLimits {
     let mut limits = ControlLimits::default();
     limits.raft.answer_ms_max = 30_000;
@@ -33,7 +33,7 @@ pub fn grant(control: &Control, ttl_ms: u64) -> u64 {
     }
 }
 
-/// One who watches everything, and what it has seen.
+/// A subscriber to all keys, and the changes it has received.
 pub struct Watch {
     subscriber: Subscriber,
     pub seen: Vec<String>,
@@ -49,7 +49,7 @@ impl Watch {
         Watch { subscriber: node.subscribe(KV, options).unwrap(), seen: Vec::new() }
     }
 
-    /// Reads until something is so of what was seen.
+    /// Reads until the changes satisfy a condition.
     pub fn until(&mut self, is_so: impl Fn(&[String]) -> bool) -> &[String] {
         let deadline = Deadline::new();
         while !is_so(&self.seen) {
@@ -84,16 +84,16 @@ fn told(event: &topic::Event<'_>) -> String {
     }
 }
 
-/// Who can be reached.
+/// The links between nodes.
 #[derive(Default)]
 struct Ways {
     nodes: BTreeMap<u64, Weak<Control>>,
     cut: BTreeSet<(u64, u64)>,
-    /// Forwarded requests whose answers are lost.
+    /// Whether the responses to forwarded requests are lost.
     losing: bool,
 }
 
-/// A node's ways to the others.
+/// The transport of one node.
 struct Way {
     from: u64,
     ways: Arc<RwLock<Ways>>,
@@ -112,7 +112,7 @@ impl Transport for Way {
             };
             let is_ours = request.first() == Some(&0xc0);
             let answer = node.receive(request).await;
-            // Held by nobody else it would end here, on its own thread.
+            // Otherwise the last reference would end on the node's own thread.
             std::thread::spawn(move || drop(node));
             let ways = ways.read().unwrap();
             let is_lost = ways.cut.contains(&(to, from)) || is_ours && ways.losing;
@@ -144,7 +144,7 @@ impl Stage {
         stage
     }
 
-    /// Starts a node over its disk, or over an empty one.
+    /// Starts a node on its disk, or on an empty one.
     pub fn start(&mut self, id: u64) {
         let disk = Arc::clone(self.disks.entry(id).or_default());
         let (deadline, dir) = (Deadline::new(), Path::new("/control"));
@@ -153,7 +153,7 @@ impl Stage {
             let node = Node::start(Config::default()).unwrap();
             match Control::take_part(&node, id, disk.clone(), dir, way, self.limits) {
                 Ok(control) => break (node, control),
-                // One that was stopped may be asked something yet, and has its log until it has answered.
+                // A stopped node may still be answering a request, and holds its log until then.
                 Err(error) if error.to_string().contains("is being written") => {
                     deadline.check("its log is free")
                 }
@@ -176,13 +176,13 @@ impl Stage {
         block_on(self.control(leader).add_learner(&member(id))).unwrap();
     }
 
-    /// Ends a node.
+    /// Stops a node.
     pub fn stop(&mut self, id: u64) {
         self.ways.write().unwrap().nodes.remove(&id);
         self.nodes.remove(&id).unwrap().stop();
     }
 
-    /// Cuts all ways between a node and the others, or mends them.
+    /// Cuts or restores all links of a node.
     pub fn isolate(&self, id: u64, cut: bool) {
         let mut ways = self.ways.write().unwrap();
         for &other in self.nodes.keys().filter(|other| **other != id) {
@@ -200,7 +200,7 @@ impl Stage {
         self.ways.write().unwrap().losing = losing;
     }
 
-    /// Who leads, once all reachable ones agree.
+    /// The leader, once all reachable nodes agree.
     pub fn leader(&self) -> u64 {
         self.leader_among(&self.nodes.keys().copied().collect::<Vec<_>>())
     }
@@ -224,7 +224,7 @@ impl Stage {
         self.nodes.keys().copied().filter(|id| *id != leader).collect()
     }
 
-    /// Does it again as long as nobody leads, or it is not known what became of it.
+    /// Proposes a command, and retries while there is no leader or the outcome is unknown.
     pub fn ask_among(&self, ids: &[u64], command: &Command<'_>) -> Reply {
         let deadline = Deadline::new();
         loop {

@@ -9,7 +9,7 @@ use dunlin_wait::PATIENCE;
 use super::{keyed, number, publish, sharing, working};
 use crate::node;
 
-/// What is there now: sequences, or gaps as ranges.
+/// Available records as sequence numbers, and gaps as ranges.
 fn seen(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
     let mut seen = Vec::new();
     let note = |event: Event<'_>| match event {

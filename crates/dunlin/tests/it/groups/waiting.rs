@@ -86,14 +86,14 @@ fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
             thread::sleep(POLL);
         }
     });
-    // Far more than the history holds: nobody refuses it.
+    // Far more records than the history holds; no publish is refused.
     publish(&node, "jobs", 1..=10_000);
     let mut back = node.join_share("jobs", "g", &options).unwrap();
     let Some(Event::Notice(Notice::Gap(gap))) = back.try_next().unwrap() else { panic!("no gap") };
     assert_eq!(gap.first, 1);
     assert!(matches!(back.try_next().unwrap(), Some(Event::Record(first)) if first.seq() == gap.last + 1));
 
-    // And now it is waited for again.
+    // Publishers wait for the group again.
     let mut publisher = node.publisher("jobs").unwrap();
     let refused = (0..10_000_u64).find_map(|n| publisher.publish(&n.to_le_bytes()).err());
     assert!(matches!(refused, Some(PublishError::Full { .. })), "{refused:?}");
@@ -142,11 +142,11 @@ fn group_without_members_delays_no_subscriber() {
 
 #[test]
 fn node_tick_wakes_an_async_member_at_a_claim_deadline() {
-    // On a slow machine a short claim has run out before another member waits.
+    // On a slow machine, a short claim expires before another member waits.
     assert!([10, 500, 25_000].into_iter().any(is_told_by_a_tick));
 }
 
-/// Whether the other waited before the claim ran out.
+/// Whether the other member waited before the claim expired.
 fn is_told_by_a_tick(claim_ms: u64) -> bool {
     let node = node();
     publish(&node, "jobs", [1]);
@@ -213,7 +213,7 @@ fn concurrent_members_leave_no_record_unclaimed() {
             let mut member = node.join_work("jobs", "g", &working()).unwrap();
             thread::spawn(move || {
                 let mut done = 0;
-                // The node's end wakes it.
+                // The end of the node wakes it.
                 while let Ok(Some(dunlin::WorkEvent::Claimed(claimed))) = member.claim_one(SOON) {
                     member.ack(claimed.token).unwrap();
                     done += 1;

@@ -43,7 +43,7 @@ fn renewed_claim_outlives_its_first_deadline() {
         }
         member.ack(held.token).is_ok()
     };
-    // On a machine that stands still for longer than a claim holds it ends, and rightly.
+    // On a machine that stalls for longer than a claim lasts, the claim ends rightly.
     assert!([600, 3_000, 15_000].into_iter().any(in_time));
 }
 
