@@ -127,7 +127,8 @@ pub trait Peers: Send + Sync + Debug {
     /// Requests a membership of a `share` group from a node and delivers its records, until it [is not
     /// wanted](Membership::is_wanted) or has [ended](Membership::ended).
     fn join(&self, to: u64, membership: Arc<Membership>) {
-        membership.ended(&SubscribeError::OwnerAway(format!("node {to} cannot be asked for memberships")));
+        membership
+            .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
     /// Reports to the owner of a state topic that publishers are connected here, until that [is not

@@ -227,7 +227,7 @@ impl<T, E: From<TopicError>> Future for Later<T, E> {
     type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, E>> {
-        let why = "this node could not start a thread for it";
+        let why = "this node could not start a thread for the operation";
         let not_run = || Err(TopicError::Cluster(why.to_owned()).into());
         match &mut self.0 {
             Outcome::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or_else(not_run)),

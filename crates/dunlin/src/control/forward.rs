@@ -38,8 +38,8 @@ impl Request {
                 Commands::from_bytes(commands).map(Request::Propose).ok_or_else(|| invalid("no commands"))
             }
             [VERSION, READ_INDEX] => Ok(Request::ReadIndex),
-            [VERSION, ..] => Err(invalid("a request of another kind")),
-            _ => Err(invalid("a request of another version")),
+            [VERSION, ..] => Err(invalid("a request of an unknown kind")),
+            _ => Err(invalid("a request of an unknown version")),
         })
     }
 
@@ -108,7 +108,7 @@ fn read<T>(mut bytes: Bytes, content: impl FnOnce(Bytes) -> Option<T>) -> io::Re
         Ok(1) => read_error(bytes).map(Err),
         _ => None,
     };
-    answer.ok_or_else(|| invalid("no answer of this version"))
+    answer.ok_or_else(|| invalid("no response of this version"))
 }
 
 fn write_error(error: &GroupError, out: &mut Vec<u8>) {

@@ -83,7 +83,7 @@ impl Machine for Replicated {
     /// differ. No node proposes a command that it does not know.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = Command::decode(command);
-        let command = command.expect("a command of the log is one of a version that this node knows");
+        let command = command.expect("every command of the log has a version that this node knows");
         let answered = self.take_in(&command);
         self.said.clear();
         answered.encode(&mut self.said);

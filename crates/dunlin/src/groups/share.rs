@@ -257,7 +257,7 @@ impl Subscribe for ShareMember {
 
     /// Members share the records, so no member lags behind another.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
-        Err(SubscribeError::Refused("a member of a group has no place of its own in the log".to_owned()))
+        Err(SubscribeError::Refused("a member of a group has no position of its own in the log".to_owned()))
     }
 
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {

@@ -33,7 +33,7 @@ impl Node {
         };
         match self.unguarded().refused_topics().iter().find(|refused| meets(refused)) {
             Some(RefusedTopic { name, why, .. }) => {
-                Err(TopicError::Disk(format!("topic {name:?} is there and could not be opened: {why}")))
+                Err(TopicError::Disk(format!("topic {name:?} exists on disk and could not be opened: {why}")))
             }
             None => Ok(()),
         }

@@ -141,7 +141,7 @@ impl Ownership {
             // Deleted while this node was away, and made anew with another: what lies here is of the one before.
             let owner = placement.owner;
             let why = format!(
-                "it was deleted while this node was away and made anew; node {owner} owns the topic of this name, and the one on this node's disk is not served any more"
+                "it was deleted and created again while this node was away; node {owner} owns the new topic, and this node does not serve the old one on its disk"
             );
             node.set_aside(&there, why.clone());
             lock(&self.aside).push((name.to_owned(), why));
@@ -252,7 +252,7 @@ impl Ownership {
             holds: false,
         };
         let Reply::Placed { owner, epoch, made } = self.ask_somebody(&Command::Place { wanted })? else {
-            return Err(TopicError::Cluster("the cluster answered something else".to_owned()));
+            return Err(TopicError::Cluster("the cluster sent an unexpected response".to_owned()));
         };
         if made {
             let Wanted { kind, pattern, config, .. } = wanted;

@@ -287,7 +287,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
                 let (option, value) = value.split_once(' ').unwrap_or((value, ""));
                 fold.options.insert(option.to_owned(), value.to_owned());
             }
-            _ => return Err(format!("a line that this build does not know: {line:?}")),
+            _ => return Err(format!("a line that this version of Dunlin does not know: {line:?}")),
         }
     }
     if !ended {

@@ -199,7 +199,7 @@ fn parse(text: &str) -> Result<Known, String> {
     checksum::check(text)?;
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
-        return Err("it does not begin as such a file does".to_owned());
+        return Err("its first line is not that of such a file".to_owned());
     }
     let mut value = |key: &str| {
         let line = lines.next().unwrap_or_default();

@@ -18,7 +18,7 @@ impl Way {
     pub(super) fn send(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed {
-            return Err(self.away("the node that was asked is not its owner, or is not sure to be"));
+            return Err(self.away("the requested node is not its owner, or does not know that it is"));
         }
         let _in_order = lock(&self.sending);
         let owner = self.owner().0;
@@ -152,7 +152,7 @@ impl Way {
             match run.append_to(topic) {
                 // It has gone on to another.
                 Err(PublishError::Elsewhere) => {
-                    run.not_taken("it has changed hands again");
+                    run.not_taken("the topic has moved again");
                     break;
                 }
                 outcome => run.answer(outcome),
