@@ -91,7 +91,7 @@ choice! {
         /// The end of a range is not after its start.
         #[error("the range ends before it begins")]
         EmptyRange = 14,
-        /// The epoch is not later than the one there is.
+        /// The epoch is not later than the present one.
         #[error("epoch {epoch} does not follow epoch {current}")]
         OldEpoch { /// The epoch of the command.
             epoch: u32, /// The present epoch.

@@ -10,7 +10,7 @@ layout! {
         pub key_bytes_max: u32,
         /// Bytes of a value.
         pub value_bytes_max: u32,
-        /// Comparisons and operations of one transaction, and leases kept alive by one command.
+        /// Comparisons and operations of one transaction, and leases renewed by one command.
         pub operations_max: u32,
         /// Keys that one range returns or deletes.
         pub range_keys_max: u32,

@@ -106,7 +106,11 @@ mod tests {
         let epochs = Epochs::new(now_ns);
         assert_eq!(epochs.begin_anew("a", 70, now_ns), 78);
         assert_eq!(epochs.begin_anew("a", 70, now_ns + 10 * UNIT_NS), 87);
-        assert_eq!(epochs.begin_anew("a", 78, now_ns + 10 * UNIT_NS), 78, "one that was agreed on since");
+        assert_eq!(
+            epochs.begin_anew("a", 78, now_ns + 10 * UNIT_NS),
+            78,
+            "an epoch agreed on since the start"
+        );
     }
 
     #[test]
@@ -123,7 +127,7 @@ mod tests {
             "a node started later is ahead"
         );
         epochs.used("b", 1, later_ns);
-        assert!(epochs.deleted().next.is_empty(), "what the clock has passed is forgotten");
+        assert!(epochs.deleted().next.is_empty(), "past entries are removed");
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Node {
         Ok((node, recovered))
     }
 
-    /// Adds a topic that was found on disk.
+    /// Adds a topic found on disk.
     fn take_in(&self, topic: Topic) -> Result<(), TopicError> {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
@@ -193,7 +193,7 @@ impl Node {
         self.0.epochs.next(name, now_ns)
     }
 
-    /// The epoch of a topic that this node creates because the cluster agreed on it with the epoch `agreed`.
+    /// The first epoch of a topic that this node creates after the cluster agreed on it with the epoch `agreed`.
     pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
         self.0.epochs.begin_anew(name, agreed, now_ns())
     }

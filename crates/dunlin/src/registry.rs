@@ -466,6 +466,6 @@ mod tests {
             assert_eq!(looked_at.get(), 1, "for {found}");
         }
         assert_eq!(names(None, &Stretches::all()).len(), 10);
-        assert_eq!(looked_at.get(), 11, "a page and whether there is more");
+        assert_eq!(looked_at.get(), 11, "a page, and one more for `more`");
     }
 }

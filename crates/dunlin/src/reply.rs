@@ -248,7 +248,8 @@ impl Node {
     }
 }
 
-/// The topic of a publisher whose records may be replies. It closes by itself, and the publisher's next record finds its topic anew.
+/// The topic of a publisher whose records may be replies. It closes by itself, and the publisher's next record looks
+/// its topic up again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(replies.lock().order.len(), SUBJECTS_MAX);
         assert!(budget.used() >= (SUBJECTS_MAX * SUBJECT_BYTES) as u64);
         replies.name("acme.reply.again", 1 + SUBJECT_AGE_MAX.as_nanos() as u64);
-        assert_eq!(replies.lock().by_subject.len(), 1, "the others are too old");
+        assert_eq!(replies.lock().by_subject.len(), 1, "the other subjects have expired");
     }
 
     #[test]

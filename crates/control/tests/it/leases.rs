@@ -49,7 +49,7 @@ fn key_belongs_to_the_lease_of_its_last_write() {
     stage.advance(100);
     assert_eq!(stage.keys(), ["a", "b"]);
     stage.advance(200);
-    assert_eq!(stage.keys(), ["b"], "written under none, it stays");
+    assert_eq!(stage.keys(), ["b"], "a key without a lease stays");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn ended_lease_takes_no_keys() {
     let put = Command::Put { key: b"a", value: b"1", lease };
     assert_eq!(stage.ask(put), Err(Refusal::NoLease { lease }));
     assert_eq!(stage.ask(Command::Revoke { lease }), Err(Refusal::NoLease { lease }));
-    assert_eq!(stage.grant(1), lease + 1, "a number is never given twice");
+    assert_eq!(stage.grant(1), lease + 1, "a lease number is never reused");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn lease_of_another_user_is_refused_as_missing() {
     let keep_alive = Command::KeepAlive { leases: vec![lease] };
     stage.advance(60);
     assert_eq!(by(&mut stage, "bob", &keep_alive), Ok(Reply::KeptAlive { ended: vec![lease] }));
-    assert_eq!(stage.state.lease(lease).unwrap().left_ms, 40, "nobody else keeps it alive");
+    assert_eq!(stage.state.lease(lease).unwrap().left_ms, 40, "no other user renews the lease");
     assert_eq!(by(&mut stage, "ana", &keep_alive), Ok(Reply::KeptAlive { ended: vec![] }));
     assert!(by(&mut stage, "ana", &foreign[0]).is_ok());
     assert!(by(&mut stage, "ana", &foreign[4]).is_ok());
@@ -175,7 +175,7 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
     let mut stage = Stage { state: State::new(limits), ..Stage::default() };
     let grant = Command::Grant { ttl_ms: 100 };
     let count = greedy(&mut stage, "ana");
-    assert_eq!(count, 99, "a quarter of what is for users");
+    assert_eq!(count, 99, "a single user gets a quarter of the users' leases");
     let own = stage.state.leases_of_user(b"ana");
     assert_eq!(own.len() as u64, count);
     by(&mut stage, "ana", &Command::Revoke { lease: own[0] }).unwrap();
@@ -183,7 +183,7 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
     let full = Err(Refusal::TooManyLeasesOfUser { count_max: 99 });
     assert_eq!(by(&mut stage, "ana", &grant), full);
     stage.state = restored(&blocks(&stage.state)).unwrap();
-    assert_eq!(by(&mut stage, "ana", &grant), full, "a snapshot keeps the count");
+    assert_eq!(by(&mut stage, "ana", &grant), full, "the snapshot keeps the count");
     // However many users take all they can, the next one gets some.
     let others = ["bob", "cid", "dan", "eve", "fay", "gil", "hal", "ida"];
     let counts: Vec<u64> = others.iter().map(|user| greedy(&mut stage, user)).collect();
@@ -191,7 +191,11 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
     let left = 400 - count - counts.iter().sum::<u64>();
     assert!(left > 4, "{left}");
     (0..left).for_each(|_| _ = stage.grant(100));
-    assert_eq!(stage.ask(grant), Err(Refusal::TooManyLeases { count_max: 400 }), "nodes get all the rest");
+    assert_eq!(
+        stage.ask(grant),
+        Err(Refusal::TooManyLeases { count_max: 400 }),
+        "nodes get the remaining leases"
+    );
 }
 
 #[test]

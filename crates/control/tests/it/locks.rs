@@ -69,7 +69,7 @@ fn try_lock_names_the_current_holder() {
     assert_eq!(stage.release("gate", b), Err(Refusal::NotHeld { lease: b }));
     assert_eq!(stage.release("nothing", a), Err(Refusal::NotHeld { lease: a }));
     stage.acquire("gate", b, true).unwrap();
-    assert_eq!(stage.release("gate", b), Ok(Reply::Done), "it waits no more");
+    assert_eq!(stage.release("gate", b), Ok(Reply::Done), "the lease does not wait any more");
     stage.release("gate", a).unwrap();
     assert_eq!(stage.keys(), [""; 0]);
 }
@@ -81,7 +81,7 @@ fn only_the_elected_holder_can_proclaim() {
     let proclaim = |lease, value| Command::Proclaim { name: b"chair", lease, value };
     stage.acquire("chair", a, true).unwrap();
     stage.acquire("chair", b, true).unwrap();
-    assert_eq!(stage.ask(proclaim(a, b"moved")), HELD(1), "the token stays");
+    assert_eq!(stage.ask(proclaim(a, b"moved")), HELD(1), "the token does not change");
     assert_eq!(stage.value("$lock/chair"), Some("moved".to_owned()));
     stage.ask(Command::Revoke { lease: a }).unwrap();
     assert_eq!(stage.ask(proclaim(a, b"still me")), Err(Refusal::NotHeld { lease: a }));

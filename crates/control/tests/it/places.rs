@@ -39,13 +39,17 @@ fn topic_is_placed_at_the_requester_unless_unbalanced() {
         stage.enlist(node, 1_000);
     }
     assert_eq!(stage.place("t", 1), placed(1, 7, true));
-    assert_eq!(stage.place("t", 2), placed(1, 7, false), "whoever asks later is told who owns it");
+    assert_eq!(stage.place("t", 2), placed(1, 7, false), "a later request returns the owner");
     for n in 0..40 {
         assert!(stage.place(&format!("more.{n}"), 1).is_ok());
     }
     let of = |node| (0..40).filter(|n| stage.owner(&format!("more.{n}")).unwrap().0 == node).count();
     assert!(of(2) >= 15 && of(1) >= 15, "{} and {}", of(1), of(2));
-    assert_eq!(stage.place("asked elsewhere", 9), placed(2, 7, true), "who does not take part owns nothing");
+    assert_eq!(
+        stage.place("requested by another node", 9),
+        placed(2, 7, true),
+        "a node that is not a member owns nothing"
+    );
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
     stage.advance(1_000);
     assert_eq!(stage.place("t", 2), placed(2, 8, false));
     stage.enlist(1, 1_000);
-    assert_eq!(stage.place("t", 1), placed(2, 8, false), "who comes back finds it taken");
+    assert_eq!(stage.place("t", 1), placed(2, 8, false), "a returning node finds another owner");
 }
 
 #[test]
@@ -102,11 +106,11 @@ fn topic_moves_only_to_members_and_its_epoch_grows() {
     let to = |node| Command::Move { topic: b"t", node, epoch: 3 };
     assert_eq!(stage.ask(to(3)), Err(Refusal::NoNode { node: 3 }));
     assert_eq!(stage.ask(to(2)), placed(2, 8, false));
-    assert_eq!(stage.state.placement(b"t").unwrap().from, 1, "who has the records is still there");
+    assert_eq!(stage.state.placement(b"t").unwrap().from, 1, "the node with the records is alive");
     assert_eq!(stage.ask(to(2)), placed(2, 8, false));
     let anew = Command::Move { topic: b"t", node: 2, epoch: 9 };
-    assert_eq!(stage.ask(anew), placed(2, 9, false), "an owner that has lost all of it begins another epoch");
-    assert_eq!(stage.state.placement(b"t").unwrap().from, 0, "and there is nobody to have it from");
+    assert_eq!(stage.ask(anew), placed(2, 9, false), "an owner without its records begins another epoch");
+    assert_eq!(stage.state.placement(b"t").unwrap().from, 0, "there is no previous owner");
     assert_eq!(stage.ask(Command::Move { topic: b"u", node: 1, epoch: 0 }), Err(Refusal::NoTopic));
 }
 
@@ -120,7 +124,7 @@ fn reused_topic_name_begins_a_higher_epoch() {
     assert_eq!(stage.ask(Command::Move { topic: b"t", node: 2, epoch: 50 }), placed(2, 50, false));
     assert!(stage.ask(Command::Remove { topic: b"t" }).is_ok());
     assert_eq!(stage.owner("t"), None);
-    assert_eq!(stage.place("t", 1), placed(1, 51, true), "though the clock of who asks says 7");
+    assert_eq!(stage.place("t", 1), placed(1, 51, true), "although the requesting node's clock gives 7");
 }
 
 #[test]
@@ -134,7 +138,7 @@ fn no_two_topics_share_a_subject() {
     assert!(!place("wide", "a.>") && !place("wide", "*.b") && !place("wide", ">"));
     assert!(place("wide", "b.*.c"));
     assert!(!place("b.x.c", "b.x.c") && place("b.x", "b.x") && place("b.x.c.d", "b.x.c.d"));
-    assert!(!place("other", "a.b"), "by another name");
+    assert!(!place("other", "a.b"), "under another name");
     assert!(place("named", "c.d") && !place("c.d", "c.d"));
 }
 

@@ -13,7 +13,7 @@ fn key_keeps_its_revisions_and_version() {
     assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 4, keys: 1 }));
     assert_eq!(stage.put("a", "3"), 5);
     let item = stage.state.get(b"a").unwrap();
-    assert_eq!((item.created, item.version), (5, 1), "a key that was deleted begins anew");
+    assert_eq!((item.created, item.version), (5, 1), "a recreated key starts at version 1");
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn limits_are_named_when_they_are_reached() {
     stage.put("c", "1");
     let refused = stage.ask(put(b"d", b"1")).unwrap_err();
     assert!(refused.to_string().contains("kv.bytes_max = 300"), "{refused}");
-    assert_eq!(stage.put("b", ""), 4, "what shrinks is taken");
+    assert_eq!(stage.put("b", ""), 4, "a smaller value is accepted");
     assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 5, keys: 1 }));
-    assert_eq!(stage.put("d", "1"), 6, "and then there is room");
+    assert_eq!(stage.put("d", "1"), 6, "after that there is room");
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn full_client_keys_leave_room_for_topics_and_nodes() {
     };
     stage.ask(Command::Place { wanted }).unwrap();
     let lock = Command::Acquire { name: b"gate", lease, value: b"", wait: false };
-    assert!(matches!(stage.ask(lock.clone()), Err(Refusal::NoRoom { .. })), "locks are clients'");
+    assert!(matches!(stage.ask(lock.clone()), Err(Refusal::NoRoom { .. })), "locks count for clients");
     assert!(stage.state.bytes() <= 1_000 && stage.state.cluster_bytes() > 0);
     let again = restored(&blocks(&stage.state)).unwrap();
     let counted = |state: &State| (state.bytes(), state.cluster_bytes());
-    assert_eq!(counted(&again), counted(&stage.state), "a snapshot keeps the counts");
+    assert_eq!(counted(&again), counted(&stage.state), "the snapshot keeps the counts");
     for number in 0..full {
         stage.ask(Command::Delete { key: format!("key/{number}").as_bytes() }).unwrap();
     }
@@ -175,17 +175,17 @@ fn one_tenants_keys_leave_room_for_other_tenants() {
     assert!(matches!(refused, Refusal::NoShare { .. }), "{refused}");
     assert!(refused.to_string().contains("kv.bytes_max: delete keys"), "{refused}");
     put_of(&mut stage, "a", "a/1").unwrap();
-    assert!(put_of(&mut stage, "a", "b/1").is_err(), "it would be the tenant's");
+    assert!(put_of(&mut stage, "a", "b/1").is_err(), "the key would count for the tenant");
     put_of(&mut stage, "c", "c/new").unwrap();
     stage.state = restored(&blocks(&stage.state)).unwrap();
-    assert!(put_of(&mut stage, "a", "a/new").is_err(), "a snapshot keeps whose they are");
+    assert!(put_of(&mut stage, "a", "a/new").is_err(), "the snapshot keeps the tenants");
     let before = stage.state.bytes_of_tenant(b"a");
     stage.put("a/1", "x");
-    assert!(stage.state.bytes_of_tenant(b"a") < before, "who writes a key last has it");
+    assert!(stage.state.bytes_of_tenant(b"a") < before, "the last writer's tenant is charged");
     stage.ask(Command::DeleteRange { start: b"a", end: b"" }).unwrap();
     let left = ["a", "b", "c"].map(|tenant| stage.state.bytes_of_tenant(tenant.as_bytes()));
     assert_eq!((left, stage.state.bytes()), ([0; 3], 0));
-    assert_eq!(fill(&mut stage, "b"), a, "as much as another had");
+    assert_eq!(fill(&mut stage, "b"), a, "as many bytes as the other tenant had");
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub fn play(deeds: &[Deed]) {
         plain.agrees_with(&state);
         let own: Vec<_> =
             state.range(b"", b"", 0).items.into_iter().map(|p| (p.key.to_vec(), p.item)).collect();
-        assert_eq!(own, watched.clone().into_iter().collect::<Vec<_>>(), "who watches sees the same");
+        assert_eq!(own, watched.clone().into_iter().collect::<Vec<_>>(), "a watch sees the same");
         let again = restored(&blocks(&state)).unwrap();
         assert_eq!((blocks(&again), again.bytes()), (blocks(&state), state.bytes()));
     }

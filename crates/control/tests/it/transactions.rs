@@ -25,7 +25,7 @@ fn transaction_takes_one_revision_and_sees_its_own_writes() {
     let Outcome::Found { found } = &results[3] else { panic!("{results:?}") };
     let item = &found.items[0].item;
     assert_eq!((&*item.value, item.version, item.modified), (&b"2"[..], 2, 2));
-    assert_eq!(results[4], results[3], "only one key is left");
+    assert_eq!(results[4], results[3], "only one key remains");
     assert_eq!(stage.effects.changes.len(), 2);
 }
 
@@ -86,7 +86,7 @@ fn every_attribute_of_a_key_can_be_compared() {
             assert_eq!(holds(&mut stage, b"a", is, more), of_more, "{is:?} {more:?}");
         }
     }
-    assert!(holds(&mut stage, b"none", Is::Equal, Target::Version { version: 0 }), "a key that is not there");
+    assert!(holds(&mut stage, b"none", Is::Equal, Target::Version { version: 0 }), "a missing key");
     assert!(holds(&mut stage, b"none", Is::NotEqual, Target::Value { value: b"" }));
     assert!(!holds(&mut stage, b"none", Is::Less, Target::Value { value: b"x" }));
 }

@@ -222,7 +222,7 @@ mod tests {
             subscribe: rule(">", "secret.> *.private"),
             ..Permissions::default()
         };
-        assert!(permissions.restrict(&log("orders"), None).unwrap().is_none(), "nothing asked per record");
+        assert!(permissions.restrict(&log("orders"), None).unwrap().is_none(), "no check for each record");
         assert!(permissions.restrict(&log("secret.x"), None).is_none());
         assert!(permissions.restrict(&log("secret."), None).is_none());
         let filter = permissions.restrict(&log("orders."), None).unwrap().unwrap();

@@ -128,7 +128,9 @@ impl History {
     /// Returns whether there was room.
     fn append<'d>(&self, drafts: impl Iterator<Item = Draft<'d>> + Clone, last: u64) -> bool {
         match self.topic.append_drafts(now_ns(), 0, false, drafts) {
-            Ok(receipt) => assert_eq!(receipt.position.seq, last, "a revision has its own number"),
+            Ok(receipt) => {
+                assert_eq!(receipt.position.seq, last, "a revision is its record's sequence number")
+            }
             // The node has stopped, and its subscribers with it.
             Err(PublishError::Closed) => {}
             Err(_no_room) => return false,

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn reads_do_not_wait_for_a_busy_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");
-        let control = node.control().expect("it is a cluster of one");
+        let control = node.control().expect("the node is a cluster of one");
         let put = Command::Put { key: b"key", value: b"value", lease: 0 };
         block_on(control.ask(&put)).expect("it is put");
         let group = control.group().expect("it runs");

@@ -63,7 +63,7 @@ pub struct Claimed {
 impl Claimed {
     /// The record.
     pub fn record(&self) -> Record<'_> {
-        let (frame, _) = Frame::split(&self.frame).expect("it was copied whole");
+        let (frame, _) = Frame::split(&self.frame).expect("the frame was copied completely");
         Record { position: self.position, prev_seq: self.position.seq - 1, frame, log: &self.log }
     }
 

@@ -34,7 +34,7 @@ pub struct Feed {
     pub(super) after: Option<Position>,
     pub(super) stateful: bool,
     pub(super) registered: bool,
-    /// The owner that it is fed from.
+    /// The owner that feeds it.
     pub(super) from: u64,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
@@ -139,7 +139,7 @@ impl Feed {
         let Some(way) = self.way.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // Who was the owner has its records from another by now, or from nobody.
+        // The former owner has its records from another owner now, or from none.
         if self.private.is_some() && way.owner().0 != self.from {
             return false;
         }
@@ -235,7 +235,7 @@ impl Feed {
                 Taken::Later
             }
             Err(FeedError::Own) => Taken::Over,
-            // It begins again, with the owner's state.
+            // The feed begins again with the owner's state.
             Err(_) if log.is_stateful() => Taken::Over,
             Err(_) => {
                 // The mirror cannot keep the record, so its subscribers receive a gap.
@@ -281,7 +281,8 @@ impl Feed {
                 }
             }
             Notice::Deleted { .. } => {
-                // Whether or not the cluster has told this node yet: of another topic of this name nothing belongs here.
+                // Even if this node does not know yet that the topic was deleted: records of another topic of this
+                // name do not belong here.
                 if let Some(way) = self.way.upgrade() {
                     way.end();
                 }

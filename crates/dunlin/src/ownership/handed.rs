@@ -102,7 +102,7 @@ impl Handed {
     ///
     /// # Errors
     ///
-    /// The publisher is being told that the state is lost; this run was sent before.
+    /// The publisher has lost the state: this batch was sent before it learned so.
     pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
         self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }

@@ -6,7 +6,7 @@
 //! The cluster does not agree on inboxes: each connection that sends requests has one, for seconds.
 //!
 //! Invariants:
-//! - At most one node takes a record: the next node is tried only when the one before certainly did not take it.
+//! - At most one node takes a record: another node is tried only if the previous one certainly did not take it.
 //! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown, one batch is in
 //!   flight. A batch that came back is sent again before all newer ones, when no batch is in flight.
 //!
@@ -171,7 +171,7 @@ impl Ownership {
         Some(inbox)
     }
 
-    /// The other nodes that take part.
+    /// The other members.
     pub(super) fn others(&self) -> Vec<u64> {
         self.nodes().into_iter().filter(|&node| node != self.id).collect()
     }

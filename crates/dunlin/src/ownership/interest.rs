@@ -1,10 +1,10 @@
-//! Interest: whether anybody at other nodes subscribes to a subject.
+//! Interest: whether another node has a subscriber for a subject.
 //!
-//! No node keeps a list of the others' subscriptions. A node that is about to publish a request, or a record for which a topic
-//! would have to be made, queries all others at once. The first node with a subscriber decides. A reply inbox takes the reply only where
-//! no other node has a subscriber: all are heard.
+//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a new
+//! topic, a node queries all others at once. The first node with a subscriber decides. A reply inbox takes the reply
+//! only if no other node has a subscriber, so all answers are awaited.
 //!
-//! Invariant: no interest is reported only where each node that takes part has answered so. A node that takes part and does
+//! Invariant: a subject counts as without subscribers only if every other member has answered so. A member that does
 //! not answer may have a subscriber.
 //!
 //! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`].
@@ -158,7 +158,7 @@ impl Round {
                 None => {}
             }
         }
-        // Nobody may wait for it any more.
+        // The caller may have stopped waiting.
         let _ = outcome.send(Ok(is_found || is_unsure || reply_inbox.is_some()));
     }
 }
@@ -198,7 +198,7 @@ fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
 }
 
 impl Node {
-    /// This node's answer to others about a subject or pattern.
+    /// This node's answer to a query about a subject or pattern.
     pub fn interest_here(&self, pattern: &Pattern) -> Interest {
         let is_subscribed = self.is_subscribed_here(pattern);
         let inbox = subject_of(pattern).and_then(|subject| self.offer_reply_inbox(subject));

@@ -35,12 +35,12 @@ enum Job {
     Way(Weak<Way>),
     Feed(Arc<Feed>),
     Inbox(Weak<Path>),
-    /// Every topic: nodes have come or gone.
+    /// Every topic, because a node joined or left.
     All,
 }
 
 impl Keeper {
-    /// The thread ends with the keeper.
+    /// Starts the thread, which ends when this is dropped.
     pub(super) fn start(ownership: Weak<Ownership>) -> Keeper {
         let work = Arc::<Work>::default();
         let of_thread = Arc::clone(&work);
@@ -62,12 +62,12 @@ impl Keeper {
         self.0.add(Duration::ZERO, Job::All);
     }
 
-    /// Sends what waits for an inbox from a thread that holds nothing.
+    /// Sends batches for an inbox later, from a thread that holds no locks.
     pub(super) fn send_to_inbox_after(&self, path: Weak<Path>, pause: Duration) {
         self.0.add(pause, Job::Inbox(path));
     }
 
-    /// Feeds a mirror for one reader anew.
+    /// Feeds a private mirror again after a pause.
     pub(super) fn feed_after(&self, feed: Arc<Feed>, pause: Duration) {
         self.0.add(pause, Job::Feed(feed));
     }

@@ -58,7 +58,7 @@ impl Ownership {
     /// Returns whether all have one.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
-            // What comes from now on is new, and was nobody's.
+            // Topics assigned from now on are new.
             let _not_meanwhile = lock(&self.settling);
             self.is_anew.store(true, Ordering::Release);
         }
@@ -94,7 +94,7 @@ impl Ownership {
                 true
             }
             Ok(_) => false,
-            // Nobody leads at present. It may be in time yet.
+            // There is no leader at present; a later renewal may be in time.
             Err(_) => true,
         }
     }

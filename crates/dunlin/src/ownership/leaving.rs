@@ -36,7 +36,7 @@ impl Ownership {
         self.lease_until_ns.store(0, Ordering::Release);
         let lease = self.enlisted.load(Ordering::Acquire);
         if lease != 0 && self.is_alive(self.id) {
-            // Else it ends by itself a little later.
+            // Otherwise the lease ends by itself.
             let _ = self.peers.ask(&Command::Revoke { lease });
         }
     }

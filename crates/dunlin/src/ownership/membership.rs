@@ -21,7 +21,7 @@ use super::way::Way;
 use super::{Ownership, keeper, lock};
 use crate::refusal::Refused;
 
-/// Records and bytes that were received and that the member has not read.
+/// Limits of received records that the member has not read.
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
@@ -215,7 +215,8 @@ impl Membership {
     /// The owner has accepted the membership, and its logs are in this epoch. A later group, at another owner or
     /// after a lost connection, delivers nothing of that epoch again.
     ///
-    /// The epoch in which the owner was asked does not suffice: a durable topic begins an epoch with each start of its owner.
+    /// The epoch at the time of the request is not enough: a durable topic begins an epoch with each start of its
+    /// owner.
     pub fn stands(&self, epoch: u32) {
         let mut state = lock(&self.state);
         if let Some(asked) = state.asked {
@@ -303,8 +304,9 @@ impl State {
 
     /// Turns to the owner since `epoch`.
     ///
-    /// An owner names the epoch of its logs when it answers. If the topic moves at that moment, this is the next owner's epoch, of which
-    /// the group has had no record. The group then begins after the epoch of the owner that was asked.
+    /// An owner's response names the epoch of its logs. If the topic moves at that moment, this is the next owner's
+    /// epoch, from which the group has no record. The group then begins after the epoch of the owner that received
+    /// the request.
     fn turn_to(&mut self, epoch: u32) {
         if let Start::After(after) = &mut self.start
             && after.epoch >= epoch

@@ -54,7 +54,7 @@ impl Ownership {
         let is_gone = |way: &Arc<Way>| !there.contains(way.name.as_bytes());
         let gone: Vec<Arc<Way>> = self.ways().into_iter().filter(is_gone).collect();
         gone.iter().for_each(|way| self.gone(&way.name));
-        // Not before all the rest of it is known.
+        // Set last, when everything else is known.
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
@@ -109,7 +109,7 @@ impl Ownership {
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
         if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
-            // What stands in the way here is told to whoever asks for the topic: it is unknown.
+            // An error here shows as an unknown topic.
             let _ = self.settle(name, &placement);
         }
     }
@@ -118,7 +118,7 @@ impl Ownership {
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
         match self.way(name) {
-            // Its owner has told of its end, and the word of its deletion was missed: this is the next topic of the name.
+            // The owner reported the topic's end, and the deletion was missed. This is the next topic of the name.
             Some(way) if way.is_over() && placement.epoch > way.owner().1 => {
                 self.forget(name);
                 self.add(name, placement)
@@ -138,7 +138,8 @@ impl Ownership {
                 // A durable topic of this node's own.
                 return Ok(());
             }
-            // Deleted while this node was away, and made anew with another: what lies here is of the one before.
+            // The topic was deleted while this node was away, and recreated at another node. The files here belong to
+            // the old one.
             let owner = placement.owner;
             let why = format!(
                 "it was deleted and created again while this node was away; node {owner} owns the new topic, and this node does not serve the old one on its disk"
@@ -152,7 +153,7 @@ impl Ownership {
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let is_own = placement.owner == self.id;
         if is_own && placement.kind == Kind::Durable {
-            // What lies on the disk and cannot be read is not made anew over it.
+            // Unreadable files are not overwritten by a new topic.
             node.check_refused(name, &pattern)?;
             let epoch = || node.epoch_of_agreed(name, placement.epoch);
             return node.create_here(name, pattern, config, epoch).map(drop);
@@ -160,16 +161,16 @@ impl Ownership {
         let way = Way::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&way) as _;
         let make = || {
-            // What the cluster agreed on is not turned away because memory is short here.
+            // An agreed topic is added even when the memory budget is spent.
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic = Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_fold, &upstream)?;
-            // What was this node's before it was started is begun anew when it takes part.
+            // A topic of this node from before a restart begins a new epoch when the node becomes a member.
             if self.is_own_now(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }
             let topic = Arc::new(topic);
-            // Who waits for the topic is told of it by the registry, and reads it at once.
+            // The registry notifies waiting subscriptions, which read the topic at once.
             way.of_topic(&topic);
             lock(&self.ways).insert(Arc::clone(&way.name), Arc::clone(&way));
             Ok((topic, charge))
@@ -191,7 +192,7 @@ impl Ownership {
     fn forget(self: &Arc<Ownership>, name: &str) {
         let is_fed = lock(&self.ways).remove(name).is_some_and(|way| way.end());
         let Some(node) = self.embedded() else { return };
-        // Who reads a mirror gets what its owner has left, and is told where that ends.
+        // Subscribers of a mirror receive the owner's remaining records and then the end.
         let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
     }
 
@@ -238,7 +239,7 @@ impl Ownership {
             if self.is_agreed_on(name) {
                 return same(there);
             }
-            // It was deleted just now, of which this node is about to hear.
+            // The topic was just deleted, and this node is about to learn it.
             self.await_end(node, &there);
         }
         let words = config_in_words(name, config);

@@ -190,7 +190,8 @@ impl Way {
             if let (Some(node), Err(why)) =
                 (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // What comes before the next owner's epoch is given out here, by the group that has had the rest of it.
+                // The group here hands out the records before the next owner's epoch, because it handed out the
+                // earlier ones.
                 node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
@@ -287,7 +288,7 @@ impl Way {
         if owner == ownership.id {
             match draining {
                 Some(draining) if self.drains_on(ownership, &topic, draining) => return true,
-                // The owner before has not ended in time, or is gone.
+                // The previous owner has not handed over in time, or is down.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
             }
@@ -366,7 +367,7 @@ impl Upstream for Way {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // What waits for an owner goes first, and so does what the owner before may give back.
+        // Batches that wait for an owner go first, and so do batches that the previous owner may return.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.unanswered == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
@@ -409,7 +410,7 @@ impl Upstream for Way {
     }
 
     fn publishers_changed(&self) {
-        // Where the last has gone, whoever tells the owner notices.
+        // When the last publisher has left, the presence at the owner ends by itself.
         if let Some(ownership) = self.ownership.upgrade()
             && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
         {
@@ -424,7 +425,7 @@ impl Upstream for Way {
             (state.owner, state.draining.is_some())
         };
         if ownership.is_own_now(owner) && !is_draining {
-            // It came here just now: nobody else has more of it.
+            // The topic has just moved here, so no other node has more records.
             return None;
         }
         let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
@@ -436,7 +437,7 @@ impl Upstream for Way {
             Feed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
         (feed.private, feed.registered) = (Some(place), registered);
         if let Start::After(at) = start {
-            // Named with its log: the topic may have others.
+            // The position belongs to one log; the topic may have others.
             feed.after = Some(at);
         }
         let feed = Arc::new(feed);
@@ -445,7 +446,7 @@ impl Upstream for Way {
         } else {
             ownership.keeper.feed_after(feed, Duration::ZERO);
         }
-        // Who names its place is there already.
+        // A subscriber that names a position does not wait for the mirror.
         if !matches!(start, Start::After(_)) {
             self.await_placing(&ownership, &private, |private| !private.is_placed());
         }

@@ -27,7 +27,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Err(format!("it is damaged: its checksum is {found} and should be {said:?}"))
 }
 
-/// Whether a line is that of the checksum.
+/// Whether a line is the checksum's.
 pub(super) fn is_line(line: &str) -> bool {
     line.starts_with(LINE)
 }

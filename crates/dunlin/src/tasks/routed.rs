@@ -81,6 +81,9 @@ mod tests {
         });
         assert_eq!(routed.join(answers.clone()).unwrap(), expected.collect::<Vec<_>>());
         answers[1].pop();
-        assert!(Routed::of(&commands, 2).unwrap().join(answers).is_err(), "one that is missing is not known");
+        assert!(
+            Routed::of(&commands, 2).unwrap().join(answers).is_err(),
+            "a missing response is an unknown outcome"
+        );
     }
 }

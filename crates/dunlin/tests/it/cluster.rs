@@ -261,7 +261,7 @@ impl Stage {
                 thread::sleep(POLL);
             }
         });
-        until("all nodes take part", || {
+        until("all nodes are members", || {
             (1..=nodes).all(|id| stage.ownership(id).nodes().len() == nodes as usize)
         });
         stage
@@ -275,7 +275,7 @@ impl Stage {
         let ownership = self.join_with(id, node);
         ownership.settle_all(&self.hall.state.lock().unwrap().clone());
         ownership.take_part(Vec::new()).unwrap();
-        until("it takes part", || ownership.has_lease());
+        until("the node is a member", || ownership.has_lease());
     }
 
     /// Adds a node that knows nothing and is not a member.
@@ -302,7 +302,9 @@ impl Stage {
     fn topic_at(&self, id: u64, name: &str) {
         self.node(id).create_topic(name, TopicConfig::default(), false).unwrap();
         let nodes: Vec<u64> = self.hall.nodes.lock().unwrap().keys().copied().collect();
-        until("all know the topic", || nodes.iter().all(|&other| self.node(other).topic(name).is_some()));
+        until("all nodes know the topic", || {
+            nodes.iter().all(|&other| self.node(other).topic(name).is_some())
+        });
         if self.owner(name).0 != id {
             self.ownership(id).move_topic(name, id).unwrap();
             self.until_owned_by(name, id);
@@ -321,7 +323,7 @@ impl Stage {
             let topic = self.node(*other).topic(name).unwrap();
             self.ownership(*other).owner_of(&topic).0 == id || self.hall.is_cut(*other, id)
         };
-        until("all know the owner", || nodes.iter().all(reached));
+        until("all nodes know the owner", || nodes.iter().all(reached));
         until("the owner knows", || !self.node(id).topic(name).unwrap().logs()[0].is_mirror());
     }
 
@@ -338,7 +340,7 @@ impl Stage {
     /// Waits until this many more batches were forwarded without a response.
     fn until_unanswered(&self, times: u64) {
         let before = self.hall.unanswered.load(Ordering::Relaxed);
-        until("records are handed on in vain", || {
+        until("forwarded batches get no response", || {
             self.hall.unanswered.load(Ordering::Relaxed) >= before + times
         });
     }
@@ -386,7 +388,7 @@ fn records_from_any_node_reach_all_nodes_in_one_order() {
     readers.iter_mut().for_each(|reader| assert_eq!(told(reader, 5), all));
     for id in [1, 2, 3] {
         let mut late = stage.node(id).subscribe("t", &from(Start::Earliest)).unwrap();
-        assert_eq!(told(&mut late, 5), all, "from the first, at node {id}");
+        assert_eq!(told(&mut late, 5), all, "from the earliest, at node {id}");
     }
 }
 
@@ -427,7 +429,7 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
     };
     for to in [2, 3, 1, 2, 3] {
         let before = published();
-        until("publishing goes on", || published() > before);
+        until("publishing continues", || published() > before);
         stage.ownership(1).move_topic("t", to).unwrap();
         stage.until_owned_by("t", to);
     }
@@ -471,7 +473,7 @@ fn deposed_owner_accepts_no_record_until_it_rejoins() {
     publish(&stage.node(1), "t", "before");
     stage.cut(1);
     let refused = || stage.node(1).publisher("t").unwrap().publish("into the void").is_err();
-    until("it knows that it is not sure to be the owner", refused);
+    until("the node does not know that it is the owner", refused);
     let known = stage.node(1).topic("t").unwrap().logs()[0].last().seq;
     assert_eq!(told(&mut reader, known as usize)[0], "before");
     publish(&stage.node(2), "t", "elsewhere");
@@ -486,7 +488,7 @@ fn long_history_of_another_node_is_read_at_own_speed() {
     let stage = Stage::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     stage.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    until("both know the topic", || stage.node(2).topic("t").is_some());
+    until("both nodes know the topic", || stage.node(2).topic("t").is_some());
     let mut publisher = stage.node(1).publisher("t").unwrap();
     let mut payload = vec![b' '; 4_000];
     for n in 1..=4_000_u64 {
@@ -495,7 +497,7 @@ fn long_history_of_another_node_is_read_at_own_speed() {
     }
     assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].info().oldest_seq, 1, "at the owner");
     let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
-    assert!(reader.wait(Some(PATIENCE)).unwrap(), "it is fed before it reads");
+    assert!(reader.wait(Some(PATIENCE)).unwrap(), "the mirror is fed before the subscriber reads");
     for n in 1..=4_000_u64 {
         assert_eq!(told(&mut reader, 1)[0].trim(), format!("{n:08}"));
     }
@@ -581,7 +583,7 @@ fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
     publish(&stage.node(2), "t", "second");
     assert_eq!(told(&mut reader, 2), ["epoch after 1 of Some(1)", "second"]);
     let first = stage.node(1).topic("t").unwrap();
-    until("it does not read there any more", || !first.logs()[0].is_read());
+    until("the node does not read there any more", || !first.logs()[0].is_read());
     publish(&stage.node(2), "t", "third");
     assert_eq!(told(&mut reader, 1), ["third"]);
 }
@@ -617,12 +619,12 @@ fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
     ownership.settle_all(&before);
     stage.start(1);
     until("another epoch has begun", || stage.owner("t").1 > last.epoch);
-    until("its owner knows", || !stage.node(1).topic("t").unwrap().logs()[0].is_mirror());
+    until("the owner knows", || !stage.node(1).topic("t").unwrap().logs()[0].is_mirror());
     for payload in ["a", "b"] {
         publish(&stage.node(1), "t", payload);
     }
     let _newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
-    until("its mirror is fed", || stage.node(2).topic("t").unwrap().logs()[0].is_placed());
+    until("the mirror is fed", || stage.node(2).topic("t").unwrap().logs()[0].is_placed());
     let mut reader = stage.node(2).subscribe("t", &from(Start::After(last))).unwrap();
     assert_eq!(told(&mut reader, 3), ["epoch after 5 of None", "a", "b"]);
 }
@@ -643,7 +645,7 @@ fn record_with_an_unconfirmed_owner_is_not_refused() {
     }
     stage.hall.unheard.lock().unwrap().clear();
     assert_eq!(publishing.join().unwrap().unwrap().position.seq, 1);
-    assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
+    assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "the record is there once");
 }
 
 #[test]
@@ -653,7 +655,7 @@ fn retry_after_an_unknown_outcome_is_stored_only_once() {
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     stage.node(2).create_topic("t", config, false).unwrap();
-    until("the other knows of both", || {
+    until("the other node knows both", || {
         stage.node(1).topic("t").is_some() && stage.ownership(1).nodes().len() == 2
     });
     assert_eq!(stage.owner("t").0, 2);
@@ -664,7 +666,7 @@ fn retry_after_an_unknown_outcome_is_stored_only_once() {
     assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
     stage.hall.unheard.lock().unwrap().clear();
     assert_eq!(publish().unwrap().position.seq, 1);
-    assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
+    assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last().seq, 1, "the record is there once");
 }
 
 #[test]
@@ -685,7 +687,9 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
         }
     });
     // Its lease ends, and the topic gets another owner.
-    until("it knows that it owns nothing", || stage.node(2).publisher("own").unwrap().publish("x").is_err());
+    until("the node knows that it owns nothing", || {
+        stage.node(2).publisher("own").unwrap().publish("x").is_err()
+    });
     for to in [3, 1] {
         stage.ownership(1).move_topic("t", to).unwrap();
         until("it is moved", || !stage.node(to).topic("t").unwrap().logs()[0].is_mirror());
@@ -698,5 +702,5 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     stage.mend(2);
     let position = publishing.join().unwrap().unwrap().position;
     assert_eq!(position.epoch, now.epoch);
-    until("its owner has it", || stage.node(1).topic("t").unwrap().logs()[0].last() == position);
+    until("the owner has the record", || stage.node(1).topic("t").unwrap().logs()[0].last() == position);
 }

@@ -87,14 +87,14 @@ impl Reader {
                     let mut book = Book::new(Scale::default());
                     book.restore(snapshot.position.seq, &snapshot.bytes).unwrap();
                     truth.check(snapshot.position, book.checksum(), "by the state");
-                    assert_eq!(snapshot.checksum, book.checksum(), "what the state says of itself");
+                    assert_eq!(snapshot.checksum, book.checksum(), "the checksum of the state");
                     (self.book, self.at) = (book, Some(snapshot.position));
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
                     // The end of an epoch without retained records is unknown.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
-                    assert!(is_kept, "what was read is lost: {changed:?}, from {start:?}");
+                    assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }
                 Event::Notice(Notice::Lagging(_) | Notice::Gap(_) | Notice::Publishers(_)) => {}
                 other => panic!("{other:?}"),

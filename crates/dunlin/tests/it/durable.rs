@@ -190,7 +190,7 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
             Ok(receipt) => taken = receipt.position.seq,
             Err(refused) => break refused,
         }
-        assert!(taken < 200, "it never fills up");
+        assert!(taken < 200, "the disk never fills up");
     };
     assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}");
     let info = node.topic("a").unwrap().logs()[0].info();
@@ -222,7 +222,7 @@ fn failed_sync_ends_only_its_own_topic() {
     disk.set_faults(Faults::default());
     assert!(matches!(node.publisher("a").unwrap().publish("y"), Err(PublishError::DiskFailed(_))));
     assert_eq!(publish(&node, "b", 11..=20).position.seq, 20);
-    assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=10), "what was stored stays readable");
+    assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=10), "stored records stay readable");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn keeps_its_state(retention: Retention) {
     }
     let (_, before) = node.topic("a").unwrap().logs()[0].fold_info().unwrap();
     assert_eq!(before.entries, 60);
-    assert!(node.topic("a").unwrap().logs()[0].info().oldest_seq > 10, "nothing was given up");
+    assert!(node.topic("a").unwrap().logs()[0].info().oldest_seq > 10, "no record was dropped");
     disk.crash();
     drop((publisher, node));
     let (node, _) = open(&disk);

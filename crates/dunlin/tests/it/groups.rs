@@ -42,7 +42,7 @@ fn claim(member: &mut WorkMember) -> Option<Claimed> {
 fn await_claim(member: &mut WorkMember) -> Claimed {
     match member.claim_one(SOON).unwrap() {
         Some(WorkEvent::Claimed(claimed)) => claimed,
-        other => panic!("no claim but {other:?}"),
+        other => panic!("{other:?} instead of a claim"),
     }
 }
 

@@ -54,7 +54,7 @@ impl Nodes {
             ownership.take_part(Vec::new()).unwrap();
         }
         let first = nodes.ownerships.lock().unwrap()[0].clone();
-        until("all take part", || first.nodes().len() == 3);
+        until("all nodes are members", || first.nodes().len() == 3);
         (nodes, of_cluster.into_iter().next().unwrap())
     }
 
@@ -69,7 +69,7 @@ impl Nodes {
 
     fn until_handed(&self, expected: &[(u64, &str)]) {
         let expected: Vec<_> = expected.iter().map(|(to, text)| (*to, (*text).to_owned())).collect();
-        until("it is handed on", || self.handed().len() >= expected.len());
+        until("the record is forwarded", || self.handed().len() >= expected.len());
         assert_eq!(self.handed(), expected);
     }
 

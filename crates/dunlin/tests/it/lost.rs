@@ -115,7 +115,7 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     let (numbers, gaps, epochs) = read(&node, Position { seq: 10, ..last });
     let known = epochs[0].new_first.seq - 1;
     assert_whole(&numbers, &gaps, 10, known);
-    assert!(known < RECORDS, "nobody noted the last record");
+    assert!(known < RECORDS, "the last record was not noted");
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
     // The next start finds the files as this one left them.
     publish(&node, "a", 1..=10);

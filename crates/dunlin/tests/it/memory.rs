@@ -30,7 +30,7 @@ fn topics_use_the_memory_budget_up_to_its_limit() {
     for n in 0..made {
         node.delete_topic(&format!("many.{n}")).unwrap();
     }
-    assert_eq!(node.budget().used(), 0, "who deletes topics has their memory back");
+    assert_eq!(node.budget().used(), 0, "deleting topics frees their memory");
 }
 
 #[test]

@@ -36,7 +36,10 @@ fn region_begins_despite_an_earlier_subscriber() {
     host.tick(1);
     drop(host.take_turn());
     assert_eq!(host.counts().unpublished, 0);
-    assert!(all(&mut early).contains(&format!("{topic} deleted")), "it is told that it read of nothing");
+    assert!(
+        all(&mut early).contains(&format!("{topic} deleted")),
+        "the subscriber receives the end of the topic"
+    );
     let from_snapshot = SubscribeOptions { start: Start::Snapshot, ..SubscribeOptions::default() };
     let seen = all(&mut node.subscribe(&topic, &from_snapshot).unwrap());
     assert!(seen.iter().any(|event| event.contains("Snapshot")), "{seen:?}");
@@ -85,7 +88,11 @@ fn spawn_names_an_invalid_position_or_id() {
     let mut refused = |id, at| host.spawn(&Entity::at(id, at)).unwrap_err();
     assert_eq!(refused(8, high), StoreError::Elsewhere { id: EntityId(8), region: elsewhere });
     assert_eq!(refused(8, [101.0; 3]), StoreError::Outside(EntityId(8)));
-    assert_eq!(refused(7, inside), StoreError::Duplicate(EntityId(7)), "another region of this host has it");
+    assert_eq!(
+        refused(7, inside),
+        StoreError::Duplicate(EntityId(7)),
+        "another region of this host has the entity"
+    );
 }
 
 /// Carries messages between two hosts until there are none.

@@ -61,7 +61,7 @@ impl Gated {
         let gates = self.gates.0.lock().unwrap();
         let elsewhere = |gates: &mut Gates| gates.at_the_gate != Some(topic);
         let (_gates, timeout) = self.gates.1.wait_timeout_while(gates, PATIENCE, elsewhere).unwrap();
-        assert!(!timeout.timed_out(), "nobody writes to topic {topic}");
+        assert!(!timeout.timed_out(), "no thread writes to topic {topic}");
     }
 
     fn pass(&self, topic: u64) {

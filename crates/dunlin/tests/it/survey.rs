@@ -67,7 +67,7 @@ fn slow_subscriber_is_counted_with_its_loss_times() {
     let mut slow = node.subscribe("t", &named("slow")).unwrap();
     publish(&node, "t", 5_000);
     let before = node.survey(1, 1);
-    assert_eq!(before.totals.losses, Losses::default(), "nobody was told yet");
+    assert_eq!(before.totals.losses, Losses::default(), "no subscriber was notified yet");
     assert_eq!((before.slowest[0].reader.lagging_ns, before.slowest[0].reader.lost_ns), (0, 0));
     let mut lost = 0;
     while let Some(event) = slow.try_next().unwrap() {

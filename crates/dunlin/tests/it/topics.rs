@@ -67,7 +67,7 @@ fn topic_name_is_a_subject_only_if_its_pattern_matches() {
     assert_eq!(node.with_topic("x", |topic| topic.pattern().to_owned()).as_deref(), Some("y.*"));
     node.delete_topic("x").unwrap();
     assert_eq!(node.with_topic("x", |_| ()), None);
-    assert!(node.publisher("x").is_ok(), "the topic other owns it");
+    assert!(node.publisher("x").is_ok(), "topic `other` owns the subject");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
     assert_eq!(stalled.drain(10, |_| ()).unwrap(), 10);
     node.delete_topic("ticks").unwrap();
     drop(publisher);
-    until("a reader that stands still holds nothing", || {
+    until("an idle subscriber pins no memory", || {
         node.tick();
         node.budget().used() == before
     });
@@ -292,6 +292,6 @@ fn log_remembers_at_most_producers_max_producers() {
         assert!(!publish(1) && !publish(2));
         publish(1)
     };
-    assert!(again(2), "its retry is found");
-    assert!(!again(1), "the second made the first be forgotten");
+    assert!(again(2), "the retry is recognized");
+    assert!(!again(1), "the second record displaced the first");
 }

@@ -260,7 +260,7 @@ mod tests {
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());
         let at = |ms| began + Duration::from_millis(ms);
-        assert_eq!(clock.now_ms(at(0), 7, 0), 0, "nothing of the log is applied yet");
+        assert_eq!(clock.now_ms(at(0), 7, 0), 0, "no entry is applied yet");
         assert_eq!(clock.now_ms(at(100), 7, 60_000), 60_000, "the log is applied");
         assert_eq!(clock.now_ms(at(150), 7, 60_000), 60_050);
         assert_eq!(clock.now_ms(at(1_100), 7, 60_050), 61_000);
@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(clock.now_ms(at(0), 1, 500), 500);
         assert_eq!(clock.now_ms(at(100), 1, 500), 600);
         clock.stop();
-        assert_eq!(clock.now_ms(at(10_000), 3, 5_000), 5_000, "another led meanwhile");
+        assert_eq!(clock.now_ms(at(10_000), 3, 5_000), 5_000, "another node led meanwhile");
         assert_eq!(clock.now_ms(at(10_020), 3, 5_000), 5_020);
-        assert_eq!(clock.now_ms(at(20_000), 4, 5_020), 5_020, "of a term in which another may have led");
+        assert_eq!(clock.now_ms(at(20_000), 4, 5_020), 5_020, "another node may have led in between");
     }
 }

@@ -114,10 +114,10 @@ mod tests {
         let (offer, blocks) = (Offer::of(&snapshot), snapshot.snapshot.0.clone());
         assert_eq!(begin(&mut receiving, &snapshot), 0);
         assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1);
-        assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1, "its sender did not hear");
+        assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1, "the response was lost");
         assert_eq!(receiving.take_block(offer, 1, blocks[1].clone()).unwrap(), 2);
-        assert_eq!(begin(&mut receiving, &snapshot), 2, "it goes on after those");
-        assert!(receiving.take_block(offer, 3, blocks[2].clone()).is_err(), "one is left out");
+        assert_eq!(begin(&mut receiving, &snapshot), 2, "the transfer resumes after those blocks");
+        assert!(receiving.take_block(offer, 3, blocks[2].clone()).is_err(), "a block is missing");
         assert_eq!(receiving.take_block(offer, 2, blocks[2].clone()).unwrap(), 3);
         assert_eq!(receiving.end(offer).unwrap().snapshot, snapshot.snapshot);
         assert!(receiving.end(offer).is_err(), "it ends once");
@@ -129,10 +129,13 @@ mod tests {
         begin(&mut receiving, &one);
         receiving.take_block(Offer::of(&one), 0, Bytes::from("one")).unwrap();
         let other = snapshot(&["one", "2"]);
-        assert!(receiving.take_block(Offer::of(&other), 1, Bytes::from("2")).is_err(), "it was not begun");
+        assert!(
+            receiving.take_block(Offer::of(&other), 1, Bytes::from("2")).is_err(),
+            "this snapshot was not begun"
+        );
         assert!(receiving.take_block(Offer::of(&one), 1, Bytes::from("two and more")).is_err(), "too long");
-        assert!(receiving.end(Offer::of(&one)).is_err(), "the second is missing");
-        assert_eq!(begin(&mut receiving, &other), 0, "another begins anew");
+        assert!(receiving.end(Offer::of(&one)).is_err(), "the second block is missing");
+        assert_eq!(begin(&mut receiving, &other), 0, "another snapshot begins from the start");
         let large = snapshot(&[
             "more than a hundred bytes: ------------------------------------------------------------------------",
         ]);

@@ -76,7 +76,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     }
     stage.start(away);
     stage.agrees().await;
-    stage.until("it has a snapshot", |stage| stage.nodes[&away].status().snapshot.is_some()).await;
+    stage.until("the node has a snapshot", |stage| stage.nodes[&away].status().snapshot.is_some()).await;
     for id in 1..=3 {
         stage.crash(id).await;
     }
@@ -142,7 +142,7 @@ async fn log_kept_behind_a_snapshot_survives_restarts() {
         stage.leader().await;
         assert_eq!(stage.agrees().await.len(), said);
     }
-    stage.until("something is purged", |stage| stage.nodes[&1].status().purged.is_some()).await;
+    stage.until("entries are purged", |stage| stage.nodes[&1].status().purged.is_some()).await;
 }
 
 /// Starts node 1, which must fail, and returns the error.

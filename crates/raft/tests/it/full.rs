@@ -34,9 +34,7 @@ async fn has_reserve(stage: &Stage, id: u64) {
         let content = stage.disks[&id].content(&Path::new("/raft").join(dir).join("reserve"));
         content.is_some_and(|content| content.len() as u64 == LIMITS.reserve_bytes)
     };
-    stage
-        .until("the reserves are there", |stage| is_there(stage, "log") && is_there(stage, "snapshots"))
-        .await;
+    stage.until("the reserves exist", |stage| is_there(stage, "log") && is_there(stage, "snapshots")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +45,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
     let said = fill(&stage, 1).await;
     assert!(said > 100, "{said}");
     assert!(stage.nodes[&1].status().lacks_room.is_some());
-    assert_eq!(stage.agrees().await.len(), said, "what was refused was not done");
+    assert_eq!(stage.agrees().await.len(), said, "refused commands changed nothing");
     // The disk is still full after a restart.
     stage.crash(1).await;
     stage.start(1);
@@ -102,7 +100,7 @@ async fn follower_with_a_full_disk_catches_up_once_it_has_room() {
         stage.say(&line(number)).await;
     }
     let lacks = |stage: &Stage, id: u64| stage.nodes[&id].status().lacks_room.is_some();
-    stage.until("its disk is full", |stage| lacks(stage, full)).await;
+    stage.until("the node's disk is full", |stage| lacks(stage, full)).await;
     assert!(!lacks(&stage, leader) && stage.nodes[&full].status().stopped.is_none());
     stage.disks[&full].set_room(u64::MAX);
     stage.until("it has room", |stage| !lacks(stage, full)).await;
@@ -116,7 +114,7 @@ async fn failed_disk_stops_its_node_which_later_catches_up() {
     let leader = stage.leader().await;
     stage.disks[&leader].set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
     let said = stage.nodes[&leader].propose(Bytes::from("meanwhile")).await;
-    stage.until("it has stopped", |stage| stage.nodes[&leader].status().stopped.is_some()).await;
+    stage.until("the node has stopped", |stage| stage.nodes[&leader].status().stopped.is_some()).await;
     let refused =
         tokio::time::timeout(Duration::from_secs(60), stage.nodes[&leader].propose(Bytes::from("late")));
     assert!(refused.await.unwrap().is_err());

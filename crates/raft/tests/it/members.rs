@@ -48,7 +48,9 @@ async fn leadership_is_transferred_on_request() {
     let to = (1..=3).find(|id| *id != leader).unwrap();
     stage.nodes[&leader].transfer(to).await.unwrap();
     stage
-        .until("the other leads", |stage| stage.nodes.values().all(|node| node.status().leader == Some(to)))
+        .until("the other node leads", |stage| {
+            stage.nodes.values().all(|node| node.status().leader == Some(to))
+        })
         .await;
     stage.say("after").await;
     assert_eq!(stage.agrees().await, ["before", "after"]);
@@ -106,7 +108,7 @@ async fn election_winner_records_how_long_it_took() {
     let leader = stage.leader().await;
     stage.crash(leader).await;
     let next = stage.leader().await;
-    stage.until("it is counted", |stage| !stage.nodes[&next].elections_won().is_empty()).await;
+    stage.until("the election is counted", |stage| !stage.nodes[&next].elections_won().is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,7 @@ async fn concurrent_proposals_share_entries_and_get_own_replies() {
         answers.push(String::from_utf8(asked.await.unwrap().to_vec()).unwrap().parse::<u64>().unwrap());
     }
     answers.sort_unstable();
-    assert_eq!(answers, (1..=1_000).collect::<Vec<_>>(), "each has its own place");
+    assert_eq!(answers, (1..=1_000).collect::<Vec<_>>(), "each command has its own position");
     assert_eq!(stage.agrees().await.len(), 1_000);
     let entries = stage.nodes[&leader].status().last.unwrap() - before;
     assert!(entries < 1_000, "{entries} entries");

@@ -89,7 +89,8 @@ impl Away {
             Received::Record { partition, position, frame, term } => {
                 self.given = frame;
                 self.given_at = (position, term);
-                let (frame, _) = Frame::split(&self.given).expect("it was checked when it was received");
+                let (frame, _) =
+                    Frame::split(&self.given).expect("the frame was checked when it was received");
                 let log = self.topic.logs()[usize::from(partition)].name();
                 Event::Record(Record { position, prev_seq: position.seq - 1, frame, log })
             }

@@ -131,7 +131,8 @@ impl Here {
 
     fn record(&self, taken: &Taken) -> Record<'_> {
         let log: &Arc<LogName> = self.seat.topic().logs()[taken.part].name();
-        let (frame, _) = Frame::split(&self.frames[taken.frame.clone()]).expect("it was copied whole");
+        let (frame, _) =
+            Frame::split(&self.frames[taken.frame.clone()]).expect("the frame was copied completely");
         Record { position: taken.position, prev_seq: taken.position.seq - 1, frame, log }
     }
 }

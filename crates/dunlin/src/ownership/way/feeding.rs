@@ -40,9 +40,10 @@ impl Way {
             }
             let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
             let start = match (start, state.read_since_ns) {
-                // A place is one log's: the others begin now, and who goes on in one of them has a mirror of its own.
+                // A position belongs to one log. The other logs begin now; a subscriber that resumes in one of them
+                // has a private mirror.
                 (Start::After(_), _) if logs.len() > 1 => Start::Latest,
-                // Whoever waited since before the owner came back gets what it has taken since.
+                // A subscriber that has waited since before the owner returned receives the records appended since.
                 (Start::Latest, Some(since_ns)) => Start::Time(since_ns.saturating_sub(SKEW_NS)),
                 (start, _) => start,
             };
@@ -66,7 +67,8 @@ impl Way {
 
     /// Wakes threads that wait for a mirror; the change must be made before.
     pub(super) fn notify_placing(&self) {
-        // A thread that has looked before the change, and holds the lock until it waits, would miss a notification without it.
+        // Taking the lock first: a thread that checked before the change and has yet to wait would miss the
+        // notification.
         drop(lock(&self.state));
         self.placing.notify_all();
     }
@@ -82,7 +84,7 @@ impl Way {
             (self.kind == Kind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
-        // Nor does it end with the topic: its feed may still bring what the topic held.
+        // The wait does not end with the topic, because its feed may still bring its records.
         let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         if timed_out.timed_out() && is_unplaced(log) {
@@ -112,8 +114,9 @@ impl Way {
                 drop(state);
                 return feed.close();
             }
-            // Whoever comes to read has it fed anew, which waits for this: so nothing is given up that a feed goes on from. Nor what
-            // the next owner has not taken from here yet: it feeds nobody before it has.
+            // A new subscriber starts a feed, which waits for this lock, so no record is dropped that a feed
+            // continues from. The next owner may also still need these records, and feeds no mirror before it has
+            // them.
             if let Some(topic) = topic
                 && feed.stood()
                 && state.draining.is_none()
@@ -133,7 +136,7 @@ impl Way {
             let (owner, _) = self.owner();
             let next = feed.again(owner);
             if owner != feed.from && ownership.is_alive(owner) {
-                // Its owner has changed, which says nothing of whether the next one can be reached.
+                // The owner has changed; the next one may be reachable.
                 ownership.peers.feed(owner, next);
             } else {
                 ownership.keeper.feed_after(next, keeper::PAUSE);
@@ -159,7 +162,7 @@ mod tests {
     use crate::ownership::{AskError, Handed, OwnershipLimits, Peers};
     use crate::storage::config_in_words;
 
-    /// Other nodes that say nothing.
+    /// Other nodes that never respond.
     #[derive(Debug)]
     struct Silent;
 
@@ -214,7 +217,7 @@ mod tests {
         let taking_over = thread::spawn(move || of_way.take_over(&of_topic, 8));
         is_stopped.recv().unwrap();
 
-        // Whoever waits for the second looks just before it is taken over, and waits just after.
+        // A waiting thread checks the second log just before it is taken over, and waits just after.
         let (began, has_looked) = (Instant::now(), Cell::new(false));
         way.await_placing(&ownership, &topic.logs()[1], |log| {
             let is_unplaced = log.is_mirror();
@@ -229,7 +232,7 @@ mod tests {
             }
             is_unplaced
         });
-        assert!(began.elapsed() < limits.mirror_wait_max / 2, "it waited in vain");
+        assert!(began.elapsed() < limits.mirror_wait_max / 2, "the wait timed out");
         taking_over.join().unwrap();
     }
 }

@@ -33,7 +33,7 @@ impl Way {
         let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, steady_ns());
         self.wait(handed, None);
         let is_left = if owner == ownership.id {
-            // The log may have opened meanwhile: what its publisher sends next is not to come before this.
+            // The log may have opened meanwhile. Later records of the publisher must not come before this batch.
             self.topic().is_some_and(|topic| self.append_in_order(&ownership, &topic))
         } else {
             self.send_in_order(&ownership)
@@ -106,7 +106,7 @@ impl Way {
                     return !state.waiting.is_empty();
                 }
                 let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
-                // What came back goes out again when all that was sent behind it has an answer or has come back, too.
+                // A returned batch is sent again when all batches sent after it have a response or have come back.
                 let is_held_up =
                     state.unanswered > 0 && (state.sent_to != owner || ticket <= state.sent_through);
                 let has_come_back = last.is_some_and(|last| ticket <= last);
@@ -179,7 +179,7 @@ impl Sender for Way {
     fn refused(&self, run: Handed, error: PublishError) {
         let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
         if run.was_lost && is_gone {
-            // Whoever may have taken it cannot say so any more.
+            // A node that may have appended it cannot respond any more.
             return run
                 .end(Err(PublishError::Unknown(format!("topic {:?} was deleted meanwhile", self.name))));
         }

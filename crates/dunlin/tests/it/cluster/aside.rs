@@ -18,7 +18,7 @@ fn durable_topic_recreated_elsewhere_is_kept_but_not_served() {
     stage.enter(3, open(&disk));
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     stage.node(3).create_topic("t", durable, false).unwrap();
-    until("all know the topic", || stage.node(1).topic("t").is_some());
+    until("all nodes know the topic", || stage.node(1).topic("t").is_some());
     publish(&stage.node(3), "t", "before");
     stage.node(3).stop();
     stage.hall.nodes.lock().unwrap().remove(&3);

@@ -36,7 +36,7 @@ fn unconfirmed_record_of_a_deleted_topic_has_unknown_outcome() {
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
     let told = outcome_of(stage.node(2), Some(mark));
     let owned = stage.node(1).topic("t").unwrap();
-    until("its owner has taken it", || owned.logs()[0].last().seq == 1);
+    until("the owner has appended the record", || owned.logs()[0].last().seq == 1);
     stage.node(2).delete_topic("t").unwrap();
     let outcome = told.recv_timeout(PATIENCE).expect("it is told");
     assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
@@ -47,7 +47,7 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
     let stage = Stage::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
-    until("both take part", || [1, 2].iter().all(|&id| stage.ownership(id).nodes().len() == 2));
+    until("both nodes are members", || [1, 2].iter().all(|&id| stage.ownership(id).nodes().len() == 2));
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     stage.node(2).create_topic("t", durable.clone(), false).unwrap();
     publish(&stage.node(2), "t", "before");
@@ -59,7 +59,7 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
         publish(&node, "t", "anew")
     });
     let is_deleted = || stage.hall.state.lock().unwrap().placement(b"t").is_none();
-    until("it is deleted", is_deleted);
+    until("the topic is deleted", is_deleted);
     // Other topics continue meanwhile.
     for _ in 0..100 {
         publish(&stage.node(1), "other", "x");

@@ -46,7 +46,7 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
     }
     let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
     for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == Acknowledged::ByOwner) {
-        until("it is answered", || {
+        until("the outcome arrives", || {
             match log.await_stored(receipt.position, Acknowledged::ByOwner, &waiter, 0) {
                 StoredState::Waiting => false,
                 outcome => {

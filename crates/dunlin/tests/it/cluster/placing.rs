@@ -30,7 +30,7 @@ fn topic_that_moves_before_its_feed_begins_is_fed() {
         publish(&stage.node(2), "t", "first");
         *stage.hall.moves_before_feed.lock().unwrap() = Some((1, to));
         let begun = subscribing(&stage, 1, Start::Earliest).recv_timeout(PATIENCE);
-        let mut reader = begun.unwrap_or_else(|_| panic!("moved to node {to}: it waits in vain"));
+        let mut reader = begun.unwrap_or_else(|_| panic!("moved to node {to}: the wait timed out"));
         assert_eq!(told(&mut reader, 1), ["first"], "moved to node {to}");
     }
 }
@@ -86,11 +86,11 @@ fn next_owner_that_waits_for_records_names_itself_to_nobody() {
     stage.hall.mute.lock().unwrap().insert(1);
     stage.ownership(3).move_topic("t", 2).unwrap();
     let (node, topic) = (stage.node(2), stage.node(2).topic("t").unwrap());
-    until("it has heard of the move", || stage.ownership(2).owner_of(&topic).0 == 2);
+    until("the node knows of the move", || stage.ownership(2).owner_of(&topic).0 == 2);
     let join = || node.join_work("t", "workers", &WorkOptions::default()).map(drop);
     let refused = join().unwrap_err();
     assert!(matches!(refused, JoinError::Topic(TopicError::HandingOver(_))), "{refused:?}");
     stage.hall.mute.lock().unwrap().clear();
     stage.until_owned_by("t", 2);
-    until("its groups are joined there", || join().is_ok());
+    until("members join the groups there", || join().is_ok());
 }

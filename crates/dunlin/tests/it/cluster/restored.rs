@@ -47,7 +47,9 @@ fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
     let restored = Stage::of(0);
     *restored.hall.state.lock().unwrap() = backup;
     restored.start(1);
-    until("the topic begins anew", || restored.node(1).topic("t").is_some_and(|t| !t.logs()[0].is_mirror()));
+    until("the topic begins a new epoch", || {
+        restored.node(1).topic("t").is_some_and(|t| !t.logs()[0].is_mirror())
+    });
     let next = publish(&restored.node(1), "t", "new");
     assert!(next.epoch > last.epoch, "{next} after {last}");
 }

@@ -12,7 +12,7 @@ fn stateful_topic_at(stage: &Stage, id: u64, name: &str) {
     let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
     let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
     stage.node(id).create_topic(name, config, false).unwrap();
-    until("all know the topic", || (1..=3).all(|other| stage.node(other).topic(name).is_some()));
+    until("all nodes know the topic", || (1..=3).all(|other| stage.node(other).topic(name).is_some()));
     if stage.owner(name).0 != id {
         stage.ownership(id).move_topic(name, id).unwrap();
         stage.until_owned_by(name, id);
@@ -22,7 +22,7 @@ fn stateful_topic_at(stage: &Stage, id: u64, name: &str) {
 fn set(node: &Node, topic: &str, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
     // An owner whose lease ended while the machine was busy appends nothing until it has another.
-    until("an owner takes it", || {
+    until("an owner appends the record", || {
         let mut draft = Draft::from(&value);
         draft.meta.key = Some(&key);
         let mut publisher = node.publisher(topic).unwrap();
@@ -47,7 +47,7 @@ fn node_with_a_state_becomes_owner_even_if_another_asks() {
     stateful_topic_at(&stage, 1, "t");
     let mut reader = stage.node(3).subscribe("t", &following()).unwrap();
     (0..20).for_each(|key| set(&stage.node(2), "t", key, key));
-    until("its state is there", || {
+    until("the state is there", || {
         reader.next_timeout(POLL).unwrap();
         state(&stage, 3, "t").is_some_and(|(at, ..)| at.seq >= 20)
     });
@@ -57,7 +57,7 @@ fn node_with_a_state_becomes_owner_even_if_another_asks() {
     set(&stage.node(2), "t", 99, 99);
     assert_eq!(stage.owner("t").0, 3);
     let (_, keys, _) = state(&stage, 3, "t").unwrap();
-    assert_eq!(keys, 21, "what was read there is not lost");
+    assert_eq!(keys, 21, "records read there are not lost");
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
             readers.entry(id).or_insert_with(|| stage.node(id).subscribe("t", &following()).unwrap());
         }
         let owner = || stage.owner("t").0;
-        until("somebody owns it", || away != Some(owner()) && state(&stage, owner(), "t").is_some());
+        until("a node owns the topic", || away != Some(owner()) && state(&stage, owner(), "t").is_some());
         for id in there(away) {
-            until("its readers are brought to where the owner is", || {
+            until("the subscribers reach the owner's position", || {
                 let (theirs, ours) = (state(&stage, owner(), "t"), state(&stage, id, "t"));
                 if let (Some(theirs), Some(ours)) = (theirs, ours)
                     && theirs.0 == ours.0

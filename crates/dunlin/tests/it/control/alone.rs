@@ -142,7 +142,7 @@ fn keys_in_a_data_directory_survive_a_clean_stop() {
     drop(node);
     assert!(dir.path().join("control").is_dir());
     let node = open();
-    assert!(node.control_if_any().is_some(), "its leases end whether anybody asks for keys or not");
+    assert!(node.control_if_any().is_some(), "leases end without any request for keys");
     assert_eq!(value_of(&node, "a"), Some("1".to_owned()));
 }
 
@@ -182,7 +182,7 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
     assert_eq!(waiting.join().unwrap(), Err(ControlError::Refused(Refusal::NotHeld { lease: leaver })));
     let stopped = wait(grant(control, 60_000));
     node.stop();
-    assert!(stopped.join().unwrap().is_err(), "nobody waits for ever");
+    assert!(stopped.join().unwrap().is_err(), "no caller waits for ever");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn keys_are_limited_by_state_bytes_max() {
     node.stop();
     drop(node);
     let node = open(64 << 10);
-    assert!(put(&node, 7).is_err(), "what there is already stays, and nothing comes to it");
+    assert!(put(&node, 7).is_err(), "existing keys stay, and no key is added");
     assert_eq!(node.control().unwrap().with(|state| state.len()).unwrap(), 7);
 }
 
@@ -252,5 +252,5 @@ fn memory_limit_sets_the_limits_of_keys_and_tasks() {
     assert_eq!(tasks, [16 << 20]);
     let limits = dunlin::scheduler::Limits { state_bytes_max: u64::MAX, ..Default::default() };
     let raised = block_on(node.ask_tasks(&dunlin::scheduler::Command::Limit { limits }));
-    assert_eq!(raised.unwrap_err().code, dunlin_wire::ErrorCode::Forbidden, "a limit is no client's to set");
+    assert_eq!(raised.unwrap_err().code, dunlin_wire::ErrorCode::Forbidden, "clients may not set limits");
 }

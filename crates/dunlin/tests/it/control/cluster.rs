@@ -17,7 +17,7 @@ fn any_node_takes_commands_and_delivers_the_same_changes() {
         assert_eq!(reply, Reply::Changed { revision: number as u64 + 1, keys: 1 });
         let read =
             block_on(stage.control(1 + id % 3).read(Consistency::Linearizable, |state| state.revision()));
-        assert_eq!(read, Ok(number as u64 + 1), "another node has it as soon as it was answered");
+        assert_eq!(read, Ok(number as u64 + 1), "another node has the key after the response");
     }
     let told =
         stage.nodes.values().map(|node| Watch::from_first(node).until(|seen| seen.len() == 6).to_vec());
@@ -53,7 +53,7 @@ fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
     assert!(matches!(refused, Err(ControlError::NoLeader { .. })), "{refused:?}");
     assert_eq!(block_on(stage.control(cut).read(Consistency::Stale, |state| state.revision())), Ok(1));
     stage.isolate(cut, false);
-    until("it answers again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
+    until("the cluster responds again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
 }
 
 /// The watch must not wait `answer_ms_max` for a majority.
@@ -117,7 +117,7 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
             break;
         }
         if let Ok(there) = there {
-            assert!(there, "it ended {:?} after it was kept alive", kept.elapsed());
+            assert!(there, "the lease ended {:?} after its renewal", kept.elapsed());
             asked += 1;
         }
         std::thread::sleep(POLL);
@@ -144,7 +144,7 @@ fn seen_after_a_snapshot(history_bytes: u64) -> Vec<String> {
         stage.ask_among(&others, &put("b", "2"));
     }
     block_on(stage.control(leader).snapshot()).unwrap();
-    until("the log is shortened", || {
+    until("the log is purged", || {
         stage.control(leader).status().unwrap().purged.is_some_and(|last| last > 20)
     });
     stage.isolate(late, false);

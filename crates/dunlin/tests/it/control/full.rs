@@ -76,7 +76,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     let node = open(&small.0);
     let put_keys = fill(&node);
     assert!(put_keys > 100, "{put_keys}");
-    assert_eq!(keys(&node), put_keys, "what was refused was not done, and what was there can be read");
+    assert_eq!(keys(&node), put_keys, "refused writes changed nothing, and existing keys are readable");
     node.stop();
     drop(node);
     // The disk is still full.
@@ -87,7 +87,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
         block_on(node.control().unwrap().ask(&Command::Delete { key: &key })).unwrap();
     }
     assert_eq!(keys(&node), 0);
-    dunlin_wait::until("it goes on by itself", || match put(&node, 0) {
+    dunlin_wait::until("the node continues by itself", || match put(&node, 0) {
         Ok(_) => true,
         Err(refused) => {
             assert!(matches!(refused, ControlError::DiskFull(_)), "{refused}");

@@ -155,7 +155,7 @@ impl Stage {
                 Ok(control) => break (node, control),
                 // A stopped node may still be answering a request, and holds its log until then.
                 Err(error) if error.to_string().contains("is being written") => {
-                    deadline.check("its log is free")
+                    deadline.check("the node's log is free")
                 }
                 Err(error) => panic!("{error}"),
             }

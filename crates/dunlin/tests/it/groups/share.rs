@@ -62,7 +62,7 @@ fn unused_records_of_a_dead_member_are_reported_as_lost() {
     assert_eq!(seen(&mut dies, 2), [(1, 1), (2, 2)]);
     drop(dies);
     let all = seen(&mut stays, 100);
-    assert_eq!(all[0], (1, 3), "it had consumed nothing for certain");
+    assert_eq!(all[0], (1, 3), "none of its records certainly counts as consumed");
     assert_eq!(all[1..], (4..=10).map(|seq| (seq, seq)).collect::<Vec<_>>());
     assert_eq!(stays.lost(), 3);
 }
@@ -75,7 +75,7 @@ fn leaving_member_counts_its_records_as_used() {
     assert_eq!(seen(&mut leaves, 2), [(1, 1), (2, 2)]);
     leaves.leave();
     let mut next = node.join_share("jobs", "g", &sharing()).unwrap();
-    assert_eq!(seen(&mut next, 9), [(3, 3)], "the group goes on where it stands");
+    assert_eq!(seen(&mut next, 9), [(3, 3)], "the group continues at its position");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn members_read_every_partition() {
     let mut numbers = HashSet::new();
     for turn in 0..100 {
         let member = &mut members[turn % 2];
-        let Some(Event::Record(record)) = member.try_next().unwrap() else { panic!("a record is there") };
+        let Some(Event::Record(record)) = member.try_next().unwrap() else { panic!("a record is available") };
         numbers.insert(number(record.payload()));
     }
     assert_eq!(numbers.len(), 100);

@@ -58,15 +58,15 @@ fn deadline_that_is_earlier_wakes_housekeeping() {
     let (woken, keeper) = wakes();
     assert_eq!(node.see_to_due(&keeper), None, "nothing is claimed");
     let (first, second) = (claim(&mut member).unwrap(), claim(&mut member).unwrap());
-    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the first deadline is news, the second is later");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the first deadline wakes, the later one does not");
     assert_eq!(node.see_to_due(&keeper), Some(first.deadline_ns));
     member.nack(second.token, Duration::from_millis(20)).unwrap();
-    assert_eq!(woken.0.load(Ordering::SeqCst), 2, "a delay that ends before the deadline is news");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2, "a delay that ends before the deadline wakes");
 
     let (told, waker) = wakes();
     assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     until("the delay is over", || node.see_to_due(&keeper) == Some(first.deadline_ns));
-    assert_eq!(told.0.load(Ordering::SeqCst), 1, "it is there again");
+    assert_eq!(told.0.load(Ordering::SeqCst), 1, "the record is available again");
     assert_eq!(claim(&mut member).unwrap().attempt, 2);
 }
 
@@ -228,10 +228,10 @@ fn concurrent_members_leave_no_record_unclaimed() {
         publisher.publish(&n.to_le_bytes()).unwrap();
         if n % 70 == 0 {
             // All members wait again.
-            until("all is done: no wake was lost", || node.groups(&topic)[0].waiting == 0);
+            until("all records are settled: no wake was lost", || node.groups(&topic)[0].waiting == 0);
         }
     }
-    until("all is done: no wake was lost", || node.groups(&topic)[0].waiting == 0);
+    until("all records are settled: no wake was lost", || node.groups(&topic)[0].waiting == 0);
     node.stop();
     let done: u64 = members.into_iter().map(|member| member.join().unwrap()).sum();
     assert_eq!(done, RECORDS);

@@ -22,7 +22,11 @@ fn late_ack_of_a_record_that_came_again_is_refused() {
     assert_eq!((late.attempt, again.attempt), (1, 2));
     assert_eq!(late.record().position, again.record().position);
     assert_eq!(slow.ack(late.token), Err(StaleClaim { token: late.token }));
-    assert_eq!(slow.ack(again.token), Err(StaleClaim { token: again.token }), "it is another's");
+    assert_eq!(
+        slow.ack(again.token),
+        Err(StaleClaim { token: again.token }),
+        "another member has the record"
+    );
     quick.ack(again.token).unwrap();
     assert_eq!(quick.ack(again.token), Err(StaleClaim { token: again.token }));
     assert!(claim(&mut quick).is_none() && claim(&mut slow).is_none());
@@ -81,7 +85,11 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
                 while let Ok(Some(event)) = member.claim_one(SOON) {
                     let WorkEvent::Claimed(claimed) = event else { continue };
                     let n = number(claimed.record().payload());
-                    assert_eq!(busy.lock().unwrap().insert(n % KEYS, true), None, "the key is another's");
+                    assert_eq!(
+                        busy.lock().unwrap().insert(n % KEYS, true),
+                        None,
+                        "another member has the key"
+                    );
                     tries += 1;
                     busy.lock().unwrap().remove(&(n % KEYS));
                     if tries % 5 == 0 && claimed.attempt == 1 {
@@ -191,11 +199,11 @@ fn dead_letter_subject_is_configurable_but_not_the_own_topic() {
     drop(claim(&mut drops).unwrap());
     drop(drops);
     let graves = node.topic("graves").unwrap();
-    assert_eq!(graves.logs()[0].last().seq, 0, "who leaves has not tried");
+    assert_eq!(graves.logs()[0].last().seq, 0, "the attempt of a leaving member does not count");
     let mut named = node.join_work("jobs", "named", &working()).unwrap();
     drop(claim(&mut named).unwrap());
     drop(named);
-    assert_eq!(graves.logs()[0].last().seq, 1, "what the first member asked for holds");
+    assert_eq!(graves.logs()[0].last().seq, 1, "the first member's options apply");
     assert!(node.topic("dead.jobs").is_none());
 }
 
@@ -259,7 +267,7 @@ fn deleted_topic_is_worked_off_to_its_last_record() {
     node.delete_topic("jobs").unwrap();
     let second = claim(&mut member).unwrap();
     member.ack(second.token).unwrap();
-    assert!(member.claim(1).unwrap().is_empty(), "the first may come back");
+    assert!(member.claim(1).unwrap().is_empty(), "the first member may come back");
     member.nack(first.token, Duration::ZERO).unwrap();
     let again = claim(&mut member).unwrap();
     member.ack(again.token).unwrap();
@@ -283,7 +291,7 @@ fn groups_without_members_end_after_a_while() {
 
     let brisk = node(Duration::from_millis(20));
     drop(brisk.join_work("jobs", "a", &working()).unwrap());
-    until("its place is free", || {
+    until("the member's place is free", || {
         brisk.tick();
         brisk.join_work("jobs", "b", &working()).is_ok()
     });
