@@ -173,7 +173,7 @@ impl State {
     pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(&(end_ms, lease)) = self.ends.get_min().filter(|&&(end_ms, _)| end_ms <= self.now_ms) {
-            debug_assert!(self.leases.contains_key(&lease), "lease {lease} of {end_ms} is there");
+            debug_assert!(self.leases.contains_key(&lease), "lease {lease}, due at {end_ms}, exists");
             let mut turn = Turn::begin(self, effects);
             turn.end_lease(lease);
             turn.end();

@@ -33,7 +33,7 @@ pub(crate) struct Way {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: Kind,
     state: Mutex<State>,
-    /// Held while batches are sent or appended in order. Taken before `state`, never while `state` is held.
+    /// Held while batches are sent or appended in order. Lock order: before `state`, which must not be held then.
     sending: Mutex<()>,
     /// Notified when a mirror is as far as its owner.
     placing: Condvar,

@@ -165,7 +165,7 @@ fn topic_made_again_under_its_name_begins_a_new_epoch() {
     }
 }
 
-/// Missing keys or tasks of a single node must not restart empty.
+/// A single node whose keys or tasks were removed must not restart without them.
 #[test]
 fn keys_and_tasks_that_were_taken_away_are_missed() {
     let folder = tempfile::tempdir().unwrap();
