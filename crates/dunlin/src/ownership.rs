@@ -107,7 +107,7 @@ pub enum AskError {
     Away(String),
 }
 
-/// Connections to the other nodes. Only [`Peers::ask`] may block.
+/// Connections to the other nodes. Only [`Peers::ask`] and [`Peers::ask_all`] may block.
 pub trait Peers: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
     fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError>;

@@ -76,7 +76,7 @@ impl AnyGroup {
         }
     }
 
-    /// Ends the group because another node owns the topic and has all epochs after `last_epoch`, if known. A `share`
+    /// Ends the group because another node owns the topic and has all epochs through `last_epoch`, if known. A `share`
     /// group first hands out its remaining records.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
