@@ -14,7 +14,7 @@ use crate::error::{DiskError, OpenError};
 use crate::layout::{BlockHeader, FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, FileName, HeaderError};
 use crate::position::Position;
 
-/// Shared by the writer and the readers of a log.
+/// State that is common to the writer and the readers of a log.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,

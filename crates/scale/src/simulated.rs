@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::provider::{Action, Event, Instance, Market, Provider};
 use crate::random::Random;
 
-/// Delays and failure rates.
+/// The delays and failure rates of a provider.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Delays {
     /// From launch to ready, ms.

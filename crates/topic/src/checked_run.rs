@@ -46,7 +46,7 @@ impl<'a> CheckedRun<'a> {
         self.largest
     }
 
-    /// Checks that reply fields are valid subjects. Listeners write them into protocol lines.
+    /// Checks that reply fields are valid subjects, because listeners write them into protocol lines.
     pub fn check_replies(&self) -> Result<(), FrameError> {
         if self.flags & FLAG_REPLY == 0 {
             return Ok(());

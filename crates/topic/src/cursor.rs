@@ -50,10 +50,10 @@ enum Hint {
     Merged(Box<Merged>),
 }
 
-/// Who reports how far a registered subscriber has come.
+/// How the log learns how far a registered subscriber has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consumption {
-    /// Reading the next record consumes the ones before.
+    /// A read of the next record consumes the ones before.
     Reads,
     /// The owner of the cursor calls [`Cursor::consume`].
     Told,
@@ -274,7 +274,7 @@ impl Cursor {
                 Some(Fill::Notice(Notice::Gap(gap)))
             }
             Found::EpochChanged(mut changed) => {
-                // Without missing records between the epochs the state goes on.
+                // Without missing records between the epochs the state continues.
                 let whole = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
                 if !whole && let Some(next) = self.find_state(Owed::State) {

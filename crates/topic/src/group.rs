@@ -6,7 +6,7 @@
 //! - [`Share`]: each record goes to one member, at most once.
 //! - [`Work`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
-//! Invariant of both: each record is given to a member, or reported to the members as [`Lost`]. Losses without any
+//! Invariant of both: each record is given to a member, or reported to the members as [`Lost`]. Those without any
 //! member are reported to the next one that joins.
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`Limits`](crate::Limits).

@@ -1,6 +1,6 @@
 //! How long a waiting caller spins before it parks, learned from earlier waits.
 //!
-//! Spinning pays if the awaited event arrives within the time that a wake-up takes. If it arrives later, the spin is
+//! A spin pays if the awaited event arrives within the time that a wake-up takes. If it arrives later, the spin is
 //! wasted; with few cores it even delays the thread that would produce the event.
 //!
 //! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full

@@ -89,7 +89,7 @@ impl Subscriber {
     }
 
     /// Passes each log and the position of its last delivered or skipped record to `each`. A record that
-    /// [`ready`](Subscribe::ready) found and nobody took counts as unread.
+    /// [`ready`](Subscribe::ready) found and the caller did not take counts as unread.
     pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
         let mut tell = |cursor: &mut Cursor| {
             cursor.pass_unwanted();
@@ -291,7 +291,7 @@ impl Subscribe for Subscriber {
             }
             if let Some(cursor) = self.current() {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
-                // Leaves records that arrived meanwhile to the next call. Reading on at once would follow the
+                // Leaves records that arrived meanwhile to the next call. To read on at once would follow the
                 // publisher record by record and slow it down.
                 if one && given > 0 && given < max && cursor.has_caught_up() {
                     break;

@@ -27,7 +27,7 @@ pub struct Scenario {
     pub credit: u32,
     /// The scheduling node.
     pub node: Node,
-    /// Who works.
+    /// The workers.
     pub crew: Crew,
     /// The highest P99 wait of a minute that is no violation, ms.
     pub latency_ms_max: u64,
@@ -68,17 +68,17 @@ pub enum Load {
     Paced(Workload),
     /// As many as keep a constant number waiting.
     Saturated {
-        /// So many.
+        /// Number of waiting tasks.
         waiting: u64,
     },
 }
 
-/// Who works.
+/// The workers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Crew {
     /// A fixed number of workers.
     Fixed {
-        /// So many.
+        /// Number of workers.
         workers: u32,
     },
     /// A scaled fleet.

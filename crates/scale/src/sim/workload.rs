@@ -10,7 +10,7 @@ use super::series::Series;
 pub enum Workload {
     /// A constant rate.
     Constant {
-        /// So many.
+        /// Tasks per second.
         per_s: f64,
     },
     /// A wave from `low_per_s` at midnight to `high_per_s` at noon. Days differ a little, by seed.

@@ -1,4 +1,4 @@
-//! Lost records that a member has yet to learn of.
+//! Records that a group has lost, and that a member has yet to learn of.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ impl Lost {
     }
 }
 
-/// Lost ranges in order, each with its number in the group; bounded.
+/// The lost ranges in order, each with its number in the group; bounded.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
     ranges: VecDeque<(u64, Lost)>,

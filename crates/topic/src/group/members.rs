@@ -26,7 +26,7 @@ pub(super) struct Members<T> {
     next_id: u64,
     /// Number of losses so far.
     losses: u64,
-    /// Losses without any member to receive them.
+    /// The losses without any member to receive them.
     unheard: LostRanges,
     members_max: u32,
     ranges_max: usize,

@@ -33,7 +33,7 @@ use crate::upstream::Upstream;
 pub use feeding::FeedError;
 pub(super) use finding::Unfed;
 
-/// Past epochs that are remembered.
+/// The most past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
 /// Skipped ranges that are remembered.
 const SKIPS_MAX: usize = 64;
@@ -43,7 +43,7 @@ const SKIPS_MAX: usize = 64;
 pub(super) struct Mirror {
     /// This process owns the log.
     is_own: bool,
-    /// It stands where its owner does, or did.
+    /// Whether the mirror has reached its owner's position.
     placed: bool,
     /// This process owned the log until the handover: the next owner copies from here.
     was_own: bool,
@@ -55,7 +55,7 @@ pub(super) struct Mirror {
     first_seq: u64,
     /// Start of the feed; earlier records were never here.
     fed_from: Position,
-    /// Past epochs, oldest first.
+    /// The past epochs, oldest first.
     past: VecDeque<Past>,
     /// The last known record of the epoch after which sequences restarted.
     given_up: Option<Position>,
@@ -272,7 +272,7 @@ impl State {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
     }
 
-    /// It stands where its owner does, or did.
+    /// Whether the mirror has reached its owner's position.
     fn is_placed(&self) -> bool {
         self.mirror().is_some_and(|mirror| mirror.placed)
     }

@@ -1,4 +1,4 @@
-//! Appended records on their way to the disk.
+//! Records that are appended and on their way to the disk.
 
 use std::borrow::Cow;
 

@@ -83,7 +83,7 @@ pub struct StoredInfo {
     pub written_seq: u64,
     /// The last record that is stored and visible.
     pub synced_seq: u64,
-    /// Appended bytes that are not stored.
+    /// Bytes that are appended and not stored.
     pub unstored_bytes: u64,
     /// Bytes on disk.
     pub bytes: u64,
@@ -368,7 +368,7 @@ impl Log {
         self.lock().stored().map_or(0, |stored| stored.wanted_bytes)
     }
 
-    /// Reports a disk failure. Publishers are refused, waiting ones fail. Stored records stay readable; others never
+    /// Reports a disk failure. Publishers are refused, waiting ones fail. The stored ones stay readable; others never
     /// become visible.
     pub fn fail(&self, why: &str) {
         let ended;
