@@ -8,7 +8,7 @@ use crate::header::Kind;
 #[non_exhaustive]
 pub enum WireError {
     /// The first bytes are not a Dunlin preamble.
-    #[error("the other side does not speak Dunlin's protocol: it began with {0:02x?}")]
+    #[error("the peer does not use Dunlin's protocol: its first bytes are {0:02x?}")]
     Magic([u8; 8]),
     /// A preamble whose lowest version is above the highest.
     #[error("preamble offers the empty range of versions {min} to {max}")]
@@ -19,7 +19,7 @@ pub enum WireError {
         max: u8,
     },
     /// An impossible message length.
-    #[error("message length {0} is no multiple of 8, or shorter than a header")]
+    #[error("message length {0} is invalid: it is no multiple of 8, or shorter than a header")]
     Length(u32),
     /// A message above the limit of its kind.
     #[error("{kind:?} of {bytes} bytes is over the limit of {bytes_max}")]
@@ -32,7 +32,7 @@ pub enum WireError {
         bytes_max: usize,
     },
     /// A kind that this version does not know, or that this side never sends.
-    #[error("message kind {0} is not known here")]
+    #[error("message kind {0} is unknown")]
     UnknownKind(u8),
     /// The reserved bytes of the header are not zero.
     #[error("reserved bytes of the message header are {0:#06x}, not zero")]

@@ -76,7 +76,7 @@ impl Preamble {
         Err(Refusal {
             code: ErrorCode::Version,
             numbers: [u64::from(self.version_min), u64::from(self.version_max), 0],
-            text: "no version in common",
+            text: "no common protocol version",
         })
     }
 }

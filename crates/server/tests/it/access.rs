@@ -1,4 +1,4 @@
-//! Who may come in, and what they may do, through every door.
+//! Authentication and permissions, through every protocol.
 
 mod entering;
 mod grpc;
@@ -30,11 +30,11 @@ use crate::serve_node;
 
 const PASSWORD: &str = "correct horse";
 
-/// The password as the users file has it, and a token with what the file has of it.
+/// The password's hash, and a token with its digest.
 static HASH: LazyLock<String> = LazyLock::new(|| hash_password(PASSWORD.as_bytes()).unwrap());
 static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| new_token().unwrap());
 
-/// A node whose doors are open to the users of a file.
+/// A node with a users file.
 struct Guarded {
     node: Node,
     server: Server,
@@ -47,7 +47,7 @@ impl Guarded {
         Guarded::with(users, |_| ())
     }
 
-    /// `HASH` and `DIGEST` in the file stand for those of the password and of the token.
+    /// `HASH` and `DIGEST` in the file are replaced by those of the password and of the token.
     fn with(users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
         Guarded::over(Node::start(Config::default()).unwrap(), users, change)
     }
@@ -65,7 +65,7 @@ impl Guarded {
         Guarded { node, server, file, _dir: dir }
     }
 
-    /// Writes the file anew and has it taken.
+    /// Rewrites the users file and applies it.
     fn rewrite(&self, users: &str) {
         std::fs::write(&self.file, filled(users)).unwrap();
         self.server.reload_users().unwrap();
@@ -91,7 +91,7 @@ impl Guarded {
         peer.request(method, path, headers, body)
     }
 
-    /// A NATS client that has said CONNECT with this in its JSON.
+    /// A NATS client that has sent CONNECT with this JSON.
     fn nats(&self, credentials: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(&self.server);
         let quiet = "\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true";
@@ -99,14 +99,14 @@ impl Guarded {
         peer
     }
 
-    /// The same, let in by the password.
+    /// A NATS client that logged in with the password.
     fn nats_by_password(&self, user: &str) -> NatsPeer {
         let mut peer = self.nats(&format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\""));
         peer.settle();
         peer
     }
 
-    /// A number of `/metrics`, as the user sees it.
+    /// A value of `/metrics`, as the user sees it.
     fn metric(&self, user: &str, name: &str) -> f64 {
         let answer = self.http("GET", "/metrics", &basic(user, PASSWORD), b"");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -129,7 +129,7 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// Why the node did not let a client in.
+/// The refusal of a client.
 fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::Refused {
     match connected {
         Err(ConnectError::Away(Why::Refused(refused))) => refused,
@@ -137,7 +137,7 @@ fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::Refused {
     }
 }
 
-/// The payloads that a subscriber gets, up to `last`; nothing may be told as lost.
+/// The payloads that a subscriber receives up to `last`, without a gap.
 fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     let mut got = Vec::new();
     loop {

@@ -59,7 +59,7 @@ fn records(peer: &mut Peer, count: usize) -> Given {
     given
 }
 
-/// How many tokens were settled, and which were stale.
+/// The number of settled claims, and the stale tokens.
 fn settled(peer: &mut Peer) -> (u32, Vec<u64>) {
     let settled = peer.next(|message| match message {
         FromNode::Settled(settled) => Some((settled.settled, settled.stale.iter().collect())),
@@ -99,8 +99,7 @@ fn killed_connections_work_goes_to_the_others_at_once() {
     assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
 }
 
-/// Renews a claim beyond its first deadline, while another member waits for the record. Returns whether each renewal
-/// was in time.
+/// Renews a claim past its first deadline while another member waits; returns whether each renewal was in time.
 fn renews_in_time(claim_ms: u32) -> bool {
     let (node, server) = serve();
     publish(&node, 1);

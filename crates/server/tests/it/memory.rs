@@ -1,4 +1,4 @@
-//! What clients make the node keep is charged to its memory, and what is over is refused by name.
+//! Memory that clients use is charged to the node's budget, and refused beyond it with the limit's name.
 
 use dunlin::topic::{Publish, TopicConfig};
 use dunlin::wire::{FromClient, FromNode, List, LogPosition, Position, Resume, StartAt};

@@ -1,5 +1,5 @@
-//! Three nodes with doors, over real connections: whoever comes through any door of any node reaches every topic. What they agree
-//! on is one state here; that it is replicated is another test's.
+//! Three nodes with listeners over real connections: a client of any protocol reaches every topic through any node.
+//! The agreed state is a single one here; other tests cover replication.
 
 mod nats;
 mod publishers;
@@ -37,7 +37,7 @@ struct Member {
     server: Option<Server>,
 }
 
-/// What all agree on, and where they are.
+/// The agreed state, and the nodes' addresses.
 struct Hall {
     limits: OwnershipLimits,
     state: Mutex<State>,
@@ -50,7 +50,7 @@ impl Hall {
         Hall::with(count, OwnershipLimits::default())
     }
 
-    /// Time stands still in what all agree on: a lease ends where a test ends it.
+    /// Leases do not expire by time; tests end them.
     fn with(count: u64, limits: OwnershipLimits) -> Arc<Hall> {
         let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..limits };
         let hall = Arc::new(Hall {
@@ -148,14 +148,14 @@ impl Hall {
         self.state.lock().unwrap().placement(name.as_bytes()).unwrap().owner
     }
 
-    /// The node is gone: its listeners close, its lease ends.
+    /// Stops a node: its listeners close, and its lease ends.
     fn kill(&self, id: u64) {
         self.silence(id);
         let lease = self.state.lock().unwrap().get(&node_key(id)).map(|item| item.lease);
         self.apply(&Command::Revoke { lease: lease.expect("it takes part") }).unwrap();
     }
 
-    /// The node is gone, and nobody knows.
+    /// Stops a node, but keeps its lease.
     fn silence(&self, id: u64) {
         self.urls.lock().unwrap().remove(&id);
         let member = self.members.lock().unwrap().remove(&id);
@@ -169,7 +169,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The numbers of the next records, and what else was told, until this number came.
+/// The numbers of the next records, and the notices, up to this number.
 fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -319,7 +319,7 @@ fn subscriber_resumes_every_partition_through_any_node() {
     }
 }
 
-/// A node that is gone, and does not count as gone yet: nobody else may have its topics.
+/// A dead node whose lease holds: no other node may own its topics.
 fn hall_with_a_silent_owner() -> Arc<Hall> {
     let mirror_wait_max = Duration::from_secs(600);
     let hall = Hall::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
@@ -330,7 +330,7 @@ fn hall_with_a_silent_owner() -> Arc<Hall> {
 }
 
 impl Hall {
-    /// Publishes to the live topic, at its owner, until somebody has had enough.
+    /// Publishes to the live topic, at its owner, until a condition holds.
     fn publishing<T>(&self, until: impl FnOnce() -> T) -> T {
         let over = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {

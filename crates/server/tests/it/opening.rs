@@ -1,4 +1,4 @@
-//! The listeners of a node that is starting.
+//! Listeners of a node that is still starting.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ fn doors() -> ServerConfig {
     ServerConfig { tcp: any(), nats: any(), http: any(), grpc: any(), threads: 1, ..ServerConfig::default() }
 }
 
-/// The address of a listener.
+/// The address of a protocol.
 fn address(doors: &[(Door, SocketAddr)], door: Door) -> SocketAddr {
     doors.iter().find(|(other, _)| *other == door).unwrap().1
 }
@@ -36,7 +36,7 @@ fn hurried() -> Options {
     Options { limits: Limits { connect_ms_max: 100, ..Limits::default() }, ..Options::default() }
 }
 
-/// Forwards connections to a node and counts them: a client that connects again was refused before.
+/// Forwards and counts connections: a client that reconnects was refused before.
 struct Relay {
     address: SocketAddr,
     count: Arc<AtomicUsize>,
@@ -60,7 +60,7 @@ impl Relay {
         relay
     }
 
-    /// Waits until a client that connects after this call connects again.
+    /// Waits until a client that connected after this call has reconnected.
     fn until_refused(&self) {
         let before = self.count.load(Ordering::Relaxed);
         until("a client connects again", || self.count.load(Ordering::Relaxed) >= before + 2);

@@ -1,4 +1,4 @@
-//! What clients of a world see and do, over the nodes of its processes: in lock-step, so that it can be said exactly.
+//! Viewers and commands of a world over several nodes, in lock-step, so that results are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,12 +22,12 @@ const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 const ENTITIES: u64 = 1_500;
 const RADIUS: f32 = 12.0;
 const CENTER: EntityId = EntityId(0);
-/// Its kind is not to be seen.
+/// The kind of entity that viewers may not see.
 const HIDDEN: u32 = 2;
 
 type Steps = Space<3, Oscillate>;
 
-/// A process of the world: region N of two, behind a door of its own.
+/// A process of the world: region N of two, with its own endpoint.
 pub struct Process {
     _door: SpaceDoor,
     pub space: Arc<Steps>,
@@ -77,7 +77,7 @@ fn entity(nth: u64) -> Entity<'static, 3> {
     Entity { kind: (nth % 3) as u32, velocity: [fast(0), fast(1), fast(2)], ..Entity::at(nth, at) }
 }
 
-/// Both processes, and the node by whose keys they are found.
+/// Both processes, and the node with the world's keys.
 struct Stage {
     keys: (Node, Server),
     processes: Vec<Process>,
@@ -121,7 +121,7 @@ impl Stage {
         until("both have made a tick", || !self.processes.iter().any(busy));
     }
 
-    /// Everybody: where, of which kind, and in which region.
+    /// All entities: position, kind and region.
     fn everybody(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
         let of = |process: &Process| {
             let look = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
@@ -141,7 +141,7 @@ impl Stage {
     }
 }
 
-/// By looking at everybody.
+/// Computed from all entities.
 fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
     let center = all[&CENTER].0;
     let near = |at: &[f32; 3]| {
@@ -152,7 +152,7 @@ fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<Ent
     shown.map(|(id, (at, ..))| (*id, *at)).collect()
 }
 
-/// Takes in what has come, and makes sure that it is about nobody who is hidden.
+/// Applies the received updates, and checks that they contain no hidden entity.
 fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
     while let Some(change) = viewer.try_next().unwrap() {
         let (is_right, id) = match change {

@@ -1,4 +1,4 @@
-//! TLS at every door: who comes in, who does not, and what they are told.
+//! TLS in every protocol: accepted clients, refused clients, and the refusals.
 
 mod authority;
 mod files;
@@ -15,7 +15,7 @@ use dunlin_server::{Door, Server, ServerConfig};
 use crate::serve_with;
 use authority::Authority;
 
-/// A node with all its doors open by TLS; with `client_ca` clients have to show a certificate.
+/// A node with TLS in all protocols; with `client_ca`, clients must show a certificate.
 fn serve_tls(authority: &Authority, mutual: bool) -> (Node, Server) {
     serve_tls_with(authority, mutual, |_| ())
 }
@@ -34,7 +34,7 @@ fn serve_tls_with(
     })
 }
 
-/// What comes behind a scheme.
+/// Host and port of a protocol's URL.
 fn at(server: &Server, door: Door) -> String {
     let of_door = |(of, address): &(Door, std::net::SocketAddr)| (*of == door).then(|| address.port());
     format!("localhost:{}", server.addresses().iter().find_map(of_door).unwrap())
@@ -50,7 +50,7 @@ fn unhurried(tls: TlsOptions) -> Options {
     Options { tls, limits, ..Options::default() }
 }
 
-/// What a client is told that does not come in.
+/// The error of a refused client.
 fn refused(connected: Result<Client, ConnectError>) -> String {
     connected.map(|client| client.node_name()).expect_err("it came in").to_string()
 }

@@ -1,6 +1,6 @@
-//! Workers that are real processes: started, drained, killed, replaced, and none left behind.
+//! Real worker processes: started, drained, killed, replaced, and none left behind.
 //!
-//! A shell stands for the worker; who is attached is told by the test, as the scheduler would.
+//! A shell stands for the worker; the test reports attached workers in the scheduler's place.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ impl Stage {
         self.workers.attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 
-    /// Until so many events were said in all.
+    /// Waits until this many events happened in total.
     fn wait(&mut self, count: usize) -> &[Event] {
         let deadline = Deadline::new();
         self.workers.events(self.now_ms, &mut self.said);
@@ -54,7 +54,7 @@ impl Stage {
     }
 }
 
-/// Until a process has written there.
+/// Waits until a process has written the file.
 fn written(path: &Path) -> String {
     find(format!("a line in {}", path.display()), || {
         std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))

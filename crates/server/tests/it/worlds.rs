@@ -1,4 +1,4 @@
-//! Worlds whose processes come and go: regions go on with everybody, whoever is gone.
+//! Worlds whose processes start and fail: regions continue with all entities.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -29,16 +29,16 @@ const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const LOOK: Duration = Duration::from_millis(20);
 /// Processes that are killed, one after another.
 const KILLED: u64 = 8;
-/// Ticks by which it is seen that a region goes on.
+/// Ticks that show that a region continues.
 const GOES_ON: u64 = 5;
 
-/// What all processes of a world agree on.
+/// The settings that all processes of a world share.
 pub struct Scene<B> {
     pub name: &'static str,
     pub setup: Setup<3>,
     pub behaviour: B,
     pub regions: &'static [RegionId],
-    /// Processes that are waited for.
+    /// Number of expected processes.
     pub expected: usize,
     pub balance: Option<Balance>,
     pub populate: fn(&mut Host<3, B>, RegionId),
@@ -50,7 +50,7 @@ pub struct Member<B> {
     owners: Owners,
     pub space: Arc<Space<3, B>>,
     pub told: Arc<Mutex<Vec<String>>>,
-    /// Somebody who reads of regions before they are here.
+    /// A subscriber of regions from before they begin.
     _early: Vec<Subscriber>,
 }
 
@@ -101,7 +101,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
         Member { number, owners, space, told, _early: early }
     }
 
-    /// Nothing is said any more, and nobody is given anything.
+    /// Waits until handovers have finished.
     pub fn kill(self) {
         self.space.stop().unwrap();
         // Its lease ends now, and not after its time to live.
@@ -132,7 +132,7 @@ fn populate(host: &mut Host<3, Walk>, region: RegionId) {
     }
 }
 
-/// How it stands, where something does not happen.
+/// The state of the world, for failed waits.
 fn stand<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[Member<B>]) -> String {
     let keys = kv.prefix("space/").unwrap();
     let line = |key: &[u8], value: &[u8]| {
@@ -162,7 +162,7 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     }
 }
 
-/// Each process has a region, and each region goes on: so another process knows whatever happens in it.
+/// Each process has a region, and each region continues, so another process has its state.
 pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv: &Kv, members: &[Member<B>]) {
     let mut since: Option<Vec<BTreeMap<u32, u64>>> = None;
     until(when, kv, members, || {
@@ -225,7 +225,7 @@ fn end_leases(kv: &Kv, world: &str) {
     }
 }
 
-/// Has the node forget the world, as one that is started again without a disk does.
+/// Deletes the world's keys, as a restart without a disk does.
 fn lose_keys(kv: &Kv, world: &str) {
     end_leases(kv, world);
     for entry in kv.prefix(format!("space/{world}/")).unwrap() {
@@ -233,7 +233,7 @@ fn lose_keys(kv: &Kv, world: &str) {
     }
 }
 
-/// Gives one entity a kind that nobody is populated with; the ticks of all regions then.
+/// Gives one entity an unused kind; returns the ticks of all regions then.
 fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::Command::<3> { kind: Some(7), ..dunlin::space::Command::of(EntityId(5)) };
@@ -251,7 +251,7 @@ fn marked(members: &[Member<Walk>]) -> usize {
     members.iter().map(|member| member.space.ask(move |runner| of_kind(runner.host())).unwrap()).sum()
 }
 
-/// All regions tick on from where they were, with everybody as they were.
+/// Checks that all regions continue from their ticks with the same entities.
 fn assert_went_on(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
         let now: BTreeMap<u32, u64> = members.iter().flat_map(Member::ticks).collect();
@@ -305,7 +305,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     until("the world can be found", &kv, &members, || Description::read(&kv, "forgotten").is_ok());
 }
 
-/// One of two is killed with the node's keys, and another comes in its place.
+/// One of two processes is killed together with the node's keys, and another replaces it.
 #[test]
 fn newcomer_does_not_repopulate_regions_of_a_survivor() {
     let keys = serve();

@@ -1,8 +1,8 @@
-//! What must hold for any bytes of a peer. Used by the random tests here and by the fuzz target `wire`.
+//! Properties that hold for any bytes of a peer, for the random tests here and the fuzz target `wire`.
 
 use dunlin_wire::{Decoder, FromClient, FromNode, Limits, Next, Preamble};
 
-/// Takes the bytes for messages of a client, and of a node; how many were understood.
+/// Decodes the bytes as messages of a client and of a node; returns the number of decoded messages.
 pub fn try_messages(bytes: &[u8]) -> usize {
     let _ = Preamble::parse(bytes);
     let decoder = Decoder::new(Limits::default());
@@ -12,7 +12,7 @@ pub fn try_messages(bytes: &[u8]) -> usize {
         if let FromNode::Run(run) = &message {
             let _ = run.header.last_seq();
         }
-        // Walks lists and records too.
+        // Iterates over lists and records, too.
         let _ = format!("{message:?}");
         assert!(taken > 0 && taken <= rest.len());
         (rest, understood) = (&rest[taken..], understood + 1);

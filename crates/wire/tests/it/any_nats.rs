@@ -1,16 +1,16 @@
-//! What must hold for whatever a NATS client sends. Used by the random tests here and by the fuzz target `nats`.
+//! Properties that hold for any input of a NATS client, for the random tests here and the fuzz target `nats`.
 
 use dunlin_wire::Next;
 use dunlin_wire::nats::{Connect, HeaderBlock, Limits, Operation, STATUS_HEADER, header_lines, next};
 
 const LIMITS: Limits = Limits { line_bytes_max: 256, payload_bytes_max: 1_024 };
 
-/// Takes the bytes for operations, and for a block of headers.
+/// Reads the bytes as operations, and as a block of headers.
 pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Next::Message(operation, taken)) = next(rest, &LIMITS) {
         assert!(0 < taken && taken <= rest.len());
-        // Less of it is never taken for something else.
+        // A prefix is never read as another operation.
         for cut in 0..taken {
             let less = next(&rest[..cut], &LIMITS);
             assert!(matches!(less, Ok(Next::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
@@ -28,7 +28,7 @@ pub fn try_operations(bytes: &[u8]) {
     try_headers(bytes);
 }
 
-/// What was read is written so that it can be read again.
+/// Headers that were read can be written and read again.
 fn try_headers(block: &[u8]) {
     let Ok(block) = HeaderBlock::parse(block) else { return };
     let Ok(headers) = block.iter().collect::<Result<Vec<_>, _>>() else { return };

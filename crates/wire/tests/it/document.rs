@@ -1,4 +1,4 @@
-//! `docs/protocol.md` says what the code does.
+//! Compares `docs/protocol.md` with the code.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! The bytes of known messages never change within a version: `tests/golden/*.hex` were written once.
+//! The bytes of known messages never change within a version: `tests/golden/*.hex` hold them.
 //!
-//! A message that is new gets its file from `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-wire`.
+//! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-wire` writes the file of a new message.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn preamble_keeps_its_bytes() {
     assert_eq!(&Preamble { version_min: 1, version_max: 2 }.to_bytes(), b"DUNLIN\x01\x02");
 }
 
-/// WELCOME as it was before it named the cluster.
+/// WELCOME of a version without the cluster's id.
 #[test]
 fn older_welcome_names_no_cluster() {
     let mut old = Vec::new();

@@ -1,8 +1,8 @@
-//! The texts of door `http`, on any input. The fuzzer runs the same.
+//! The text formats of HTTP with any input. The fuzzer runs the same checks.
 
 use dunlin_wire::http::{Resume, plain_text, query_pairs, write_event};
 
-/// A query is refused, or its pairs say the same when they are written again.
+/// A query is refused, or its pairs are the same after writing and reading them again.
 pub fn try_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(pairs) = query_pairs(text).collect::<Result<Vec<_>, _>>() else { return };
@@ -12,7 +12,7 @@ pub fn try_query(bytes: &[u8]) {
     assert_eq!(query_pairs(&again.join("&")).collect::<Result<Vec<_>, _>>(), Ok(pairs));
 }
 
-/// An id is refused, or says the same when it is written again.
+/// An id is refused, or is the same after writing and reading it again.
 pub fn try_id(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(resume) = Resume::parse(text) else { return };
@@ -21,7 +21,7 @@ pub fn try_id(bytes: &[u8]) {
     assert_eq!(Resume::parse(&again), Ok(resume));
 }
 
-/// A payload is no plain text, or a reader of events gets it as it is, and nothing else.
+/// A payload is no plain text, or an event's reader receives exactly this payload.
 pub fn try_payload(bytes: &[u8]) {
     let Some(text) = plain_text(bytes) else { return };
     let mut out = String::new();

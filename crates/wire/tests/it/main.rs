@@ -1,4 +1,4 @@
-//! Messages keep their bytes, survive a round trip, and nothing hostile gets further than an error.
+//! Tests of the wire format: stable bytes, round trips, and errors for hostile input.
 
 mod any_bytes;
 mod any_nats;

@@ -1,10 +1,9 @@
-//! One message of every kind, made of given values: fixed ones for the golden files, random ones
-//! for the round trip.
+//! One message of every kind, with fixed values for the golden files and random ones for round trips.
 
 use dunlin_frame::{Meta, RunHeader};
 use dunlin_wire::*;
 
-/// The values messages are made of.
+/// The values of the messages' fields.
 #[derive(Debug, Clone)]
 pub struct Values {
     pub number: u32,
@@ -214,7 +213,7 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     each(FromNode::Done { request: number });
     each(FromNode::RequestRefused(RequestRefused { request: number, refusal: v.refusal() }));
     topics(v, &mut each);
-    // The only message whose list of records cannot be made of plain items.
+    // The only message whose list of records is not made of plain items.
     let decoder = Decoder::new(Limits::default());
     let Ok(Next::Message(deliver, taken)) = decoder.next_from_node(&v.deliver) else { panic!("DELIVER") };
     assert_eq!(taken, v.deliver.len());

@@ -1,4 +1,4 @@
-//! Credentials: right, wrong, none, too often wrong.
+//! Logins with right, wrong and missing credentials, and repeated failures.
 
 use dunlin::wire::ErrorCode;
 use dunlin_client::Credentials;
@@ -31,7 +31,7 @@ fn valid_credentials_are_accepted_on_every_listener() {
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"accepted\"}") >= 6.0);
 }
 
-/// A key pair of NATS, as the library nkeys makes it, and its public half in the users file.
+/// A NATS key pair, made with the nkeys library, and its public key in the users file.
 const NKEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
 const NKEY_SEED: &[u8; 32] = b"dunlin's test seed of 32 bytes..";
 

@@ -1,4 +1,5 @@
-//! What users may do with keys, through every door: `ana` may use all below `a/` but for the secret, and the locks of that name.
+//! Permissions for keys, through every protocol: `ana` may use all keys below `a/` except the secret, and the locks
+//! of that name.
 
 use dunlin_client::state::{Answer, Command, Compare, Is, NOT_SHOWN, Operation, Query, Target};
 use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
@@ -43,7 +44,7 @@ fn told(watch: &mut Watch) -> String {
     format!("{} {}", change.revision, change.events.iter().map(event).collect::<Vec<_>>().join(" "))
 }
 
-/// Five revisions: of what `ana` may see, of what she may not, of both at once.
+/// Five revisions: of keys that `ana` may see, of others, and of both at once.
 fn write_all(root: &Kv) {
     root.put("a/1", "seen").unwrap();
     root.put("a/secret", "hidden").unwrap();
@@ -160,7 +161,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     assert_eq!(told(&mut later), "7 a/x2=seen");
 }
 
-/// Revision and keys of what a subscriber to the topic of changes is given, up to a revision.
+/// Revisions and keys that a subscriber to the topic of changes receives, up to a revision.
 fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     use dunlin::topic::{Event, Notice, Subscribe};
     let mut subscriber = client.subscribe("$kv", options).unwrap();

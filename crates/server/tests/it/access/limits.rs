@@ -1,4 +1,4 @@
-//! How much users and tenants may have.
+//! Limits of users and tenants.
 
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;

@@ -1,4 +1,4 @@
-//! Producers of different users that have the same number.
+//! Producers of different users with the same id.
 
 use dunlin::topic::Publish as _;
 use dunlin_client::{Identity, PublisherOptions};
@@ -12,12 +12,12 @@ use crate::http::peer::Peer as HttpPeer;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n\
                      [users.cid]\npassword = \"HASH\"\npublish = [\"acme.orders.>\"]\n";
-/// The first of the numbers that both users give their producers, one for each protocol.
+/// The first producer id of both users, one for each protocol.
 const PRODUCER: u64 = 7;
 
 type Publishes = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
 
-/// Publishes the first record of the user's producer over HTTP; whether it was taken for a repeated one.
+/// Publishes the first record of the user's producer over HTTP; returns whether it was deduplicated.
 fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Door::Http));
     let (authorization, producer) = (basic(user, PASSWORD), PRODUCER.to_string());
@@ -56,7 +56,7 @@ fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<
     publisher.publish(b"x").map(|receipt| receipt.duplicate).map_err(|error| error.to_string())
 }
 
-/// No user's producer has another's records taken for repeated ones, or fences the other.
+/// Producers of different users neither deduplicate nor fence each other's records.
 #[test]
 fn producers_with_one_id_differ_by_user() {
     let guarded = Guarded::new(USERS);

@@ -114,7 +114,7 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
     assert_eq!(guarded.http("GET", "/v1/topics", &authorization, b"").status, 401);
 }
 
-/// They once stood until their time was over: a lock of a removed user for a year.
+/// A removed user's lease must not keep a lock for a year.
 #[test]
 fn leases_of_a_removed_user_end_and_no_others() {
     let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");

@@ -1,4 +1,4 @@
-//! What was allowed once ends when the permission is taken away, and whoever has it is told at once.
+//! Subscriptions and waits end at once when their permission is withdrawn.
 
 use std::thread;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::http::socket::Socket;
 const ROOT: &str =
     "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\npublish = [\">\"]\nsubscribe = [\">\"]\n";
 
-/// `root`, and `ana` with these permissions.
+/// A users file with `root`, and `ana` with these permissions.
 fn users(ana: &str) -> String {
     format!("{ROOT}[users.ana]\npassword = \"HASH\"\n{ana}\n")
 }
@@ -35,19 +35,19 @@ fn ana<T>(message: T) -> Request<T> {
     request
 }
 
-/// A lease of `ana`'s that nobody keeps alive.
+/// A lease of `ana` without renewal.
 fn lease(guarded: &Guarded) -> u64 {
     let asked = br#"{"ttl_ms":3600000}"#;
     let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), asked);
     granted.json()["lease"].as_u64().unwrap()
 }
 
-/// For how many locks `ana` waits.
+/// The number of locks that `ana` waits for.
 fn waits(guarded: &Guarded) -> usize {
     guarded.node.control().unwrap().with(|state| state.waits_of_user(b"ana").len()).unwrap()
 }
 
-/// How a wait for a lock by `ana` ends: the name of an error.
+/// The error that ends `ana`'s wait for a lock.
 type Waits = fn(&Guarded) -> String;
 
 fn over_tcp(guarded: &Guarded) -> String {
@@ -124,7 +124,7 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// What is read by other permissions than those to subscribe: a topic, and what `ana` needs for it.
+/// Topics that need other permissions than to subscribe: a topic, and the permission that `ana` needs.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 

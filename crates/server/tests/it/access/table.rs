@@ -1,5 +1,5 @@
-//! The table of permissions in `docs/security.md`: it has a row for all that a client can ask, names functions and tests that there
-//! are, and no route or call answers a stranger that the table does not open to everybody.
+//! Checks the table of permissions in `docs/security.md`: it has a row for each request, names existing functions and
+//! tests, and no route or call without a row serves an anonymous client.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use dunlin_server::Door;
 
 use super::{Guarded, PASSWORD, basic};
 
-/// What a row says.
+/// A row of the table.
 struct Row {
     section: String,
     what: Vec<String>,
@@ -25,7 +25,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn named(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -50,7 +50,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The rows of a section name these, once each, and nothing else.
+/// Checks that the rows of a section name exactly these, once each.
 fn check_section(rows: &[Row], section: &str, there: &[String]) {
     let of_section = rows.iter().filter(|row| row.section == section);
     let named: Vec<&String> = of_section.flat_map(|row| &row.what).collect();

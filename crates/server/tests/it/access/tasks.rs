@@ -1,4 +1,5 @@
-//! What users may do with tasks: `ana` submits for her tenant and sees nobody else's, `walt` does that tenant's and no others.
+//! Permissions for tasks: `ana` submits for her tenant and sees no other tenant's tasks, `walt` runs tasks of that
+//! tenant only.
 
 use dunlin_client::scheduler::{After, Command, Destination, NewTask, Stage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};

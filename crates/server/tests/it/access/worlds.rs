@@ -1,4 +1,4 @@
-//! Of a world's entities some may be watched by who may not command them.
+//! Permissions for worlds: a user may watch entities without commanding them.
 
 use dunlin::space::{Answer, Ask, Denial, RegionId};
 use dunlin_client::space::{Command, CommandError, Entity, EntityId, Schema, ViewError, Watch};

@@ -1,4 +1,4 @@
-//! A certificate authority of the test's own, and what it has signed.
+//! A certificate authority for tests, and its certificates.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct Signed {
 }
 
 impl Authority {
-    /// It has signed `server.pem` for `localhost`.
+    /// Creates an authority that has signed `server.pem` for `localhost`.
     pub fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, "an authority of tests");
@@ -60,7 +60,7 @@ impl Authority {
         self.put(&format!("{name}.pem"), &signed.cert);
     }
 
-    /// Writes a file at once, as whoever renews certificates does.
+    /// Replaces a file atomically, as tools that renew certificates do.
     pub fn put(&self, name: &str, text: &str) {
         let beside = self.path(&format!("{name}.new"));
         std::fs::write(&beside, text).unwrap();
@@ -71,7 +71,7 @@ impl Authority {
         self.dir.path().join(name)
     }
 
-    /// What a node is given.
+    /// The node's TLS configuration.
     pub fn tls(&self, mutual: bool) -> TlsConfig {
         TlsConfig {
             cert: self.path("server.pem"),
@@ -81,14 +81,14 @@ impl Authority {
         }
     }
 
-    /// What a client is given that shows no certificate.
+    /// Options of a client without a certificate.
     pub fn trusted(&self) -> TlsOptions {
         let mut options = TlsOptions::default();
         options.ca = Some(self.ca().into_bytes());
         options
     }
 
-    /// What a client is given that shows this one.
+    /// Options of a client with this certificate.
     pub fn showing(&self, signed: &Signed) -> TlsOptions {
         let mut options = self.trusted();
         options.cert = Some(signed.cert.clone().into_bytes());

@@ -1,4 +1,4 @@
-//! The files of TLS: what is wrong with them is said, and new ones are met by whoever comes then.
+//! The TLS files: errors name the fault, and new files apply to new connections.
 
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
@@ -7,7 +7,7 @@ use dunlin_wait::until;
 use super::authority::Authority;
 use super::{connect, refused, serve_tls};
 
-/// What a node says that does not start.
+/// The error of a node that does not start.
 fn start(authority: &Authority, mutual: bool) -> String {
     let node = Node::start(Config::default()).unwrap();
     let tcp = vec![([127, 0, 0, 1], 0).into()];

@@ -1,4 +1,4 @@
-//! A node that is opening says so by TLS, too.
+//! An opening node refuses TLS clients with OPENING.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Which pages may use a door by TLS.
+//! Origins that may use HTTP over TLS.
 
 use dunlin_server::Door;
 

@@ -1,4 +1,4 @@
-//! NATS, HTTP and gRPC by TLS: with a raw peer, with `curl`, with a generated client.
+//! NATS, HTTP and gRPC over TLS: with a raw peer, `curl` and a generated client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn socket(server: &Server, door: Door) -> TcpStream {
     socket
 }
 
-/// TLS over the socket from here on.
+/// Starts TLS on the socket.
 pub(super) fn secured(
     socket: TcpStream,
     authority: &Authority,
@@ -127,7 +127,7 @@ fn curl_publishes_and_reads_by_tls() {
     );
 }
 
-/// What a browser's `wss://` does: a text frame each way.
+/// A browser's `wss://` connection: one text frame in each direction.
 #[test]
 fn websocket_publishes_over_tls() {
     let authority = Authority::new();

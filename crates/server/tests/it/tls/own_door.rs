@@ -1,4 +1,4 @@
-//! Dunlin's own client, with the node that it wants and with those it does not.
+//! Dunlin's own client over TLS, with the right node and with others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ fn records_of_every_size_pass_over_tls() {
     }
 }
 
-/// The reader sleeps until everything that lies between is full: nothing of it may be left lying in TLS.
+/// The subscriber sleeps until all buffers are full; no bytes may remain unread in TLS.
 #[test]
 fn paused_tls_subscriber_gets_everything_once_it_resumes() {
     const RECORDS: u32 = 60_000;
@@ -204,7 +204,7 @@ fn client_recognizes_another_protocol_behind_tls() {
     assert!(said.contains("not Dunlin's own protocol"), "{said}");
 }
 
-/// Bytes of a handshake that drip: they are given an end, and nobody else notices.
+/// A handshake that arrives byte by byte is ended, and disturbs no other client.
 #[test]
 fn slow_handshakes_time_out_and_do_not_block_others() {
     let authority = Authority::new();
