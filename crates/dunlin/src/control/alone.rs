@@ -47,7 +47,8 @@ pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
 }
 
 impl Control {
-    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log.
+    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log. With `is_put_back`, the files may
+    /// be older than what clients have read: revisions continue in a later epoch.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,

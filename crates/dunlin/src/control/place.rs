@@ -124,7 +124,8 @@ impl Node {
     /// Whether its directory contains keys of a cluster of one.
     pub(crate) fn has_control(&self) -> bool {
         let place = self.storage().map(Storage::place);
-        !self.is_of_cluster() && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
+        !self.is_of_cluster()
+            && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
     /// Sets its part in the cluster's keys; `false` if it has one.

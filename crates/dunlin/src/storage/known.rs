@@ -5,6 +5,10 @@
 //! file, and when the log is closed. While a log is open, the position is a lower bound. If a write fails, less is
 //! known. The file also has the topic's pattern, so that its subjects stay reserved if the topic's own file is
 //! damaged or gone.
+//!
+//! Files that were put back may be older than what subscribers have read. The file therefore also notes what the file
+//! system says of the topic's and the log's files and no copy keeps ([`Origin`]). The end of an empty log, or of a log
+//! that did not end in order, counts only while that is unchanged.
 
 use std::collections::BTreeSet;
 use std::io;

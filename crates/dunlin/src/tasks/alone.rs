@@ -29,7 +29,8 @@ impl Transport for Nobody {
 }
 
 impl Tasks {
-    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log.
+    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log. With `is_put_back`, the files may
+    /// be older than what clients have read: events continue in a later epoch.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
