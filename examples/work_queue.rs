@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn handle(worker: &mut WorkMember, event: &WorkEvent) -> anyhow::Result<()> {
-    let WorkEvent::Claimed(claimed) = event else {
+    let WorkEvent::ClaimedRecord(claimed) = event else {
         println!("told: {event:?}");
         return Ok(());
     };

@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc::channel, time::Duration};
 
-use dunlin::space::{Entity, Host, RegionId, Setup, World, behaviour::Walk};
+use dunlin::space::{Entity, Host, RegionId, RegionSetup, World, behaviour::Walk};
 use dunlin::{Config, Node};
 use dunlin_client::space::{EntityId, Schema, Watch};
 use dunlin_client::{Client, Options};
@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
     let url = format!("dunlin://{}", server.tcp_addresses()[0]);
     let client = Client::connect(&std::env::args().nth(1).unwrap_or(url.clone()), Options::default())?;
     println!("dunlin space watch walkers --url {url}");
-    let setup = Setup::new(RegionId(0), World::cube(100.0)?, 20.0);
+    let setup = RegionSetup::new(RegionId(0), World::cube(100.0)?, 20.0);
     let config = WorldConfig::new("walkers", &url, setup, &[RegionId(1), RegionId(2)]);
     let (walk, (tell, told)) = (Walk { speed_max: 5.0, turn: 2.0 }, channel());
     let say = move |what| drop(tell.send(what));

@@ -7,11 +7,11 @@
 //!   at most as many as were attempted. Otherwise an epoch change is in between.
 
 use crate::ledger::Ledger;
-use crate::trace::Told;
+use crate::trace::TraceLine;
 
 /// The counts of an audit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct AuditCounts {
     /// Records received.
     pub records: u64,
     /// Gaps reported.
@@ -26,9 +26,9 @@ pub struct Counts {
     pub laggings: u64,
 }
 
-impl Counts {
+impl AuditCounts {
     /// Adds other counts.
-    pub fn add(&mut self, other: Counts) {
+    pub fn add(&mut self, other: AuditCounts) {
         self.records += other.records;
         self.gaps += other.gaps;
         self.missed += other.missed;
@@ -40,7 +40,7 @@ impl Counts {
 
 /// Where a subscriber started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Began {
+pub enum ReaderStart {
     /// Before the first record.
     First,
     /// Later: records before its first event are not checked.
@@ -58,33 +58,38 @@ struct Audit<'a> {
     missed: u64,
     /// An epoch change was reported since that record.
     epoch_changed: bool,
-    counts: Counts,
+    counts: AuditCounts,
 }
 
 /// Checks a trace. Fails with the error that it shows.
-pub fn audit(told: &[Told], began: Began, ledger: &Ledger, writer: u32) -> Result<Counts, String> {
-    let n = (began == Began::First).then_some(0);
-    let counts = Counts::default();
+pub fn audit(
+    told: &[TraceLine],
+    began: ReaderStart,
+    ledger: &Ledger,
+    writer: u32,
+) -> Result<AuditCounts, String> {
+    let n = (began == ReaderStart::First).then_some(0);
+    let counts = AuditCounts::default();
     let mut audit = Audit { ledger, writer, at: None, n, missed: 0, epoch_changed: false, counts };
     for (line, told) in told.iter().enumerate() {
         audit.step(told).map_err(|broken| format!("line {line} ({told}): {broken}"))?;
     }
-    if !told.contains(&Told::Done) {
+    if !told.contains(&TraceLine::Done) {
         return Err("the last record never came".to_owned());
     }
     Ok(audit.counts)
 }
 
 impl Audit<'_> {
-    fn step(&mut self, told: &Told) -> Result<(), String> {
+    fn step(&mut self, told: &TraceLine) -> Result<(), String> {
         match told {
-            Told::Up | Told::Done => {}
-            Told::Lagging => self.counts.laggings += 1,
-            Told::Away(_) => self.counts.aways += 1,
-            Told::Wrong(what) => return Err(what.clone()),
-            &Told::Gap(epoch, first, last) => self.gap(epoch, first, last)?,
-            &Told::Epoch { old, last_seen, new_first } => self.epoch(old, last_seen, new_first)?,
-            &Told::Records { writer, epoch, seqs, ns } => {
+            TraceLine::Up | TraceLine::Done => {}
+            TraceLine::Lagging => self.counts.laggings += 1,
+            TraceLine::Away(_) => self.counts.aways += 1,
+            TraceLine::Wrong(what) => return Err(what.clone()),
+            &TraceLine::Gap(epoch, first, last) => self.gap(epoch, first, last)?,
+            &TraceLine::Epoch { old, last_seen, new_first } => self.epoch(old, last_seen, new_first)?,
+            &TraceLine::Records { writer, epoch, seqs, ns } => {
                 if writer != self.writer {
                     return Err(format!("nobody called {writer} publishes here"));
                 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum TraceLine {
     /// The subscription has begun.
     Up,
     /// Records, consecutive in the log and in the writer's ledger.
@@ -39,51 +39,54 @@ pub enum Told {
     Done,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for TraceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Told::Up => write!(f, "up"),
-            Told::Records { writer, epoch, seqs, ns } => {
+            TraceLine::Up => write!(f, "up"),
+            TraceLine::Records { writer, epoch, seqs, ns } => {
                 write!(f, "records {writer} {epoch} {} {} {} {}", seqs.0, seqs.1, ns.0, ns.1)
             }
-            Told::Gap(epoch, first, last) => write!(f, "gap {epoch} {first} {last}"),
-            Told::Epoch { old, last_seen, new_first } => {
+            TraceLine::Gap(epoch, first, last) => write!(f, "gap {epoch} {first} {last}"),
+            TraceLine::Epoch { old, last_seen, new_first } => {
                 write!(f, "epoch {old} {last_seen} {} {}", new_first.0, new_first.1)
             }
-            Told::Lagging => write!(f, "lagging"),
-            Told::Away(why) => write!(f, "away {why}"),
-            Told::Wrong(what) => write!(f, "wrong {what}"),
-            Told::Done => write!(f, "done"),
+            TraceLine::Lagging => write!(f, "lagging"),
+            TraceLine::Away(why) => write!(f, "away {why}"),
+            TraceLine::Wrong(what) => write!(f, "wrong {what}"),
+            TraceLine::Done => write!(f, "done"),
         }
     }
 }
 
-impl Told {
+impl TraceLine {
     /// Parses a line. An invalid line is an error of the trace.
-    pub fn parse(line: &str) -> Told {
+    pub fn parse(line: &str) -> TraceLine {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
         match (word, numbers.as_slice()) {
-            ("up", _) => Told::Up,
-            ("records", &[writer, epoch, s0, s1, n0, n1]) => {
-                Told::Records { writer: writer as u32, epoch: epoch as u32, seqs: (s0, s1), ns: (n0, n1) }
-            }
-            ("gap", &[epoch, first, last]) => Told::Gap(epoch as u32, first, last),
+            ("up", _) => TraceLine::Up,
+            ("records", &[writer, epoch, s0, s1, n0, n1]) => TraceLine::Records {
+                writer: writer as u32,
+                epoch: epoch as u32,
+                seqs: (s0, s1),
+                ns: (n0, n1),
+            },
+            ("gap", &[epoch, first, last]) => TraceLine::Gap(epoch as u32, first, last),
             ("epoch", &[old, last_seen, epoch, seq]) => {
-                Told::Epoch { old: old as u32, last_seen, new_first: (epoch as u32, seq) }
+                TraceLine::Epoch { old: old as u32, last_seen, new_first: (epoch as u32, seq) }
             }
-            ("lagging", _) => Told::Lagging,
-            ("away", _) => Told::Away(rest.to_owned()),
-            ("done", _) => Told::Done,
-            _ => Told::Wrong(rest.to_owned()),
+            ("lagging", _) => TraceLine::Lagging,
+            ("away", _) => TraceLine::Away(rest.to_owned()),
+            ("done", _) => TraceLine::Done,
+            _ => TraceLine::Wrong(rest.to_owned()),
         }
     }
 
     /// Joins consecutive records. Returns whether they were joined.
-    pub fn join(&mut self, next: &Told) -> bool {
+    pub fn join(&mut self, next: &TraceLine) -> bool {
         let (
-            Told::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },
-            Told::Records { writer: b, epoch: f, seqs, ns },
+            TraceLine::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },
+            TraceLine::Records { writer: b, epoch: f, seqs, ns },
         ) = (self, next)
         else {
             return false;
@@ -103,17 +106,17 @@ mod tests {
     #[test]
     fn trace_lines_parse_back() {
         let all = [
-            Told::Up,
-            Told::Records { writer: 1, epoch: 2, seqs: (3, 4), ns: (5, 6) },
-            Told::Gap(1, 2, 3),
-            Told::Epoch { old: 1, last_seen: 2, new_first: (3, 4) },
-            Told::Lagging,
-            Told::Away("no node".to_owned()),
-            Told::Wrong("a thing".to_owned()),
-            Told::Done,
+            TraceLine::Up,
+            TraceLine::Records { writer: 1, epoch: 2, seqs: (3, 4), ns: (5, 6) },
+            TraceLine::Gap(1, 2, 3),
+            TraceLine::Epoch { old: 1, last_seen: 2, new_first: (3, 4) },
+            TraceLine::Lagging,
+            TraceLine::Away("no node".to_owned()),
+            TraceLine::Wrong("a thing".to_owned()),
+            TraceLine::Done,
         ];
         for told in all {
-            assert_eq!(Told::parse(&told.to_string()), told);
+            assert_eq!(TraceLine::parse(&told.to_string()), told);
         }
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use plotters::prelude::*;
 
 use crate::workspace;
-use kept::Run;
+use kept::BenchRun;
 
 /// The directory of the charts.
 const FOLDER: &str = "docs/pictures";
@@ -25,7 +25,7 @@ const FONT: &str = "sans-serif";
 const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";
 
 /// `None` if the run lacks values of the chart.
-type Draw = fn(&Run) -> Option<Result<String>>;
+type Draw = fn(&BenchRun) -> Option<Result<String>>;
 
 /// Draws every chart.
 pub fn run() -> Result<()> {
@@ -55,7 +55,7 @@ fn text(size: u32) -> TextStyle<'static> {
 }
 
 /// The source of the values, in small letters.
-fn source(run: &Run) -> String {
+fn source(run: &BenchRun) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }
 

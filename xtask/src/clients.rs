@@ -27,21 +27,21 @@ struct Client {
     name: &'static str,
     /// Programs that must be in PATH.
     needs: &'static [&'static str],
-    install: fn(&Place) -> Result<()>,
-    run: fn(&Place, &str) -> Result<()>,
+    install: fn(&ClientPaths) -> Result<()>,
+    run: fn(&ClientPaths, &str) -> Result<()>,
 }
 
 /// The directories of the clients' sources and installations.
-struct Place {
+struct ClientPaths {
     sources: PathBuf,
     installed: PathBuf,
     protos: PathBuf,
 }
 
-impl Place {
-    fn ready() -> Result<Place> {
+impl ClientPaths {
+    fn ready() -> Result<ClientPaths> {
         let root = workspace::root();
-        let place = Place {
+        let place = ClientPaths {
             sources: root.join("tests/clients"),
             installed: workspace::target_directory()?.join("clients"),
             protos: root.join("crates/server/proto"),
@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<()> {
         let names: Vec<_> = grpc::CLIENTS.iter().map(|client| client.name).collect();
         bail!("there is no such client; there are {}", names.join(", "));
     }
-    let place = Place::ready()?;
+    let place = ClientPaths::ready()?;
     for client in &clients {
         prepare(client, &place).with_context(|| format!("cannot install {}", client.name))?;
     }
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// The directory of the program `grpcurl`, which is built if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
-    let place = Place::ready()?;
+    let place = ClientPaths::ready()?;
     let client = grpc::CLIENTS.iter().find(|client| client.name == "grpcurl").context("no such client")?;
     prepare(client, &place)?;
     Ok(place.installed.join("go/bin"))
@@ -91,7 +91,7 @@ pub fn one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
 
-fn prepare(client: &Client, place: &Place) -> Result<()> {
+fn prepare(client: &Client, place: &ClientPaths) -> Result<()> {
     for program in client.needs {
         let found = std::env::var_os("PATH")
             .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).is_file()));

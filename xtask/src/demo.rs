@@ -19,7 +19,7 @@ pub struct Options {
 
 /// Which demo to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Face {
+enum DemoPart {
     /// All parts on one cluster.
     Together,
     Feed,
@@ -44,7 +44,7 @@ impl Options {
     }
 
     /// Returns the part, and the arguments for the demo.
-    fn read(&self) -> Result<(Face, Vec<String>)> {
+    fn read(&self) -> Result<(DemoPart, Vec<String>)> {
         let (mut face, mut words) = (None, Vec::new());
         let mut left = self.arguments.iter();
         while let Some(word) = left.next() {
@@ -54,32 +54,32 @@ impl Options {
                 None => None,
             };
             match (only, word.as_str()) {
-                (Some(name), _) => face = Some(Face::named(name)?),
-                (None, "--tasks") => face = Some(Face::Tasks),
+                (Some(name), _) => face = Some(DemoPart::named(name)?),
+                (None, "--tasks") => face = Some(DemoPart::Tasks),
                 _ => words.push(word.clone()),
             }
         }
         let has = |option: &str| words.iter().any(|word| word.split('=').next() == Some(option));
-        let said = [("--space", Face::Space), ("--nodes", Face::Nodes), ("--kills", Face::Nodes)];
+        let said = [("--space", DemoPart::Space), ("--nodes", DemoPart::Nodes), ("--kills", DemoPart::Nodes)];
         let said = said.into_iter().find(|(option, _)| has(option)).map(|(_, face)| face);
-        let face = face.or(said).unwrap_or(Face::Together);
+        let face = face.or(said).unwrap_or(DemoPart::Together);
         match face {
-            Face::Space if !has("--space") => words.push("--space".to_owned()),
-            Face::Nodes if !has("--nodes") => words.extend(["--nodes", "3"].map(str::to_owned)),
-            Face::Together if !has("--together") => words.push("--together".to_owned()),
+            DemoPart::Space if !has("--space") => words.push("--space".to_owned()),
+            DemoPart::Nodes if !has("--nodes") => words.extend(["--nodes", "3"].map(str::to_owned)),
+            DemoPart::Together if !has("--together") => words.push("--together".to_owned()),
             _ => {}
         }
         Ok((face, words))
     }
 }
 
-impl Face {
-    fn named(name: &str) -> Result<Face> {
+impl DemoPart {
+    fn named(name: &str) -> Result<DemoPart> {
         match name {
-            "feed" => Ok(Face::Feed),
-            "nodes" => Ok(Face::Nodes),
-            "tasks" => Ok(Face::Tasks),
-            "space" => Ok(Face::Space),
+            "feed" => Ok(DemoPart::Feed),
+            "nodes" => Ok(DemoPart::Nodes),
+            "tasks" => Ok(DemoPart::Tasks),
+            "space" => Ok(DemoPart::Space),
             _ => bail!("--only {name}: expected feed, nodes, tasks or space"),
         }
     }
@@ -94,7 +94,7 @@ pub fn run(options: &Options) -> Result<()> {
 pub fn prepare(options: &Options) -> Result<Command> {
     let (face, words) = options.read()?;
     if let Err(error) = data::run() {
-        if face == Face::Tasks || !words.iter().any(|word| word == "--allow-generated") {
+        if face == DemoPart::Tasks || !words.iter().any(|word| word == "--allow-generated") {
             return Err(error.context(
                 "the demo shows real recordings, and they are not all there \
                  (--allow-generated runs it on generated data instead, but for tasks)",
@@ -103,7 +103,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
         eprintln!("demo: no recordings, so generated data, as --allow-generated allows: {error:#}");
     }
     let mut dunlin = workspace::dunlin()?;
-    if face == Face::Tasks {
+    if face == DemoPart::Tasks {
         let mut demo = Command::new(python::ready()?);
         demo.arg(python::examples().join("recordings.py")).args(&words);
         demo.env("DUNLIN_BINARY", dunlin.get_program()).env("DUNLIN_DATA", data::directory());
@@ -111,7 +111,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
         return Ok(demo);
     }
     dunlin.arg("demo").arg("--data").arg(data::directory()).args(&words);
-    if face == Face::Together {
+    if face == DemoPart::Together {
         dunlin.arg("--python").arg(python::ready()?).arg("--work").arg(python::examples());
         dunlin.env("PYTHONDONTWRITEBYTECODE", "1");
     }
@@ -136,20 +136,20 @@ fn become_(mut command: Command) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> (Face, String) {
+    fn read(words: &[&str]) -> (DemoPart, String) {
         let (face, words) = Options::of(words).read().unwrap();
         (face, words.join(" "))
     }
 
     #[test]
     fn all_demo_parts_run_unless_one_is_named() {
-        assert_eq!(read(&[]), (Face::Together, "--together".into()));
-        assert_eq!(read(&["--once"]), (Face::Together, "--once --together".into()));
-        assert_eq!(read(&["--once", "--only", "feed"]), (Face::Feed, "--once".into()));
-        assert_eq!(read(&["--only=space", "--flock", "9"]), (Face::Space, "--flock 9 --space".into()));
-        assert_eq!(read(&["--nodes=5"]), (Face::Nodes, "--nodes=5".into()));
-        assert_eq!(read(&["--kills", "3"]), (Face::Nodes, "--kills 3 --nodes 3".into()));
-        assert_eq!(read(&["--once", "--tasks"]), (Face::Tasks, "--once".into()));
+        assert_eq!(read(&[]), (DemoPart::Together, "--together".into()));
+        assert_eq!(read(&["--once"]), (DemoPart::Together, "--once --together".into()));
+        assert_eq!(read(&["--once", "--only", "feed"]), (DemoPart::Feed, "--once".into()));
+        assert_eq!(read(&["--only=space", "--flock", "9"]), (DemoPart::Space, "--flock 9 --space".into()));
+        assert_eq!(read(&["--nodes=5"]), (DemoPart::Nodes, "--nodes=5".into()));
+        assert_eq!(read(&["--kills", "3"]), (DemoPart::Nodes, "--kills 3 --nodes 3".into()));
+        assert_eq!(read(&["--once", "--tasks"]), (DemoPart::Tasks, "--once".into()));
         assert!(Options::of(&["--only", "birds"]).read().is_err());
         assert!(Options::of(&["--only"]).read().is_err());
     }

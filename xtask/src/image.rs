@@ -30,7 +30,7 @@ pub fn run() -> Result<()> {
     );
     let root = workspace::target_directory()?.join("image");
     furnish(&root, &binary)?;
-    let node = Running(
+    let node = ContainerProcess(
         inside(&root)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &format!("/{DATA}")])
             .stdout(Stdio::piped())
@@ -72,7 +72,7 @@ fn inside(root: &Path) -> Command {
 }
 
 /// Publishes to a durable topic by the node's name, reads it back, and ends the node.
-fn try_node(root: &Path, mut node: Running) -> Result<()> {
+fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     let mut ready = String::new();
     BufReader::new(node.0.stdout.take().context("no pipe")?).read_line(&mut ready)?;
     let address = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=127.0.0.1:"));
@@ -90,9 +90,9 @@ fn try_node(root: &Path, mut node: Running) -> Result<()> {
 }
 
 /// A process that is killed when this is dropped.
-struct Running(Child);
+struct ContainerProcess(Child);
 
-impl Drop for Running {
+impl Drop for ContainerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

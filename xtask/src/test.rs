@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.list {
         return list(&history);
     }
-    let _busy = busy::Threads::start(options.busy);
+    let _busy = busy::BusyThreads::start(options.busy);
     if options.all {
         return run_all(&history, options);
     }
@@ -161,7 +161,7 @@ fn list(history: &History) -> Result<()> {
     Ok(())
 }
 
-struct Passed {
+struct PassedStep {
     name: &'static str,
     took: Duration,
 }
@@ -174,7 +174,7 @@ fn run_steps(steps: &[Step]) -> Result<()> {
         println!("\n== {}/{} {}", index + 1, steps.len(), step.name);
         let start = Instant::now();
         match (step.run)() {
-            Ok(()) => passed.push(Passed { name: step.name, took: start.elapsed() }),
+            Ok(()) => passed.push(PassedStep { name: step.name, took: start.elapsed() }),
             Err(error) => {
                 eprintln!("error: {error:#}");
                 failure = Some((step.name, start.elapsed()));
@@ -187,12 +187,12 @@ fn run_steps(steps: &[Step]) -> Result<()> {
 
 fn summarize(
     steps: &[Step],
-    passed: &[Passed],
+    passed: &[PassedStep],
     failure: Option<(&str, Duration)>,
     total: Duration,
 ) -> Result<()> {
     println!("\n== summary");
-    for Passed { name, took } in passed {
+    for PassedStep { name, took } in passed {
         println!("{name:<16} {:>6.1} min  passed", minutes(*took));
     }
     if let Some((name, took)) = failure {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dunlin_client::{Attachment, Given, Used};
+use dunlin_client::{AssignedTask, Attachment, TaskUsage};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -27,7 +27,7 @@ pub struct RawAttachment {
     process: u32,
     attachment: Mutex<Option<Arc<Attachment>>>,
     /// Assigned and unfinished tasks, by token.
-    given: Mutex<HashMap<u64, Given>>,
+    given: Mutex<HashMap<u64, AssignedTask>>,
 }
 
 impl Drop for RawAttachment {
@@ -56,7 +56,7 @@ impl RawAttachment {
         &self,
         py: Python<'_>,
         token: u64,
-        call: impl FnOnce(&Attachment, &Given) + Send,
+        call: impl FnOnce(&Attachment, &AssignedTask) + Send,
     ) -> PyResult<()> {
         let attachment = self.attached()?;
         let given = lock(&self.given).get(&token).cloned();
@@ -70,7 +70,7 @@ impl RawAttachment {
         &self,
         py: Python<'_>,
         token: u64,
-        call: impl FnOnce(&Attachment, &Given) + Send,
+        call: impl FnOnce(&Attachment, &AssignedTask) + Send,
     ) -> PyResult<()> {
         let attachment = self.attached()?;
         let given = lock(&self.given).remove(&token);
@@ -81,8 +81,8 @@ impl RawAttachment {
     }
 }
 
-fn used(run_us: u64, cpu_us: u64, memory_bytes: u64) -> Used {
-    Used { run: Duration::from_micros(run_us), cpu: Duration::from_micros(cpu_us), memory_bytes }
+fn used(run_us: u64, cpu_us: u64, memory_bytes: u64) -> TaskUsage {
+    TaskUsage { run: Duration::from_micros(run_us), cpu: Duration::from_micros(cpu_us), memory_bytes }
 }
 
 #[pymethods]
@@ -111,7 +111,7 @@ impl RawAttachment {
 
     /// Whether the task has to stop, or is finished.
     fn is_stopped(&self, token: u64) -> bool {
-        lock(&self.given).get(&token).is_none_or(Given::is_stopped)
+        lock(&self.given).get(&token).is_none_or(AssignedTask::is_stopped)
     }
 
     fn complete(

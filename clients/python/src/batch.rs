@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 
-use crate::column::{Column, I64, Kind, U8, U32, U64};
+use crate::column::{Column, I64, NumberFormat, U8, U32, U64};
 use crate::record::PyRecord;
 use crate::records::{Head, Heads, Payloads, Records};
 
@@ -20,7 +20,7 @@ impl PyBatch {
     fn column<'py>(
         &self,
         py: Python<'py>,
-        kind: Kind,
+        kind: NumberFormat,
         at: usize,
         more: usize,
     ) -> PyResult<Bound<'py, PyAny>> {

@@ -19,7 +19,7 @@ use crate::records::Head;
 /// Numbers of one format, at equal distances in bytes that do not change.
 #[pyclass(frozen, name = "Column", module = "dunlin")]
 pub struct Column {
-    owner: Arc<dyn Held>,
+    owner: Arc<dyn HeldBytes>,
     start: usize,
     format: &'static CStr,
     item_bytes: usize,
@@ -29,19 +29,19 @@ pub struct Column {
 }
 
 /// Keeps bytes at their address.
-pub trait Held: Send + Sync {
+pub trait HeldBytes: Send + Sync {
     /// The bytes; the same at each call.
     fn bytes(&self) -> &[u8];
 }
 
 /// A number's format in the buffer protocol, and its size in bytes.
-pub struct Kind(pub &'static CStr, pub usize);
+pub struct NumberFormat(pub &'static CStr, pub usize);
 
-pub const U8: Kind = Kind(c"B", 1);
-pub const U32: Kind = Kind(c"I", 4);
-pub const F32: Kind = Kind(c"f", 4);
-pub const U64: Kind = Kind(c"Q", 8);
-pub const I64: Kind = Kind(c"q", 8);
+pub const U8: NumberFormat = NumberFormat(c"B", 1);
+pub const U32: NumberFormat = NumberFormat(c"I", 4);
+pub const F32: NumberFormat = NumberFormat(c"f", 4);
+pub const U64: NumberFormat = NumberFormat(c"Q", 8);
+pub const I64: NumberFormat = NumberFormat(c"q", 8);
 
 /// Structures of numbers without padding, so that all their bytes may be read.
 ///
@@ -70,19 +70,25 @@ pub fn bytes_of<T: Plain>(all: &[T]) -> &[u8] {
 
 impl Column {
     /// Numbers from byte `start` on, one every `stride` bytes.
-    pub fn of(owner: Arc<dyn Held>, kind: Kind, start: usize, stride: usize, len: usize) -> Column {
+    pub fn of(
+        owner: Arc<dyn HeldBytes>,
+        kind: NumberFormat,
+        start: usize,
+        stride: usize,
+        len: usize,
+    ) -> Column {
         Column::table(owner, kind, start, [len, 1], [stride, 0], 1)
     }
 
     /// Rows of two adjacent numbers.
-    pub fn pairs(owner: Arc<dyn Held>, kind: Kind, rows: usize) -> Column {
+    pub fn pairs(owner: Arc<dyn HeldBytes>, kind: NumberFormat, rows: usize) -> Column {
         let bytes = kind.1;
         Column::table(owner, kind, 0, [rows, 2], [2 * bytes, bytes], 2)
     }
 
     fn table(
-        owner: Arc<dyn Held>,
-        Kind(format, item_bytes): Kind,
+        owner: Arc<dyn HeldBytes>,
+        NumberFormat(format, item_bytes): NumberFormat,
         start: usize,
         shape: [usize; 2],
         strides: [usize; 2],

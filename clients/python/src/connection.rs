@@ -14,16 +14,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::drafts::{Given, Outgoing, prefix_of_pattern};
+use crate::drafts::{Outgoing, PublishOptions, prefix_of_pattern};
 use crate::events::{Source, timeout};
 use crate::failure::Failure;
 use crate::handle::{Close, Handle, detached, interrupting};
-use crate::member::{Claiming, PyMember};
+use crate::member::{PrefetchingMember, PyMember};
 use crate::publisher::PyPublisher;
 use crate::replica::PyReplica;
 use crate::state::State;
 use crate::subscription::{self, Subscription};
-use crate::topics::{self, Wanted};
+use crate::topics::{self, TopicArguments};
 
 /// Requesters that are kept for later requests; concurrent requests create more.
 const REQUESTERS_KEPT: usize = 32;
@@ -189,7 +189,7 @@ impl Connection {
         let joined = self.ask(py, |client| Ok(client.join(Group { topic, name: group }, options)?))?;
         let settler = Handle::new(joined.settler());
         let prefetch = if kind == GroupKind::Work { prefetch.max(1) } else { 0 };
-        let member = Handle::new(Claiming { member: joined, prefetch, asked: 0 });
+        let member = Handle::new(PrefetchingMember { member: joined, prefetch, asked: 0 });
         self.adopt(&member.closer());
         self.adopt(&settler.closer());
         Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
@@ -242,7 +242,7 @@ impl Connection {
         headers: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>)> {
         let patience = self::timeout(Some(timeout))?.unwrap_or(Duration::ZERO);
-        let given = Given::new(key, headers, None, None, None, None);
+        let given = PublishOptions::new(key, headers, None, None, None, None);
         let outgoing = Outgoing::of(payload, given, None)?;
         let kept = self.requesters.with_in_turn(py, |kept| Ok(kept.pop()))?;
         let (outcome, requester) = self.ask(py, |client| {
@@ -270,12 +270,19 @@ impl Connection {
         payload: &Bound<'py, PyAny>,
         headers: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let outgoing = Outgoing::of(payload, Given::new(None, headers, None, None, None, None), None)?;
+        let outgoing =
+            Outgoing::of(payload, PublishOptions::new(None, headers, None, None, None, None), None)?;
         self.responder
             .with_in_turn(py, |responder| Ok(outgoing.with(|draft| responder.reply(subject, draft))?))
     }
 
-    fn create_topic(&self, py: Python<'_>, name: &str, wanted: Wanted, exist_ok: bool) -> PyResult<()> {
+    fn create_topic(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        wanted: TopicArguments,
+        exist_ok: bool,
+    ) -> PyResult<()> {
         let config = wanted.config()?;
         self.ask(py, |client| Ok(client.create_topic(name, &config, exist_ok)?))
     }

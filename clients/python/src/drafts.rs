@@ -9,7 +9,7 @@ use crate::content::{self, Content};
 
 /// The arguments of a publish call besides the payload.
 #[derive(Default)]
-pub struct Given<'py> {
+pub struct PublishOptions<'py> {
     key: Option<Bound<'py, PyAny>>,
     headers: Option<Bound<'py, PyAny>>,
     subject: Option<String>,
@@ -18,7 +18,7 @@ pub struct Given<'py> {
     expires_ns: Option<u64>,
 }
 
-impl<'py> Given<'py> {
+impl<'py> PublishOptions<'py> {
     pub fn new(
         key: Option<Bound<'py, PyAny>>,
         headers: Option<Bound<'py, PyAny>>,
@@ -26,19 +26,19 @@ impl<'py> Given<'py> {
         reply: Option<String>,
         event_time_ns: Option<u64>,
         expires_ns: Option<u64>,
-    ) -> Given<'py> {
-        Given { key, headers, subject, reply, event_time_ns, expires_ns }
+    ) -> PublishOptions<'py> {
+        PublishOptions { key, headers, subject, reply, event_time_ns, expires_ns }
     }
 }
 
 /// A record to publish, with its bytes.
 pub struct Outgoing {
     payload: Content,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<DraftExtras>>,
 }
 
 /// The values that few records have.
-struct Rest {
+struct DraftExtras {
     key: Option<Content>,
     headers: Vec<(String, Vec<u8>)>,
     tail: String,
@@ -54,7 +54,11 @@ impl Outgoing {
     }
 
     /// Makes a record. `prefix` is the literal prefix of the publisher's pattern.
-    pub fn of(payload: &Bound<'_, PyAny>, given: Given<'_>, prefix: Option<&str>) -> PyResult<Outgoing> {
+    pub fn of(
+        payload: &Bound<'_, PyAny>,
+        given: PublishOptions<'_>,
+        prefix: Option<&str>,
+    ) -> PyResult<Outgoing> {
         let tail = match (&given.subject, prefix) {
             (None, None) => String::new(),
             (None, Some(_)) => {
@@ -67,7 +71,7 @@ impl Outgoing {
                 })?
             }
         };
-        let rest = Rest {
+        let rest = DraftExtras {
             key: given.key.as_ref().map(Content::of).transpose()?,
             headers: given.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
             tail,

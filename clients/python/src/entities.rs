@@ -7,79 +7,84 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::batch::as_array;
-use crate::column::{Column, F32, Held, Kind, U32, U64, bytes_of};
+use crate::column::{Column, F32, HeldBytes, NumberFormat, U32, U64, bytes_of};
 
 /// A region after one record. While Python holds it, the replica continues with a copy.
 #[derive(Clone)]
-pub enum Moment {
+pub enum RegionSnapshot {
     Plane(Arc<RegionState<2>>),
     Space(Arc<RegionState<3>>),
 }
 
 /// A column of the entities.
 #[derive(Clone, Copy)]
-enum Which {
+enum EntityColumn {
     Ids,
     Kinds,
     Position(usize),
     Velocity(usize),
 }
 
-struct Lying(Moment, Which);
+struct ColumnView(RegionSnapshot, EntityColumn);
 
-impl Moment {
-    pub fn of(region: &AnyRegion) -> Moment {
+impl RegionSnapshot {
+    pub fn of(region: &AnyRegion) -> RegionSnapshot {
         match region {
-            AnyRegion::Plane(fold) => Moment::Plane(fold.share()),
-            AnyRegion::Space(fold) => Moment::Space(fold.share()),
+            AnyRegion::Plane(fold) => RegionSnapshot::Plane(fold.share()),
+            AnyRegion::Space(fold) => RegionSnapshot::Space(fold.share()),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Moment::Plane(state) => state.store().len(),
-            Moment::Space(state) => state.store().len(),
+            RegionSnapshot::Plane(state) => state.store().len(),
+            RegionSnapshot::Space(state) => state.store().len(),
         }
     }
 
     fn dimensions(&self) -> usize {
         match self {
-            Moment::Plane(_) => 2,
-            Moment::Space(_) => 3,
+            RegionSnapshot::Plane(_) => 2,
+            RegionSnapshot::Space(_) => 3,
         }
     }
 }
 
-fn lying<const D: usize>(state: &RegionState<D>, which: Which) -> &[u8] {
+fn lying<const D: usize>(state: &RegionState<D>, which: EntityColumn) -> &[u8] {
     let store = state.store();
     match which {
-        Which::Ids => bytes_of(store.ids()),
-        Which::Kinds => bytes_of(store.kinds()),
-        Which::Position(axis) => bytes_of(store.positions()[axis]),
-        Which::Velocity(axis) => bytes_of(store.velocities()[axis]),
+        EntityColumn::Ids => bytes_of(store.ids()),
+        EntityColumn::Kinds => bytes_of(store.kinds()),
+        EntityColumn::Position(axis) => bytes_of(store.positions()[axis]),
+        EntityColumn::Velocity(axis) => bytes_of(store.velocities()[axis]),
     }
 }
 
-impl Held for Lying {
+impl HeldBytes for ColumnView {
     fn bytes(&self) -> &[u8] {
         match &self.0 {
-            Moment::Plane(state) => lying(state, self.1),
-            Moment::Space(state) => lying(state, self.1),
+            RegionSnapshot::Plane(state) => lying(state, self.1),
+            RegionSnapshot::Space(state) => lying(state, self.1),
         }
     }
 }
 
 /// All entities of a region at one time. Each column has the entities in the same order, without a copy.
 #[pyclass(frozen, name = "Entities", module = "dunlin")]
-pub struct PyEntities(pub Moment);
+pub struct PyEntities(pub RegionSnapshot);
 
 impl PyEntities {
-    fn column<'py>(&self, py: Python<'py>, which: Which, kind: Kind) -> PyResult<Bound<'py, PyAny>> {
+    fn column<'py>(
+        &self,
+        py: Python<'py>,
+        which: EntityColumn,
+        kind: NumberFormat,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = kind.1;
-        as_array(py, Column::of(Arc::new(Lying(self.0.clone(), which)), kind, 0, bytes, self.0.len()))
+        as_array(py, Column::of(Arc::new(ColumnView(self.0.clone(), which)), kind, 0, bytes, self.0.len()))
     }
 
-    fn axes<'py>(&self, py: Python<'py>, which: fn(usize) -> Which) -> PyResult<Bound<'py, PyTuple>> {
+    fn axes<'py>(&self, py: Python<'py>, which: fn(usize) -> EntityColumn) -> PyResult<Bound<'py, PyTuple>> {
         let columns = (0..self.0.dimensions()).map(|axis| self.column(py, which(axis), F32));
         PyTuple::new(py, columns.collect::<PyResult<Vec<_>>>()?)
     }
@@ -90,33 +95,33 @@ impl PyEntities {
     /// The entities' numbers.
     #[getter]
     fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, Which::Ids, U64)
+        self.column(py, EntityColumn::Ids, U64)
     }
 
     /// The entities' kinds.
     #[getter]
     fn kinds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, Which::Kinds, U32)
+        self.column(py, EntityColumn::Kinds, U32)
     }
 
     /// The positions: an array for each axis.
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.axes(py, Which::Position)
+        self.axes(py, EntityColumn::Position)
     }
 
     /// The velocities in units per second: an array for each axis.
     #[getter]
     fn velocities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.axes(py, Which::Velocity)
+        self.axes(py, EntityColumn::Velocity)
     }
 
     /// The tick of this state.
     #[getter]
     fn tick(&self) -> u64 {
         match &self.0 {
-            Moment::Plane(state) => state.tick(),
-            Moment::Space(state) => state.tick(),
+            RegionSnapshot::Plane(state) => state.tick(),
+            RegionSnapshot::Space(state) => state.tick(),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::handle::Handle;
 use crate::notice;
 use crate::record::PyRecord;
 use crate::records::Records;
-use crate::runtime::{self, Ready};
+use crate::runtime::{self, ReadyValue};
 
 /// The largest number of records taken from the client at once.
 const TAKEN_RECORDS_MAX: usize = 512;
@@ -25,11 +25,11 @@ const TAKEN_BYTES_MAX: usize = 1 << 20;
 /// A subscription, and the events taken from it but not returned to Python yet.
 pub struct Source {
     pub subscriber: Handle<Subscriber>,
-    taken: Mutex<Taken>,
+    taken: Mutex<EventBuffer>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct EventBuffer {
     pieces: VecDeque<Piece>,
     /// Returned records of the first piece.
     given: usize,
@@ -56,7 +56,7 @@ impl Source {
         Source { subscriber: Handle::new(subscriber), taken: Mutex::default() }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, EventBuffer> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,9 +85,9 @@ impl Source {
         loop {
             let Some(given) = self.taken().next(shape) else { return Ok(None) };
             let notice = match given {
-                Given::Record(record) => return Ok(Some(Py::new(py, record)?.into_any())),
-                Given::Batch(batch) => return Ok(Some(Py::new(py, batch)?.into_any())),
-                Given::Notice(notice) => notice,
+                NextEvent::Record(record) => return Ok(Some(Py::new(py, record)?.into_any())),
+                NextEvent::Batch(batch) => return Ok(Some(Py::new(py, batch)?.into_any())),
+                NextEvent::Notice(notice) => notice,
             };
             let only_records = matches!(shape, Shape::Records);
             if only_records && !notice::is_loss(&notice) {
@@ -123,18 +123,18 @@ impl Source {
     }
 }
 
-enum Given {
+enum NextEvent {
     Record(PyRecord),
     Batch(PyBatch),
     Notice(Notice),
 }
 
-impl Taken {
+impl EventBuffer {
     #[inline]
-    fn next(&mut self, shape: Shape) -> Option<Given> {
+    fn next(&mut self, shape: Shape) -> Option<NextEvent> {
         let Some(Piece::Records(records)) = self.pieces.front() else {
             return match self.pieces.pop_front()? {
-                Piece::Notice(notice) => Some(Given::Notice(notice)),
+                Piece::Notice(notice) => Some(NextEvent::Notice(notice)),
                 Piece::Records(_) => None,
             };
         };
@@ -143,14 +143,18 @@ impl Taken {
             self.pieces.pop_front();
             self.given = 0;
             let whole = given == 0;
-            return Some(Given::Batch(PyBatch(if whole { records } else { Arc::new(records.from(given)) })));
+            return Some(NextEvent::Batch(PyBatch(if whole {
+                records
+            } else {
+                Arc::new(records.from(given))
+            })));
         }
         self.given += 1;
         if self.given == records.len() {
             self.pieces.pop_front();
             self.given = 0;
         }
-        Some(Given::Record(PyRecord { records, index: given }))
+        Some(NextEvent::Record(PyRecord { records, index: given }))
     }
 }
 
@@ -221,7 +225,7 @@ impl Events {
     fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if let Some(next) = slf.get().try_next(py)? {
-            return Ok(Bound::new(py, Ready::new(next))?.into_any());
+            return Ok(Bound::new(py, ReadyValue::new(next))?.into_any());
         }
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }

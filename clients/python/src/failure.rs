@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_client::{
-    AskError, ConnectError, ErrorCode, KvError, LeaseLost, Refused, RequestError, TasksError, WatchError, Why,
+    CallError, ConnectError, DisconnectReason, ErrorCode, KvError, LeaseLost, Refused, RequestError,
+    TasksError, WatchError,
 };
 use dunlin_topic::{PublishError, SubscribeError};
 use dunlin_wire::CODES;
@@ -23,7 +24,7 @@ pub enum Failure {
     /// The response was lost: the request may have been carried out.
     Unknown(String),
     /// There is no connection; the next call tries again.
-    Away(String),
+    Disconnected(String),
     /// The caller's timeout has passed.
     TimedOut(String),
     /// The caller closed the handle.
@@ -67,21 +68,21 @@ pub fn is_ending() -> bool {
 
 /// Permission to use the interpreter, which does not end while this is held.
 #[derive(Debug)]
-pub struct Returning(());
+pub struct InterpreterGuard(());
 
-impl Returning {
+impl InterpreterGuard {
     /// `None` if the interpreter is about to end.
-    pub fn new() -> Option<Returning> {
+    pub fn new() -> Option<InterpreterGuard> {
         RETURNING.fetch_add(1, Ordering::SeqCst);
-        let returning = Returning(());
+        let returning = InterpreterGuard(());
         (!is_ending()).then_some(returning)
     }
 
     /// Like [`new`](Self::new), for a thread that cannot continue without the interpreter: blocks forever
     /// instead.
-    pub fn or_never() -> Returning {
+    pub fn or_never() -> InterpreterGuard {
         loop {
-            match Returning::new() {
+            match InterpreterGuard::new() {
                 Some(returning) => return returning,
                 None => std::thread::park(),
             }
@@ -89,7 +90,7 @@ impl Returning {
     }
 }
 
-impl Drop for Returning {
+impl Drop for InterpreterGuard {
     fn drop(&mut self) {
         RETURNING.fetch_sub(1, Ordering::SeqCst);
     }
@@ -109,7 +110,7 @@ pub fn signals_raise() -> bool {
     if ABANDONED.with_borrow(|abandoned| abandoned.as_ref().is_some_and(|it| it.load(Ordering::Acquire))) {
         return true;
     }
-    let Some(_returning) = Returning::new() else { return false };
+    let Some(_returning) = InterpreterGuard::new() else { return false };
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
     let interrupted = raised.is_some();
     if interrupted {
@@ -121,13 +122,13 @@ pub fn signals_raise() -> bool {
 /// A call that another thread may cancel; it ends within 100 ms then.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 #[derive(Debug)]
-pub struct Abandonable(Arc<AtomicBool>);
+pub struct CancellableCall(Arc<AtomicBool>);
 
 #[pymethods]
-impl Abandonable {
+impl CancellableCall {
     #[new]
-    fn new() -> Abandonable {
-        Abandonable(Arc::default())
+    fn new() -> CancellableCall {
+        CancellableCall(Arc::default())
     }
 
     /// Cancels the call.
@@ -160,7 +161,7 @@ impl From<Failure> for PyErr {
                 ("refused", code.number(), text)
             }
             Failure::Unknown(text) => ("unknown", 0, text),
-            Failure::Away(text) => ("away", 0, text),
+            Failure::Disconnected(text) => ("away", 0, text),
             Failure::TimedOut(text) => ("timed_out", 0, text),
             Failure::Closed => ("closed", 0, "it was closed".to_owned()),
             Failure::Forked => {
@@ -199,12 +200,12 @@ impl From<Refused> for Failure {
     }
 }
 
-impl From<AskError> for Failure {
-    fn from(error: AskError) -> Failure {
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
         match error {
-            AskError::Refused(refused) => refused.into(),
-            AskError::Away(why) => Failure::Away(why),
-            AskError::Unknown(why) => Failure::Unknown(why),
+            CallError::Refused(refused) => refused.into(),
+            CallError::Disconnected(why) => Failure::Disconnected(why),
+            CallError::Unknown(why) => Failure::Unknown(why),
             other => Failure::Unknown(other.to_string()),
         }
     }
@@ -215,10 +216,12 @@ impl From<ConnectError> for Failure {
         match error {
             ConnectError::Address(error) => Failure::Value(error.to_string()),
             ConnectError::Tls(error) => Failure::Value(error.to_string()),
-            ConnectError::Away(Why::Refused(refused) | Why::Opening(refused) | Why::Later(refused)) => {
-                refused.into()
-            }
-            other => Failure::Away(other.to_string()),
+            ConnectError::Disconnected(
+                DisconnectReason::Refused(refused)
+                | DisconnectReason::Opening(refused)
+                | DisconnectReason::Later(refused),
+            ) => refused.into(),
+            other => Failure::Disconnected(other.to_string()),
         }
     }
 }
@@ -244,7 +247,7 @@ impl From<PublishError> for Failure {
             PublishError::OwnerAway(_) => ErrorCode::OwnerAway,
             PublishError::DiskFull(_) => ErrorCode::DiskFull,
             PublishError::DiskFailed(_) => ErrorCode::DiskFailed,
-            PublishError::Fold { .. } => ErrorCode::Fold,
+            PublishError::Reducer { .. } => ErrorCode::Reducer,
             PublishError::StateLost(_) => ErrorCode::StateLost,
             PublishError::NoTopic(_) => ErrorCode::NoTopic,
             PublishError::Closed => ErrorCode::Closed,
@@ -272,7 +275,7 @@ impl From<SubscribeError> for Failure {
             SubscribeError::Closed => ErrorCode::Closed,
             SubscribeError::Forbidden(_) => ErrorCode::Forbidden,
             SubscribeError::OwnerAway(_) => ErrorCode::OwnerAway,
-            SubscribeError::Connection(why) => return Failure::Away(why.clone()),
+            SubscribeError::Connection(why) => return Failure::Disconnected(why.clone()),
             SubscribeError::Refused(text) => return from_text(text),
             _ => ErrorCode::Internal,
         };
@@ -291,7 +294,7 @@ impl From<KvError> for Failure {
             }
             KvError::NotHeld { lease } => Failure::Numbered(ErrorCode::LockNotHeld, [lease, 0, 0], text),
             KvError::Refused(refused) => refused.into(),
-            KvError::Away(why) => Failure::Away(why),
+            KvError::Disconnected(why) => Failure::Disconnected(why),
             KvError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
             _ => Failure::Refused(ErrorCode::Internal, text),
         }
@@ -302,7 +305,7 @@ impl From<TasksError> for Failure {
     fn from(error: TasksError) -> Failure {
         match error {
             TasksError::Refused(refused) => refused.into(),
-            TasksError::Away(why) | TasksError::Ended(why) => Failure::Away(why),
+            TasksError::Disconnected(why) | TasksError::Ended(why) => Failure::Disconnected(why),
             TasksError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
             other => Failure::Refused(ErrorCode::Internal, other.to_string()),
         }

@@ -11,17 +11,17 @@ use dunlin_client::interruptible;
 use pyo3::prelude::*;
 use tokio::sync::Notify;
 
-use crate::failure::{Failure, Returning, signals_raise, take_raised};
+use crate::failure::{Failure, InterpreterGuard, signals_raise, take_raised};
 
 /// A value that is dropped only in the process that made it. In a child process, dropping it would send on
 /// the parent's connection.
 #[derive(Debug)]
-struct Own<T> {
+struct OwnedByProcess<T> {
     process: u32,
     value: Option<T>,
 }
 
-impl<T> Drop for Own<T> {
+impl<T> Drop for OwnedByProcess<T> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             std::mem::forget(self.value.take());
@@ -41,7 +41,7 @@ struct Shared<T> {
     occupied: AtomicBool,
     /// Wakes waiting tasks when the handle is closed.
     ended: Notify,
-    slot: Mutex<Own<T>>,
+    slot: Mutex<OwnedByProcess<T>>,
 }
 
 impl<T> Clone for Handle<T> {
@@ -80,7 +80,7 @@ impl<T> Shared<T> {
         if self.closed.load(Ordering::Acquire) { Err(Failure::Closed) } else { Ok(()) }
     }
 
-    fn take_out(&self, slot: &mut MutexGuard<'_, Own<T>>) -> Option<T> {
+    fn take_out(&self, slot: &mut MutexGuard<'_, OwnedByProcess<T>>) -> Option<T> {
         if self.process == std::process::id() { slot.value.take() } else { None }
     }
 }
@@ -88,7 +88,7 @@ impl<T> Shared<T> {
 impl<T: Send + 'static> Handle<T> {
     pub fn new(value: T) -> Handle<T> {
         let process = std::process::id();
-        let slot = Mutex::new(Own { process, value: Some(value) });
+        let slot = Mutex::new(OwnedByProcess { process, value: Some(value) });
         Handle(Arc::new(Shared {
             process,
             closed: AtomicBool::new(false),
@@ -192,13 +192,13 @@ impl<T: Send + 'static> Handle<T> {
 }
 
 impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, Own<T>> {
+    fn lock(&self) -> MutexGuard<'_, OwnedByProcess<T>> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn call<R>(
         &self,
-        mut slot: MutexGuard<'_, Own<T>>,
+        mut slot: MutexGuard<'_, OwnedByProcess<T>>,
         call: impl FnOnce(&mut T) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let outcome = slot.value.as_mut().map_or(Err(Failure::Closed), call);
@@ -224,8 +224,8 @@ fn waiting<T: Send + 'static, R: Send>(
 
 /// Calls a function without the interpreter's lock. The returned guard has to be held while the interpreter
 /// uses the result.
-pub fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, Returning) {
-    py.detach(|| (call(), Returning::or_never()))
+pub fn detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, InterpreterGuard) {
+    py.detach(|| (call(), InterpreterGuard::or_never()))
 }
 
 /// Calls a function that may wait, without the interpreter's lock, until `ended` or a signal handler raises

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_client::state::{Command, Compare, Is, Operation, Reply, Target};
+use dunlin_client::state::{Command, Compare, Comparison, Operation, Reply, Target};
 use dunlin_client::{Client, Entry, Kv, Transaction, WatchFrom, Written};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -25,13 +25,13 @@ pub struct Keys {
 
 /// The value to compare a key with.
 #[derive(FromPyObject)]
-enum Against {
+enum CompareValue {
     Number(u64),
     Bytes(Vec<u8>),
 }
 
 /// A comparison: key, operator, property, value.
-type Compared = (Vec<u8>, String, String, Against);
+type Compared = (Vec<u8>, String, String, CompareValue);
 /// An operation: its name, key or start, value or end, lease or limit.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
@@ -47,18 +47,18 @@ fn rows<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyList>>
 
 fn compare((key, is, target, against): &Compared) -> PyResult<Compare<'_>> {
     let is = match is.as_str() {
-        "==" => Is::Equal,
-        "!=" => Is::NotEqual,
-        "<" => Is::Less,
-        ">" => Is::Greater,
+        "==" => Comparison::Equal,
+        "!=" => Comparison::NotEqual,
+        "<" => Comparison::Less,
+        ">" => Comparison::Greater,
         _ => return Err(PyValueError::new_err(format!("{is:?} compares nothing"))),
     };
     let target = match (target.as_str(), against) {
-        ("version", Against::Number(version)) => Target::Version { version: *version },
-        ("created", Against::Number(revision)) => Target::Created { revision: *revision },
-        ("modified", Against::Number(revision)) => Target::Modified { revision: *revision },
-        ("lease", Against::Number(lease)) => Target::Lease { lease: *lease },
-        ("value", Against::Bytes(value)) => Target::Value { value },
+        ("version", CompareValue::Number(version)) => Target::Version { version: *version },
+        ("created", CompareValue::Number(revision)) => Target::Created { revision: *revision },
+        ("modified", CompareValue::Number(revision)) => Target::Modified { revision: *revision },
+        ("lease", CompareValue::Number(lease)) => Target::Lease { lease: *lease },
+        ("value", CompareValue::Bytes(value)) => Target::Value { value },
         _ => return Err(PyValueError::new_err(format!("a key's {target} is not compared with that"))),
     };
     Ok(Compare { key, is, target })

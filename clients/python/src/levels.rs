@@ -6,12 +6,12 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
 use crate::batch::as_array;
-use crate::column::{Column, Held, I64, bytes_of};
+use crate::column::{Column, HeldBytes, I64, bytes_of};
 
 /// Rows of price and size in units, best first, at one time.
 pub struct Rows(pub Vec<[i64; 2]>);
 
-impl Held for Rows {
+impl HeldBytes for Rows {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0)
     }
@@ -52,7 +52,7 @@ impl PyLevels {
     /// Prices and sizes as an array of two columns.
     #[getter]
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        as_array(py, Column::pairs(Arc::clone(&self.rows) as Arc<dyn Held>, I64, self.rows.0.len()))
+        as_array(py, Column::pairs(Arc::clone(&self.rows) as Arc<dyn HeldBytes>, I64, self.rows.0.len()))
     }
 
     fn __len__(&self) -> usize {

@@ -16,7 +16,7 @@ use crate::job::{Job, settle};
 use crate::notice;
 use crate::record::PyRecord;
 use crate::records::Records;
-use crate::runtime::{self, Ready};
+use crate::runtime::{self, ReadyValue};
 
 /// A member of a group, which shares a topic's records with the other members. Iterate it with `for` or
 /// `async for`.
@@ -24,24 +24,24 @@ use crate::runtime::{self, Ready};
 pub struct PyMember {
     pub topic: String,
     pub group: String,
-    pub member: Handle<Claiming>,
+    pub member: Handle<PrefetchingMember>,
     pub settler: Handle<Settler>,
 }
 
 /// A member, and the number of requested records that have not arrived.
-pub struct Claiming {
+pub struct PrefetchingMember {
     pub member: Member,
     /// The number of records to keep requested; 0 in a `share` group.
     pub prefetch: u64,
     pub asked: u64,
 }
 
-enum Taken {
+enum MemberEvent {
     Job { records: Arc<Records>, token: u64, attempt: u32, claim: Duration },
     Notice(Notice),
 }
 
-impl Claiming {
+impl PrefetchingMember {
     /// Requests records up to the prefetch number.
     fn claim(&mut self) {
         if self.asked < self.prefetch {
@@ -51,15 +51,15 @@ impl Claiming {
     }
 
     /// Takes at most one event: other members could use records that wait here.
-    fn take(&mut self) -> Result<Option<Taken>, Failure> {
+    fn take(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let taken = match self.member.try_next()? {
             None => return Ok(None),
-            Some(Claimed::Notice(notice)) => return Ok(Some(Taken::Notice(notice))),
+            Some(Claimed::Notice(notice)) => return Ok(Some(MemberEvent::Notice(notice))),
             Some(Claimed::Record { token, position, attempt, claim, frame, log, .. }) => {
                 let mut records = Records::with_room(1);
                 records.push(position, position.seq - 1, &frame, log);
                 records.end();
-                Taken::Job { records: Arc::new(records), token, attempt, claim }
+                MemberEvent::Job { records: Arc::new(records), token, attempt, claim }
             }
         };
         self.asked = self.asked.saturating_sub(1);
@@ -72,7 +72,7 @@ impl PyMember {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         loop {
-            let take = |claiming: &mut Claiming| loop {
+            let take = |claiming: &mut PrefetchingMember| loop {
                 if let Some(taken) = claiming.take()? {
                     return Ok(Some(taken));
                 }
@@ -85,12 +85,12 @@ impl PyMember {
             let taken = if at_once { self.member.look(py, take) } else { self.member.with(py, take) }?;
             match taken {
                 None => return Ok(None),
-                Some(Taken::Notice(notice)) => {
+                Some(MemberEvent::Notice(notice)) => {
                     if let Some(object) = notice::object(py, &notice)? {
                         return Ok(Some(object));
                     }
                 }
-                Some(Taken::Job { records, token, attempt, claim }) => {
+                Some(MemberEvent::Job { records, token, attempt, claim }) => {
                     let record = Py::new(py, PyRecord { records, index: 0 })?;
                     let settler = self.settler.clone();
                     return Ok(Some(Py::new(py, Job { record, token, attempt, claim, settler })?.into_any()));
@@ -130,7 +130,7 @@ impl PyMember {
     fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if let Some(next) = slf.get().try_next(py)? {
-            return Ok(Bound::new(py, Ready::new(next))?.into_any());
+            return Ok(Bound::new(py, ReadyValue::new(next))?.into_any());
         }
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }
@@ -188,14 +188,14 @@ impl PyMember {
         self.close(py)
     }
 
-    fn __aenter__(slf: Bound<'_, Self>) -> Ready {
-        Ready::new(slf.into_any().unbind())
+    fn __aenter__(slf: Bound<'_, Self>) -> ReadyValue {
+        ReadyValue::new(slf.into_any().unbind())
     }
 
     #[pyo3(signature = (*_args))]
-    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<Ready> {
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<ReadyValue> {
         self.close(py)?;
-        Ok(Ready::new(py.None()))
+        Ok(ReadyValue::new(py.None()))
     }
 
     fn __repr__(&self) -> String {

@@ -27,7 +27,7 @@ macro_rules! notices {
             impl $rust {
                 fn __repr__(&self) -> String {
                     let mut text = format!("{}({}/{}", $python, self.topic, self.partition);
-                    $(text.push_str(&format!(", {}={}", stringify!($field), Said::said(&self.$field)));)*
+                    $(text.push_str(&format!(", {}={}", stringify!($field), FieldText::said(&self.$field)));)*
                     text.push(')');
                     text
                 }
@@ -106,41 +106,41 @@ impl PyPublishers {
 }
 
 /// Formats a field.
-trait Said {
+trait FieldText {
     fn said(&self) -> String;
 }
 
-impl Said for u32 {
+impl FieldText for u32 {
     fn said(&self) -> String {
         self.to_string()
     }
 }
 
-impl Said for bool {
+impl FieldText for bool {
     fn said(&self) -> String {
         if *self { "True".to_owned() } else { "False".to_owned() }
     }
 }
 
-impl Said for u64 {
+impl FieldText for u64 {
     fn said(&self) -> String {
         self.to_string()
     }
 }
 
-impl Said for Option<u64> {
+impl FieldText for Option<u64> {
     fn said(&self) -> String {
         self.map_or_else(|| "None".to_owned(), |number| number.to_string())
     }
 }
 
-impl Said for PyPosition {
+impl FieldText for PyPosition {
     fn said(&self) -> String {
         self.0.to_string()
     }
 }
 
-impl Said for Py<PyBytes> {
+impl FieldText for Py<PyBytes> {
     fn said(&self) -> String {
         Python::attach(|py| format!("{} bytes", self.bind(py).as_bytes().len()))
     }

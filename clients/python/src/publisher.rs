@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PyTuple};
 
-use crate::drafts::{Given, Outgoing};
+use crate::drafts::{Outgoing, PublishOptions};
 use crate::failure::Failure;
 use crate::handle::Handle;
 use crate::position::PyPosition;
@@ -87,7 +87,7 @@ impl PyPublisher {
         expires_ns: Option<u64>,
         expect_seq: Option<u64>,
     ) -> PyResult<PyReceipt> {
-        let given = Given::new(key, headers, subject, reply, event_time_ns, expires_ns);
+        let given = PublishOptions::new(key, headers, subject, reply, event_time_ns, expires_ns);
         let outgoing = Outgoing::of(payload, given, self.prefix.as_deref())?;
         self.publisher
             .with_in_turn(py, |publisher| {
@@ -119,7 +119,7 @@ impl PyPublisher {
         let outgoing = if bare && event_time_ns.is_none() && expires_ns.is_none() && self.prefix.is_none() {
             Outgoing::plain(payload)?
         } else {
-            let given = Given::new(key, headers, subject, reply, event_time_ns, expires_ns);
+            let given = PublishOptions::new(key, headers, subject, reply, event_time_ns, expires_ns);
             Outgoing::of(payload, given, self.prefix.as_deref())?
         };
         self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))

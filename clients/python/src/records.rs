@@ -13,7 +13,7 @@ use std::sync::Arc;
 use dunlin_frame::Frame;
 use dunlin_topic::{LogName, Position};
 
-use crate::column::{Held, bytes_of};
+use crate::column::{HeldBytes, bytes_of};
 
 /// A record without its bytes.
 #[repr(C)]
@@ -161,7 +161,7 @@ impl Records {
 /// All payloads, as the bytes of a column.
 pub struct Payloads(pub Arc<Records>);
 
-impl Held for Payloads {
+impl HeldBytes for Payloads {
     fn bytes(&self) -> &[u8] {
         &self.0.payloads
     }
@@ -170,7 +170,7 @@ impl Held for Payloads {
 /// All heads, as the bytes of columns.
 pub struct Heads(pub Arc<Records>);
 
-impl Held for Heads {
+impl HeldBytes for Heads {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0.heads)
     }

@@ -5,8 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::Subscriber;
-use dunlin_feed::{By, Counts, Level, RETRY_NS, Replica, Report, Side, Touch, Trouble};
-use dunlin_topic::{Fold, Position, Publishers, Subscribe};
+use dunlin_feed::{
+    ChangeCause, Level, RETRY_NS, Replica, ReplicaCounts, ReplicaReport, Side, Touch, Trouble,
+};
+use dunlin_topic::{Position, Publishers, Reducer, Subscribe};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -18,18 +20,18 @@ use crate::handle::Handle;
 use crate::levels::PyLevels;
 use crate::notice::PyPublishers;
 use crate::position::PyPosition;
-use crate::runtime::{self, Ready};
+use crate::runtime::{self, ReadyValue};
 use crate::state::State;
 
 /// Keeps a topic's state, for Python's `Book`, `Table` and `Region`.
 #[pyclass(frozen, name = "Replica", module = "dunlin")]
 pub struct PyReplica {
-    pub following: Handle<Following>,
-    told: Mutex<VecDeque<Told>>,
+    pub following: Handle<FollowedReplica>,
+    told: Mutex<VecDeque<ReplicaEvent>>,
 }
 
 /// A replica with its last times.
-pub struct Following {
+pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
     /// The epoch of the last change.
     epoch: Option<u32>,
@@ -40,7 +42,7 @@ pub struct Following {
 }
 
 /// An event of a replica.
-pub enum Told {
+pub enum ReplicaEvent {
     Changed {
         partition: u16,
         from: Position,
@@ -59,37 +61,46 @@ pub enum Told {
     },
 }
 
-impl Following {
-    pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> Following {
-        Following { replica, epoch: None, append_ns, event_ns: None, began: Instant::now() }
+impl FollowedReplica {
+    pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> FollowedReplica {
+        FollowedReplica { replica, epoch: None, append_ns, event_ns: None, began: Instant::now() }
     }
 
     /// Applies at most `max` available events. Returns their number.
-    fn drain(&mut self, max: usize, told: &mut VecDeque<Told>) -> Result<usize, Failure> {
-        let Following { replica, epoch, append_ns, event_ns, began } = self;
+    fn drain(&mut self, max: usize, told: &mut VecDeque<ReplicaEvent>) -> Result<usize, Failure> {
+        let FollowedReplica { replica, epoch, append_ns, event_ns, began } = self;
         let drained = replica.drain(began.elapsed().as_nanos() as u64, max, |report| match report {
-            Report::Changed(change) => {
+            ReplicaReport::Changed(change) => {
                 let (append, event) = (change.append_time_ns(), change.event_time_ns());
                 // A snapshot has no times, and times of another epoch do not belong to this state.
                 let is_new_epoch = epoch.replace(change.to.epoch).is_some_and(|old| old != change.to.epoch);
                 *append_ns = append.or(if is_new_epoch { None } else { *append_ns });
                 *event_ns = event;
                 let by = match change.by {
-                    By::Record(_) => "record",
-                    By::Merged(_) => "merged",
-                    By::Snapshot => "snapshot",
+                    ChangeCause::Record(_) => "record",
+                    ChangeCause::Merged(_) => "merged",
+                    ChangeCause::Snapshot => "snapshot",
                 };
                 let (partition, from, to) = (change.log.partition, change.from, change.to);
-                told.push_back(Told::Changed { partition, from, to, by, append_ns: append, event_ns: event });
+                told.push_back(ReplicaEvent::Changed {
+                    partition,
+                    from,
+                    to,
+                    by,
+                    append_ns: append,
+                    event_ns: event,
+                });
             }
-            Report::Trouble { log, trouble } => {
-                told.push_back(Told::Trouble { partition: log.partition, text: text(&trouble) });
+            ReplicaReport::Trouble { log, trouble } => {
+                told.push_back(ReplicaEvent::Trouble { partition: log.partition, text: text(&trouble) });
             }
-            Report::Publishers(publishers) => {
+            ReplicaReport::Publishers(publishers) => {
                 *append_ns = publishers.last_append_ns.max(*append_ns);
-                told.push_back(Told::Publishers(publishers.clone()));
+                told.push_back(ReplicaEvent::Publishers(publishers.clone()));
             }
-            Report::Deleted { log, .. } => told.push_back(Told::Deleted { partition: log.partition }),
+            ReplicaReport::Deleted { log, .. } => {
+                told.push_back(ReplicaEvent::Deleted { partition: log.partition })
+            }
             // Other reports are only counted.
             _ => {}
         });
@@ -109,38 +120,42 @@ fn text(trouble: &Trouble) -> String {
     }
 }
 
-impl Told {
+impl ReplicaEvent {
     /// Makes the event's Python object.
     fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import("dunlin.live")?;
         let made = match self {
-            Told::Changed { partition, from, to, by, append_ns, event_ns } => module
+            ReplicaEvent::Changed { partition, from, to, by, append_ns, event_ns } => module
                 .getattr("Change")?
                 .call1((partition, PyPosition(from), PyPosition(to), by, append_ns, event_ns))?,
-            Told::Trouble { partition, text } => module.getattr("Trouble")?.call1((partition, text))?,
-            Told::Publishers(publishers) => return Ok(Py::new(py, PyPublishers::of(&publishers))?.into_any()),
-            Told::Deleted { partition } => module.getattr("Forgotten")?.call1((partition,))?,
+            ReplicaEvent::Trouble { partition, text } => {
+                module.getattr("Trouble")?.call1((partition, text))?
+            }
+            ReplicaEvent::Publishers(publishers) => {
+                return Ok(Py::new(py, PyPublishers::of(&publishers))?.into_any());
+            }
+            ReplicaEvent::Deleted { partition } => module.getattr("Forgotten")?.call1((partition,))?,
         };
         Ok(made.unbind())
     }
 }
 
 /// The number of events that changed the state.
-fn changes(told: &VecDeque<Told>) -> usize {
-    told.iter().filter(|told| !matches!(told, Told::Publishers(_))).count()
+fn changes(told: &VecDeque<ReplicaEvent>) -> usize {
+    told.iter().filter(|told| !matches!(told, ReplicaEvent::Publishers(_))).count()
 }
 
 impl PyReplica {
     /// `append_ns` is the append time of the topic's last record, if known.
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
-        PyReplica { following: Handle::new(Following::new(replica, append_ns)), told: Mutex::default() }
+        PyReplica { following: Handle::new(FollowedReplica::new(replica, append_ns)), told: Mutex::default() }
     }
 
     fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
         if told.is_empty() {
-            let take = |following: &mut Following| loop {
+            let take = |following: &mut FollowedReplica| loop {
                 let mut told = VecDeque::new();
                 // One at a time, so that the state is that of the returned change.
                 while told.is_empty() && following.drain(1, &mut told)? > 0 {}
@@ -163,7 +178,7 @@ impl PyReplica {
         &self,
         py: Python<'_>,
         timeout: Option<Duration>,
-        take: impl FnOnce(&mut Following) -> Result<R, Failure> + Send,
+        take: impl FnOnce(&mut FollowedReplica) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         match timeout {
             Some(Duration::ZERO) => self.following.look(py, take),
@@ -220,7 +235,7 @@ impl PyReplica {
     fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if let Some(next) = slf.get().try_next(py)? {
-            return Ok(Bound::new(py, Ready::new(next))?.into_any());
+            return Ok(Bound::new(py, ReadyValue::new(next))?.into_any());
         }
         py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
     }
@@ -261,7 +276,7 @@ impl PyReplica {
         let timeout = self::timeout(timeout)?;
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let before = changes(&std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)));
-        let take = |following: &mut Following| loop {
+        let take = |following: &mut FollowedReplica| loop {
             let mut told = VecDeque::new();
             while following.drain(1024, &mut told)? > 0 && told.len() < 65_536 {}
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -315,7 +330,7 @@ impl PyReplica {
     /// Counts of events by name.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts: Counts = self.following.look(py, |following| Ok(following.replica.counts()))?;
+        let counts: ReplicaCounts = self.following.look(py, |following| Ok(following.replica.counts()))?;
         let dict = PyDict::new(py);
         for (name, count) in [
             ("records", counts.records),

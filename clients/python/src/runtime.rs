@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyCFunction;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::failure::{Failure, Returning};
+use crate::failure::{Failure, InterpreterGuard};
 
 /// The runtime and its process, because threads do not survive a fork.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
@@ -45,7 +45,7 @@ pub fn spawn<'py>(
     let task = handle()?.spawn(async move {
         let outcome = work.await;
         // If the interpreter is ending or the loop is closed, no future can be resolved.
-        if let Some(_returning) = Returning::new() {
+        if let Some(_returning) = InterpreterGuard::new() {
             Python::try_attach(|py| drop(tell(py, &waker, &told, outcome)));
         }
     });
@@ -69,16 +69,16 @@ fn tell(
 
 /// An awaitable that already has its value.
 #[pyclass]
-pub struct Ready(Option<Py<PyAny>>);
+pub struct ReadyValue(Option<Py<PyAny>>);
 
-impl Ready {
-    pub fn new(value: Py<PyAny>) -> Ready {
-        Ready(Some(value))
+impl ReadyValue {
+    pub fn new(value: Py<PyAny>) -> ReadyValue {
+        ReadyValue(Some(value))
     }
 }
 
 #[pymethods]
-impl Ready {
+impl ReadyValue {
     fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }

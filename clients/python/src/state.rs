@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use dunlin_feed::{BOOK, Book, LAST, LastValue, Levels, ORDERS, Orders, Scale};
 use dunlin_space::{AnyRegion, REGION};
-use dunlin_topic::{Fold, FoldConfig, FoldError, Frame, Frozen};
+use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
-use crate::entities::Moment;
+use crate::entities::RegionSnapshot;
 use crate::failure::Failure;
 
 /// One of the states that come with Dunlin.
@@ -20,7 +20,7 @@ pub enum State {
 
 impl State {
     /// An empty state with a topic's configuration.
-    pub fn of(config: &FoldConfig) -> Result<State, Failure> {
+    pub fn of(config: &ReducerConfig) -> Result<State, Failure> {
         let refused = |error: dunlin_feed::OptionsError| Failure::Value(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
         match config.kind.as_str() {
@@ -47,11 +47,11 @@ impl State {
     }
 
     /// The current entities, if the state has any.
-    pub fn entities(&self) -> Option<Moment> {
-        if let State::Region(region) = self { Some(Moment::of(region)) } else { None }
+    pub fn entities(&self) -> Option<RegionSnapshot> {
+        if let State::Region(region) = self { Some(RegionSnapshot::of(region)) } else { None }
     }
 
-    fn fold(&self) -> &dyn Fold {
+    fn fold(&self) -> &dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    fn fold_mut(&mut self) -> &mut dyn Fold {
+    fn fold_mut(&mut self) -> &mut dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
@@ -76,20 +76,20 @@ impl State {
     }
 }
 
-impl Fold for State {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+impl Reducer for State {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         self.fold().check(frames)
     }
 
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.fold_mut().apply(seq, frame)
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         self.fold_mut().freeze()
     }
 
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         self.fold_mut().restore(seq, snapshot)
     }
 

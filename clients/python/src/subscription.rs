@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::events::{Events, Shape, Source, timeout};
 use crate::position::PyPosition;
-use crate::runtime::Ready;
+use crate::runtime::ReadyValue;
 
 /// Reads one or more logs. Iterate it with `for` or `async for`.
 #[pyclass(frozen, module = "dunlin")]
@@ -89,14 +89,14 @@ impl Subscription {
         self.close(py);
     }
 
-    fn __aenter__(slf: Bound<'_, Self>) -> Ready {
-        Ready::new(slf.into_any().unbind())
+    fn __aenter__(slf: Bound<'_, Self>) -> ReadyValue {
+        ReadyValue::new(slf.into_any().unbind())
     }
 
     #[pyo3(signature = (*_args))]
-    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, pyo3::types::PyTuple>) -> Ready {
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, pyo3::types::PyTuple>) -> ReadyValue {
         self.close(py);
-        Ready::new(py.None())
+        ReadyValue::new(py.None())
     }
 
     fn __repr__(&self) -> String {

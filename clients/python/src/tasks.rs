@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::scheduler::{
-    After, Backoff, KeyLimit, Label, Labelled, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView,
-    Tenant,
+    Backoff, KeyLimit, Label, ListFilter, NewTask, Quota, Rate, Retry, StoredLabel, TaskDependency,
+    TaskStage, TaskView, Tenant,
 };
 use dunlin_client::{Tasks, TasksError, WorkerOptions};
 use pyo3::exceptions::PyValueError;
@@ -68,7 +68,7 @@ impl Draft {
             timeout_ms: self.timeout_ms,
             retry,
             idempotency_key: &self.idempotency_key,
-            after: self.after.iter().map(|task| After::Task { task: *task }).collect(),
+            after: self.after.iter().map(|task| TaskDependency::Task { task: *task }).collect(),
             labels: labels(&self.labels),
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
@@ -120,19 +120,19 @@ impl DraftTenant {
     }
 }
 
-const STAGES: [(&str, Stage); 9] = [
-    ("blocked", Stage::Blocked),
-    ("delayed", Stage::Delayed),
-    ("limited", Stage::Limited),
-    ("ready", Stage::Ready),
-    ("running", Stage::Running),
-    ("stopping", Stage::Stopping),
-    ("completed", Stage::Completed),
-    ("cancelled", Stage::Cancelled),
-    ("dead", Stage::Dead),
+const STAGES: [(&str, TaskStage); 9] = [
+    ("blocked", TaskStage::Blocked),
+    ("delayed", TaskStage::Delayed),
+    ("limited", TaskStage::Limited),
+    ("ready", TaskStage::Ready),
+    ("running", TaskStage::Running),
+    ("stopping", TaskStage::Stopping),
+    ("completed", TaskStage::Completed),
+    ("cancelled", TaskStage::Cancelled),
+    ("dead", TaskStage::Dead),
 ];
 
-fn stage_of(name: &str) -> PyResult<Stage> {
+fn stage_of(name: &str) -> PyResult<TaskStage> {
     let found = STAGES.iter().find(|(known, _)| *known == name).map(|(_, stage)| *stage);
     found.ok_or_else(|| {
         let names = STAGES.map(|(name, _)| name).join(", ");
@@ -151,7 +151,7 @@ fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'p
     let when = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let found = PyDict::new(py);
     let stage = STAGES.iter().find(|(_, stage)| *stage == view.stage).map_or("", |(name, _)| name);
-    let pairs = |labels: &[Labelled]| -> Vec<_> {
+    let pairs = |labels: &[StoredLabel]| -> Vec<_> {
         labels.iter().map(|label| (text(&label.key), text(&label.value))).collect()
     };
     found.set_item("id", view.task)?;

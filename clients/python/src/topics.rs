@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dunlin_client::TopicDescription;
-use dunlin_topic::{Durable, FoldConfig, OnFull, Reliable, Retention, TopicConfig};
+use dunlin_topic::{Durable, OnFull, ReducerConfig, Reliable, Retention, TopicConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -14,7 +14,7 @@ use crate::position::PyPosition;
 /// The configuration of a new topic; `None` means the default.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Wanted {
+pub struct TopicArguments {
     pattern: Option<String>,
     partitions: u16,
     retention_bytes: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Wanted {
     fold_options: BTreeMap<String, String>,
 }
 
-impl Wanted {
+impl TopicArguments {
     pub fn config(self) -> PyResult<TopicConfig> {
         let seconds = crate::events::timeout;
         let defaults = TopicConfig::default();
@@ -65,7 +65,7 @@ impl Wanted {
             record_bytes_max: self.record_bytes_max.unwrap_or(defaults.record_bytes_max),
             reliable: reliable.transpose()?,
             durable,
-            fold: self.fold.map(|kind| FoldConfig { kind, options: self.fold_options }),
+            fold: self.fold.map(|kind| ReducerConfig { kind, options: self.fold_options }),
             ..defaults
         })
     }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dunlin_client::space::{
-    Change, Command, CommandError, Commanded, Entity, EntityId, PlacesError, Rule, Schema, ViewError, Viewer,
-    Visible, Watch, World, check_world_name,
+    CommandError, CommandOutcome, Entity, EntityCommand, EntityId, SceneChange, Schema, ViewError, Viewer,
+    VisibilityRule, VisibleEntity, Watch, World, WorldMapError, check_world_name,
 };
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::*;
@@ -30,7 +30,7 @@ pub struct RawWorld {
 }
 
 /// A viewer in a plane or in space.
-enum Sight {
+enum SceneViewer {
     Plane(Viewer<2>),
     Space(Viewer<3>),
 }
@@ -38,14 +38,14 @@ enum Sight {
 /// The viewer of [`RawWorld::near`].
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawSight {
-    sight: Handle<Sight>,
+    sight: Handle<SceneViewer>,
 }
 
 /// A change and its entity; `None` if the entity is no longer visible.
-struct Seen(Change, Option<Shown>);
+struct EntityChange(SceneChange, Option<SceneEntity>);
 
 /// An entity copied out of the scene; points of a plane have two numbers.
-struct Shown {
+struct SceneEntity {
     id: EntityId,
     kind: u32,
     region: u64,
@@ -54,11 +54,11 @@ struct Shown {
     velocity: Vec<f32>,
 }
 
-impl Shown {
-    fn of<const D: usize>(id: EntityId, one: &Visible<D>) -> Shown {
-        let Visible { region, tick, kind, position, velocity, .. } = one;
+impl SceneEntity {
+    fn of<const D: usize>(id: EntityId, one: &VisibleEntity<D>) -> SceneEntity {
+        let VisibleEntity { region, tick, kind, position, velocity, .. } = one;
         let (position, velocity) = (position.to_vec(), velocity.to_vec());
-        Shown { id, kind: *kind, region: region.0.into(), tick: *tick, position, velocity }
+        SceneEntity { id, kind: *kind, region: region.0.into(), tick: *tick, position, velocity }
     }
 
     fn row(self, py: Python<'_>) -> PyResult<Row<'_>> {
@@ -67,28 +67,28 @@ impl Shown {
     }
 }
 
-fn next<const D: usize>(viewer: &mut Viewer<D>, within: Duration) -> Result<Option<Seen>, Failure> {
+fn next<const D: usize>(viewer: &mut Viewer<D>, within: Duration) -> Result<Option<EntityChange>, Failure> {
     let Some(change) = viewer.next_timeout(within)? else { return Ok(None) };
-    let (Change::Entered(id) | Change::Moved(id) | Change::Left(id)) = change;
-    Ok(Some(Seen(change, viewer.visible().get(&id).map(|one| Shown::of(id, one)))))
+    let (SceneChange::Entered(id) | SceneChange::Moved(id) | SceneChange::Left(id)) = change;
+    Ok(Some(EntityChange(change, viewer.visible().get(&id).map(|one| SceneEntity::of(id, one)))))
 }
 
-fn all<const D: usize>(viewer: &Viewer<D>) -> Vec<Shown> {
-    viewer.visible().iter().map(|(id, one)| Shown::of(*id, one)).collect()
+fn all<const D: usize>(viewer: &Viewer<D>) -> Vec<SceneEntity> {
+    viewer.visible().iter().map(|(id, one)| SceneEntity::of(*id, one)).collect()
 }
 
-impl Sight {
-    fn next(&mut self, within: Duration) -> Result<Option<Seen>, Failure> {
+impl SceneViewer {
+    fn next(&mut self, within: Duration) -> Result<Option<EntityChange>, Failure> {
         match self {
-            Sight::Plane(viewer) => next(viewer, within),
-            Sight::Space(viewer) => next(viewer, within),
+            SceneViewer::Plane(viewer) => next(viewer, within),
+            SceneViewer::Space(viewer) => next(viewer, within),
         }
     }
 
-    fn all(&self) -> Vec<Shown> {
+    fn all(&self) -> Vec<SceneEntity> {
         match self {
-            Sight::Plane(viewer) => all(viewer),
-            Sight::Space(viewer) => all(viewer),
+            SceneViewer::Plane(viewer) => all(viewer),
+            SceneViewer::Space(viewer) => all(viewer),
         }
     }
 }
@@ -126,9 +126,9 @@ impl RawWorld {
         bytes_per_tick: u32,
     ) -> PyResult<RawSight> {
         let rule = match (kind, not_kind) {
-            (None, None) => Rule::All,
-            (Some(kind), None) => Rule::OfKind(kind),
-            (None, Some(kind)) => Rule::NotOfKind(kind),
+            (None, None) => VisibilityRule::All,
+            (Some(kind), None) => VisibilityRule::OfKind(kind),
+            (None, Some(kind)) => VisibilityRule::NotOfKind(kind),
             _ => return Err(PyValueError::new_err("kind= and not_kind= leave nobody to choose from")),
         };
         if !(within.is_finite() && within > 0.0) {
@@ -138,8 +138,8 @@ impl RawWorld {
         let is_plane = self.is_plane;
         let sight = self.world.with_in_turn(py, move |world| {
             Ok(match is_plane {
-                true => Sight::Plane(world.watch(watch, Schema::default())?),
-                false => Sight::Space(world.watch(watch, Schema::default())?),
+                true => SceneViewer::Plane(world.watch(watch, Schema::default())?),
+                false => SceneViewer::Space(world.watch(watch, Schema::default())?),
             })
         })?;
         let sight = Handle::new(sight);
@@ -163,12 +163,12 @@ impl RawWorld {
         let done = match self.is_plane {
             true => {
                 let (position, velocity) = (point(position)?, point(velocity)?);
-                let command = Command::<2> { position, velocity, kind, ..Command::of(id) };
+                let command = EntityCommand::<2> { position, velocity, kind, ..EntityCommand::of(id) };
                 self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
             }
             false => {
                 let (position, velocity) = (point(position)?, point(velocity)?);
-                let command = Command::<3> { position, velocity, kind, ..Command::of(id) };
+                let command = EntityCommand::<3> { position, velocity, kind, ..EntityCommand::of(id) };
                 self.world.with_in_turn(py, |world| Ok(world.command(&command, within)?))
             }
         }?;
@@ -209,7 +209,7 @@ impl RawWorld {
     }
 }
 
-fn place(done: Commanded) -> (u64, u64, u64) {
+fn place(done: CommandOutcome) -> (u64, u64, u64) {
     (done.process, done.region.0.into(), done.tick)
 }
 
@@ -248,11 +248,11 @@ impl RawSight {
             let seen = self.sight.with(py, |sight| sight.next(within))?;
             py.check_signals()?;
             match seen {
-                Some(Seen(change, one)) => {
+                Some(EntityChange(change, one)) => {
                     let (what, id) = match change {
-                        Change::Entered(id) => ("enter", id),
-                        Change::Moved(id) => ("update", id),
-                        Change::Left(id) => ("leave", id),
+                        SceneChange::Entered(id) => ("enter", id),
+                        SceneChange::Moved(id) => ("update", id),
+                        SceneChange::Left(id) => ("leave", id),
                     };
                     let one = one.map(|one| one.row(py)).transpose()?;
                     return Ok(Some((what, id.0, one)));
@@ -280,12 +280,14 @@ impl RawSight {
     }
 }
 
-impl From<PlacesError> for Failure {
-    fn from(error: PlacesError) -> Failure {
+impl From<WorldMapError> for Failure {
+    fn from(error: WorldMapError) -> Failure {
         match error {
-            PlacesError::Kv(error) => error.into(),
-            PlacesError::NotBegun { .. } | PlacesError::NoProcess(_) => Failure::Away(error.to_string()),
-            PlacesError::Name(_) => Failure::Python(PyValueError::new_err(error.to_string())),
+            WorldMapError::Kv(error) => error.into(),
+            WorldMapError::NotBegun { .. } | WorldMapError::NoProcess(_) => {
+                Failure::Disconnected(error.to_string())
+            }
+            WorldMapError::Name(_) => Failure::Python(PyValueError::new_err(error.to_string())),
             other => Failure::Python(PyLookupError::new_err(other.to_string())),
         }
     }
@@ -295,7 +297,7 @@ impl From<ViewError> for Failure {
     fn from(error: ViewError) -> Failure {
         let text = error.to_string();
         match error {
-            ViewError::Places(error) => error.into(),
+            ViewError::WorldMap(error) => error.into(),
             ViewError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
             _ => Failure::Refused(ErrorCode::Internal, text),
         }
@@ -306,12 +308,12 @@ impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Failure {
         let text = error.to_string();
         match error {
-            CommandError::Places(error) => error.into(),
+            CommandError::WorldMap(error) => error.into(),
             CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
             CommandError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
             CommandError::Busy(..) => Failure::TimedOut(text),
-            CommandError::NoOwner { .. } | CommandError::NoPlace { .. } | CommandError::Away(_) => {
-                Failure::Away(text)
+            CommandError::NoOwner { .. } | CommandError::NoPlace { .. } | CommandError::Disconnected(_) => {
+                Failure::Disconnected(text)
             }
             CommandError::Lost(_) => Failure::Unknown(text),
             _ => Failure::Refused(ErrorCode::Internal, text),

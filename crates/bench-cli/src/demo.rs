@@ -27,7 +27,7 @@ use anyhow::{Result, bail};
 use dunlin::Node;
 use dunlin_cli::commands::demo::Speed;
 use dunlin_cli::console::{Console, grouped, lasting, sized};
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 use dunlin_topic::{Retention, TopicConfig};
 
 use books::Books;
@@ -35,14 +35,14 @@ use display::Display;
 use ledger::Ledger;
 use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
 use player::Stream;
-use schedule::{Due, schedule};
-use stage::Stage;
+use schedule::{ScheduledLine, schedule};
+use stage::DemoRun;
 
 pub use recording::Recording;
 pub use source::Source;
 
 /// What the demo plays, and where.
-pub struct Show<'a> {
+pub struct DemoOptions<'a> {
     pub source: &'a Source,
     pub speed: Speed,
     pub node: &'a Node,
@@ -51,7 +51,7 @@ pub struct Show<'a> {
 }
 
 /// The result of the demo.
-pub struct Ended {
+pub struct DemoResult {
     pub unaccounted: u64,
     /// Replicas whose order books differ from the oracle's.
     pub different: usize,
@@ -62,9 +62,9 @@ pub struct Ended {
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
-impl Show<'_> {
+impl DemoOptions<'_> {
     /// Runs the demo from the first line to the table.
-    pub fn run(&self, console: &Console, stop: &Stop) -> Result<Ended> {
+    pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<DemoResult> {
         let recordings = &self.source.recordings;
         let mut ledger = Ledger::default();
         let mut streams = Vec::new();
@@ -79,12 +79,12 @@ impl Show<'_> {
             (recording.len() as u64, topics(recording).into_iter().map(|topic| topic.0).collect())
         };
         let recorded = recordings.iter().map(named).collect();
-        let mut stage = Stage::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
+        let mut stage = DemoRun::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
         self.introduce(&stage)?;
         stage.open()?;
         let mut books = Books::open(self.node, &self.url, recordings)?;
         let plan = schedule(recordings, self.speed);
-        let before = |due: Due| {
+        let before = |due: ScheduledLine| {
             let go_on = stage.before(due)?;
             if go_on.is_continue() {
                 books.line(due.recording, recordings[due.recording].line(due.line))?;
@@ -100,7 +100,7 @@ impl Show<'_> {
         of_books.write(&mut out, console)?;
         std::io::Write::flush(&mut out)?;
         let different = of_books.different();
-        Ok(Ended { unaccounted: verdicts.unaccounted(), different, interrupted: stop.is_set() })
+        Ok(DemoResult { unaccounted: verdicts.unaccounted(), different, interrupted: stop.is_set() })
     }
 
     fn create(&self, topic: &str, bytes: u64) -> Result<()> {
@@ -110,7 +110,7 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn introduce(&self, stage: &Stage) -> Result<()> {
+    fn introduce(&self, stage: &DemoRun) -> Result<()> {
         for recording in &self.source.recordings {
             let span = lasting(Duration::from_millis(recording.span_ms()));
             let pace = match self.speed {
@@ -149,7 +149,7 @@ fn topics(recording: &Recording) -> Vec<(String, u64)> {
     topics
 }
 
-impl Ended {
+impl DemoResult {
     /// Fails if a record is unaccounted for.
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {

@@ -11,7 +11,7 @@ use crate::point::target;
 use crate::row::{Row, RowSet};
 use crate::stats::Summary;
 use crate::store::KeptRun;
-use crate::table::{Table, Tone};
+use crate::table::{LineStyle, Table};
 
 /// Smallest change that is reported, as a share.
 pub const NOISE_MIN: f64 = 0.05;
@@ -20,7 +20,7 @@ const OTHERS_MIN: usize = 5;
 
 /// One row of ours in both runs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct RowComparison {
     /// Case, parameters and metric.
     pub row: String,
     /// Name of the metric, which determines its unit and direction.
@@ -35,7 +35,7 @@ pub struct Compared {
     pub noise: f64,
 }
 
-impl Compared {
+impl RowComparison {
     /// Whether the row is worse than noise explains.
     pub fn is_worse(&self) -> bool {
         self.times_better < 1.0 / (1.0 + self.noise)
@@ -52,7 +52,7 @@ impl Compared {
 pub struct Comparison {
     then: String,
     drift: Option<f64>,
-    rows: Vec<Compared>,
+    rows: Vec<RowComparison>,
 }
 
 impl Comparison {
@@ -64,13 +64,13 @@ impl Comparison {
             .collect();
         let drift = drift(pairs.iter().filter(|(row, _)| row.target != target::DUNLIN));
         let ours = pairs.into_iter().filter(|(row, _)| row.target == target::DUNLIN);
-        let mut rows: Vec<Compared> = ours.map(|(now, then)| compared(now, then, drift)).collect();
+        let mut rows: Vec<RowComparison> = ours.map(|(now, then)| compared(now, then, drift)).collect();
         rows.sort_by(|one, other| one.times_better.total_cmp(&other.times_better));
         Self { then: format!("{} of {}, commit {}", then.name, then.date, then.commit), drift, rows }
     }
 
     /// All compared rows.
-    pub fn rows(&self) -> &[Compared] {
+    pub fn rows(&self) -> &[RowComparison] {
         &self.rows
     }
 
@@ -79,7 +79,7 @@ impl Comparison {
         let title = format!("Against {}", self.then);
         let mut table = Table::new(&title, &["What changed", "Then", "Now", "Times better", "Noise"]);
         for row in self.rows.iter().filter(|row| row.is_worse() || row.is_better()) {
-            let tone = if row.is_worse() { Tone::Bad } else { Tone::Good };
+            let tone = if row.is_worse() { LineStyle::Bad } else { LineStyle::Good };
             let cells = vec![
                 row.row.clone(),
                 metric::human(&row.metric, row.then),
@@ -124,11 +124,11 @@ fn drift<'a>(others: impl Iterator<Item = &'a (&'a Row, &'a Row)>) -> Option<f64
     if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }
 }
 
-fn compared(now: &Row, then: &Row, drift: Option<f64>) -> Compared {
+fn compared(now: &Row, then: &Row, drift: Option<f64>) -> RowComparison {
     let less = metric::less_is_better(&now.metric);
     let times_better = if less { then.median / now.median } else { now.median / then.median };
     let spread = now.summary().spread().max(then.summary().spread());
-    Compared {
+    RowComparison {
         row: format!("{} {} {}", now.case, now.params, now.metric),
         metric: now.metric.clone(),
         then: then.median,
@@ -177,7 +177,7 @@ mod tests {
             kept(rows(&[("dunlin", "msgs_per_s", 64, &[98.0, 100.0]), ("dunlin", "p50_ns", 64, &[10.0])]));
         let now = rows(&[("dunlin", "msgs_per_s", 64, &[79.0, 81.0]), ("dunlin", "p50_ns", 64, &[10.3])]);
         let comparison = Comparison::of(&now, &then);
-        let worse: Vec<&Compared> = comparison.rows().iter().filter(|row| row.is_worse()).collect();
+        let worse: Vec<&RowComparison> = comparison.rows().iter().filter(|row| row.is_worse()).collect();
         assert_eq!(worse.len(), 1, "{comparison:?}");
         assert!(worse[0].row.ends_with("msgs_per_s"));
         assert!(

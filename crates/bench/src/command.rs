@@ -13,13 +13,13 @@ use crate::machine::{self, Machine};
 use crate::options::{Options, RawOptions};
 use crate::peers::PeerPrograms;
 use crate::point::{Bench, Suite};
-use crate::preflight::Observed;
+use crate::preflight::PreflightReport;
 use crate::report;
 use crate::row::RowSet;
-use crate::runner::{self, Outcome};
+use crate::runner::{self, SuiteOutcome};
 use crate::store::KeptRun;
 use crate::suites;
-use crate::table::{Table, Tone};
+use crate::table::{LineStyle, Table};
 
 /// Request of the command line.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub fn run(request: Request) -> Result<bool> {
     let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
     let against = request.against.as_deref().map(KeptRun::read).transpose()?;
-    let warnings = Observed::now(options.quick).warnings();
+    let warnings = PreflightReport::now(options.quick).warnings();
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let bench = Bench { options, child: request.child.clone(), peers: PeerPrograms::find() };
     let mut all_went_well = true;
@@ -76,7 +76,7 @@ fn kept_run(
     options: &Options,
     date: String,
     warnings: Vec<String>,
-    outcome: Outcome,
+    outcome: SuiteOutcome,
 ) -> KeptRun {
     let name = if request.with_peers { format!("{}-peers", suite.name) } else { suite.name.to_owned() };
     KeptRun {
@@ -94,7 +94,7 @@ fn kept_run(
     }
 }
 
-fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
+fn print(suite: &Suite, options: &Options, outcome: &SuiteOutcome) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let colour = colour(&out);
     if options.json {
@@ -140,7 +140,7 @@ fn colour(out: &impl IsTerminal) -> bool {
     out.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
-fn say_the_rest(outcome: &Outcome) {
+fn say_the_rest(outcome: &SuiteOutcome) {
     let noisy = outcome.rows.iter().filter(|row| row.runs > 1 && row.summary().is_noisy()).count();
     if noisy > 0 {
         eprintln!("warning: the runs of {noisy} rows lie more than 10 % apart (marked with !)");
@@ -163,9 +163,9 @@ fn goals_table(suite: &Suite, rows: &RowSet) -> Table {
     for goal in suite.goals {
         let Some(verdict) = goal.judge(rows) else { continue };
         let tone = match verdict.met {
-            Some(true) => Tone::Good,
-            Some(false) => Tone::Bad,
-            None => Tone::Dim,
+            Some(true) => LineStyle::Good,
+            Some(false) => LineStyle::Bad,
+            None => LineStyle::Dim,
         };
         let head = [goal.what.to_owned(), goal.bar.text(goal.ours.metric)];
         table.line(tone, head.into_iter().chain(report::goal_cells(goal, &verdict)).collect());

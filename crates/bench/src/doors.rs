@@ -1,6 +1,6 @@
 //! A node with its listeners, and each protocol as workloads use it: a publisher and a subscriber.
 //!
-//! To add a protocol, add a [`Way`] with a publisher and a subscriber, like [`grpc`], [`http`] and [`lines`].
+//! To add a protocol, add a [`ProtocolRoute`] with a publisher and a subscriber, like [`grpc`], [`http`] and [`lines`].
 
 mod grpc;
 mod http;

@@ -14,12 +14,12 @@ pub struct Goal {
     /// Pattern of our row.
     pub ours: RowPattern,
     /// Threshold of the goal.
-    pub bar: Bar,
+    pub bar: Threshold,
 }
 
 /// Threshold of a figure.
 #[derive(Clone, Copy, Debug)]
-pub enum Bar {
+pub enum Threshold {
     /// At least this much.
     AtLeast(f64),
     /// At most this much.
@@ -52,10 +52,10 @@ impl Goal {
         let measured = ours.median;
         let verdict = |other, ratio, met, why| Some(Verdict { measured, other, ratio, met, why });
         let (pattern, holds): (&RowPattern, &dyn Fn(f64) -> bool) = match &self.bar {
-            Bar::AtLeast(bar) => return verdict(None, None, Some(measured >= *bar), None),
-            Bar::AtMost(bar) => return verdict(None, None, Some(measured <= *bar), None),
-            Bar::TimesAtLeast(bar, pattern) => (pattern, &move |ratio| ratio >= *bar),
-            Bar::TimesAtMost(bar, pattern) => (pattern, &move |ratio| ratio <= *bar),
+            Threshold::AtLeast(bar) => return verdict(None, None, Some(measured >= *bar), None),
+            Threshold::AtMost(bar) => return verdict(None, None, Some(measured <= *bar), None),
+            Threshold::TimesAtLeast(bar, pattern) => (pattern, &move |ratio| ratio >= *bar),
+            Threshold::TimesAtMost(bar, pattern) => (pattern, &move |ratio| ratio <= *bar),
         };
         match rows.find(pattern) {
             None => verdict(None, None, None, Some(format!("no {} in this run", pattern.target))),
@@ -68,7 +68,7 @@ impl Goal {
     }
 }
 
-impl Bar {
+impl Threshold {
     /// The threshold as text.
     pub fn text(&self, metric: &str) -> String {
         match self {
@@ -108,7 +108,7 @@ impl Claim {
 
 /// A known figure of a peer, with the floor of the machine at the same time.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct PeerFigure {
     /// Pattern of the peer's row.
     pub peer: RowPattern,
     /// Its known figure.
@@ -126,7 +126,7 @@ const PEER_TOLERANCE: f64 = 0.20;
 
 /// Marks peers' rows that are below their known figures, scaled to the present floor: a ratio against a
 /// hampered rival means nothing. A peer without its floor in the run cannot be judged and is marked as well.
-pub fn mark_unfair_peers(rows: &mut RowSet, known: &[Known]) {
+pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
     let judged: Vec<(Row, Note)> = known
         .iter()
         .filter_map(|known| {
@@ -141,7 +141,7 @@ pub fn mark_unfair_peers(rows: &mut RowSet, known: &[Known]) {
     });
 }
 
-fn judge_peer(known: &Known, peer: &Row, floor: Option<&Row>) -> Option<Note> {
+fn judge_peer(known: &PeerFigure, peer: &Row, floor: Option<&Row>) -> Option<Note> {
     let Some(floor) = floor else {
         let text = format!("not judged: no {} {} in this run", known.floor.target, known.floor.case);
         return Some(Note { text, unfair: true });
@@ -167,8 +167,8 @@ mod tests {
         RowPattern { target: "dunlin", case: "throughput", params: &[("bytes", "64")], metric: "msgs_per_s" };
     const PEER: RowPattern = RowPattern { target: "libzmq", ..OURS };
     const FLOOR: RowPattern = RowPattern { target: "raw", metric: "bytes_per_s", ..OURS };
-    const KNOWN: Known =
-        Known { peer: PEER, figure: 4.5e6, floor: FLOOR, floor_figure: 6e9, rises_with_the_floor: true };
+    const KNOWN: PeerFigure =
+        PeerFigure { peer: PEER, figure: 4.5e6, floor: FLOOR, floor_figure: 6e9, rises_with_the_floor: true };
 
     fn rows(figures: &[(RowPattern, f64)]) -> RowSet {
         let mut rows = RowSet::default();
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn ratio_goal_is_met_missed_or_undecided() {
-        let goal = Goal { what: "", ours: OURS, bar: Bar::TimesAtLeast(2.5, PEER) };
+        let goal = Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) };
         let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
         assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
         assert_eq!(met(&rows(&[(OURS, 9e6), (PEER, 4e6)])), Some(false));
@@ -195,7 +195,8 @@ mod tests {
     fn unfairly_slow_peer_gets_no_ratio() {
         let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
         mark_unfair_peers(&mut slow, &[KNOWN]);
-        let verdict = Goal { what: "", ours: OURS, bar: Bar::TimesAtLeast(2.5, PEER) }.judge(&slow).unwrap();
+        let verdict =
+            Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) }.judge(&slow).unwrap();
         assert_eq!((verdict.ratio, verdict.met), (None, None));
         assert!(verdict.why.unwrap().contains("3.00 M/s where 4.50 M/s"));
     }
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn fast_floor_raises_no_bar_for_small_messages() {
-        let small = Known { rises_with_the_floor: false, ..KNOWN };
+        let small = PeerFigure { rises_with_the_floor: false, ..KNOWN };
         for (known, unfair) in [(KNOWN, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
             mark_unfair_peers(&mut rows, &[known]);

@@ -3,7 +3,7 @@
 use crate::metric;
 use crate::point::target;
 use crate::row::{Row, RowSet};
-use crate::table::{Table, Tone};
+use crate::table::{LineStyle, Table};
 
 /// Columns of one case.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +157,7 @@ pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
 
 fn table(layouts: &[Layout], case: &str, rows: &RowSet) -> Table {
     let mut table = empty(layouts, case, None);
-    for Told { tone, lines, .. } in points(layouts, case, rows) {
+    for PointText { tone, lines, .. } in points(layouts, case, rows) {
         lines.into_iter().for_each(|cells| table.line(tone, cells));
     }
     table
@@ -179,28 +179,28 @@ pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
 
 /// Lines of a table about one point.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct PointText<'a> {
     /// A row of the point.
     pub row: &'a Row,
     /// How the lines are highlighted.
-    pub tone: Tone,
+    pub tone: LineStyle,
     /// Cells of each line.
     pub lines: Vec<Vec<String>>,
 }
 
 /// Points of a case in the order of their rows, with their table lines.
-pub fn points<'a>(layouts: &[Layout], case: &str, rows: &'a RowSet) -> Vec<Told<'a>> {
+pub fn points<'a>(layouts: &[Layout], case: &str, rows: &'a RowSet) -> Vec<PointText<'a>> {
     let layout = layouts.iter().find(|layout| layout.case == case);
-    let mut told: Vec<Told<'a>> = Vec::new();
+    let mut told: Vec<PointText<'a>> = Vec::new();
     for row in rows.iter().filter(|row| row.case == case) {
         let known = told.iter_mut().find(|told| same_point(told.row, row));
         match (layout, known) {
             (Some(_), Some(_)) => {}
             (Some(layout), None) => {
-                told.push(Told { row, tone: tone(row), lines: vec![known_line(layout, row, rows)] });
+                told.push(PointText { row, tone: tone(row), lines: vec![known_line(layout, row, rows)] });
             }
             (None, Some(known)) => known.lines.push(unknown_line(row)),
-            (None, None) => told.push(Told { row, tone: tone(row), lines: vec![unknown_line(row)] }),
+            (None, None) => told.push(PointText { row, tone: tone(row), lines: vec![unknown_line(row)] }),
         }
     }
     told
@@ -221,8 +221,8 @@ pub fn same_point(one: &Row, other: &Row) -> bool {
     one.target == other.target && one.case == other.case && one.params == other.params
 }
 
-fn tone(row: &Row) -> Tone {
-    if row.target == target::DUNLIN { Tone::Plain } else { Tone::Dim }
+fn tone(row: &Row) -> LineStyle {
+    if row.target == target::DUNLIN { LineStyle::Plain } else { LineStyle::Dim }
 }
 
 /// The target, and parameters without a column.

@@ -42,7 +42,7 @@ impl Payload {
 
 impl Payload {
     /// The payload for this sequence number with a time in its second word. Check it with
-    /// [`Touch::AllButTime`] or [`Touch::Ends`].
+    /// [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
     pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.of(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
@@ -57,7 +57,7 @@ impl Payload {
 
 /// The part of each payload that a receiver reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
+pub enum ReadExtent {
     /// All bytes.
     All,
     /// All bytes except the second word, which is a time.
@@ -66,7 +66,7 @@ pub enum Touch {
     Ends,
 }
 
-impl Touch {
+impl ReadExtent {
     /// Bytes read of a payload of this size.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
@@ -120,7 +120,7 @@ mod tests {
         for bytes in [16, 64, 1024, 65536] {
             let mut payload = Payload::new(bytes);
             let carried = payload.of(7).to_vec();
-            for touch in [Touch::All, Touch::Ends] {
+            for touch in [ReadExtent::All, ReadExtent::Ends] {
                 assert!(touch.check(&carried, 7));
                 assert!(!touch.check(&carried, 8));
                 assert!(!touch.check(&carried[8..], 7));
@@ -132,7 +132,7 @@ mod tests {
     fn full_payload_check_finds_a_flipped_bit_in_the_middle() {
         let mut carried = Payload::new(1024).of(7).to_vec();
         carried[500] ^= 1;
-        assert!(!Touch::All.check(&carried, 7));
-        assert_eq!(Touch::Ends.bytes(1024), 16);
+        assert!(!ReadExtent::All.check(&carried, 7));
+        assert_eq!(ReadExtent::Ends.bytes(1024), 16);
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use anyhow::Result;
 
 use crate::child::ChildProgram;
-use crate::goal::{Claim, Goal, Known};
+use crate::goal::{Claim, Goal, PeerFigure};
 use crate::layout::Layout;
 use crate::options::Options;
 use crate::params::Params;
@@ -167,7 +167,7 @@ pub struct Suite {
     /// Claims of its document.
     pub claims: &'static [Claim],
     /// Figures that peers are known to reach.
-    pub known: &'static [Known],
+    pub known: &'static [PeerFigure],
     /// Text that its document prints for each point beside the tables.
     pub blocks: fn(&RowSet) -> String,
 }

@@ -1,13 +1,13 @@
 //! Warns of conditions that make this machine unsuitable for measurements, before a run and in its file.
 //!
-//! Decisions are made from observations, so that they can be tested; only [`Observed::now`] reads `/proc` and
+//! Decisions are made from observations, so that they can be tested; only [`PreflightReport::now`] reads `/proc` and
 //! `/sys`. Nothing here stops a run.
 
 use std::time::Duration;
 
 /// Conditions before a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
+pub struct PreflightReport {
     /// Whether this program was built without optimisation.
     pub debug_build: bool,
     /// Whether fewer and shorter runs were requested.
@@ -27,7 +27,7 @@ const LOAD_WARNED_PER_CORE: f64 = 0.25;
 const STEAL_WARNED: f64 = 0.01;
 const CORES_WANTED: u64 = 4;
 
-impl Observed {
+impl PreflightReport {
     /// Observes the machine for a fifth of a second, since steal is a rate.
     pub fn now(quick: bool) -> Self {
         let before = read_stat();
@@ -96,13 +96,13 @@ fn steal_share(before: &[u64], after: &[u64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn calm() -> Observed {
-        Observed {
+    fn calm() -> PreflightReport {
+        PreflightReport {
             cores: 16,
             load: Some(0.1),
             steal_share: Some(0.0),
             governor: Some("performance".into()),
-            ..Observed::default()
+            ..PreflightReport::default()
         }
     }
 
@@ -114,12 +114,12 @@ mod tests {
     #[test]
     fn each_condition_that_distorts_runs_gets_one_warning() {
         let troubles = [
-            (Observed { debug_build: true, ..calm() }, "debug build"),
-            (Observed { quick: true, ..calm() }, "quick mode"),
-            (Observed { cores: 2, ..calm() }, "2 cores"),
-            (Observed { load: Some(9.0), ..calm() }, "load average 9.00"),
-            (Observed { steal_share: Some(0.05), ..calm() }, "5.0 %"),
-            (Observed { governor: Some("powersave".into()), ..calm() }, "powersave"),
+            (PreflightReport { debug_build: true, ..calm() }, "debug build"),
+            (PreflightReport { quick: true, ..calm() }, "quick mode"),
+            (PreflightReport { cores: 2, ..calm() }, "2 cores"),
+            (PreflightReport { load: Some(9.0), ..calm() }, "load average 9.00"),
+            (PreflightReport { steal_share: Some(0.05), ..calm() }, "5.0 %"),
+            (PreflightReport { governor: Some("powersave".into()), ..calm() }, "powersave"),
         ];
         for (observed, words) in troubles {
             let warnings = observed.warnings();

@@ -14,4 +14,4 @@ pub mod throughput;
 
 pub use client::RawClient;
 pub use lane::Lane;
-pub use served::{Broker, CROWD, Served};
+pub use served::{Broker, BrokerEndpoint, CROWD};

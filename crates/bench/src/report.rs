@@ -25,7 +25,7 @@ use crate::metric;
 use crate::point::Suite;
 use crate::store::KeptRun;
 use crate::suites;
-use crate::table::{Table, Tone};
+use crate::table::{LineStyle, Table};
 
 /// Result of making the report.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ fn introduction(chapters: &[Chapter]) -> String {
     for Chapter { suite, bars, claims, .. } in chapters {
         let counts = [bars.met, bars.missed, bars.untold, claims.met, claims.missed, claims.untold];
         let cells = std::iter::once(format!("`{suite}`")).chain(counts.iter().map(ToString::to_string));
-        table.line(Tone::Plain, cells.collect());
+        table.line(LineStyle::Plain, cells.collect());
     }
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
@@ -158,7 +158,7 @@ fn goals_table(goals: &[Goal], cited: &mut Cited) -> (Tally, Table) {
         let [measured, against, ratio, met] = cells;
         let what =
             vec![goal.what.to_owned(), goal.bar.text(goal.ours.metric), measured, against, ratio, met, run];
-        table.line(Tone::Plain, what);
+        table.line(LineStyle::Plain, what);
     }
     (tally, table)
 }
@@ -200,7 +200,7 @@ fn claims_table(claims: &[Claim], cited: &mut Cited) -> (Tally, Table) {
             }
             None => cells.extend(["–".into(), String::new(), "not measured".into()]),
         }
-        table.line(Tone::Plain, cells);
+        table.line(LineStyle::Plain, cells);
     }
     (tally, table)
 }

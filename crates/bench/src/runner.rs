@@ -16,7 +16,7 @@ use crate::stats::Summary;
 
 /// Result of a suite.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SuiteOutcome {
     /// Measured rows.
     pub rows: RowSet,
     /// Skipped points, with reasons.
@@ -25,23 +25,25 @@ pub struct Outcome {
     pub failed: Vec<String>,
 }
 
-struct Running {
+struct RunningPoint {
     point: Point,
     samples: Vec<Sample>,
     dropped: bool,
 }
 
 /// Measures the selected points.
-pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<Outcome> {
+pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcome> {
     let groups = chosen(suite, bench, with_peers);
     ensure!(!groups.is_empty(), "no point of suite {suite:?} matches these --case and --param");
     let rounds = bench.options.warmup + bench.options.runs;
     let points: usize = groups.iter().map(Vec::len).sum();
     let progress = progress_bar(points as u64 * u64::from(rounds));
-    let mut outcome = Outcome::default();
+    let mut outcome = SuiteOutcome::default();
     for group in groups {
-        let mut group: Vec<Running> =
-            group.into_iter().map(|point| Running { point, samples: Vec::new(), dropped: false }).collect();
+        let mut group: Vec<RunningPoint> = group
+            .into_iter()
+            .map(|point| RunningPoint { point, samples: Vec::new(), dropped: false })
+            .collect();
         for round in 0..rounds {
             run_round(&mut group, bench, round < bench.options.warmup, &progress, &mut outcome);
         }
@@ -77,11 +79,11 @@ fn runs_elsewhere(point: &Point) -> bool {
 }
 
 fn run_round(
-    group: &mut [Running],
+    group: &mut [RunningPoint],
     bench: &Bench,
     warmup: bool,
     progress: &ProgressBar,
-    outcome: &mut Outcome,
+    outcome: &mut SuiteOutcome,
 ) {
     for running in group.iter_mut().filter(|running| !running.dropped) {
         progress.set_message(format!("{:?}", running.point));
@@ -100,7 +102,7 @@ fn run_round(
     }
 }
 
-fn add_rows(suite: &str, running: &Running, rows: &mut RowSet) -> Result<()> {
+fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
     let Point { case, target, params, .. } = &running.point;
     // A run without one kind of figure, such as a latency, does not hide the other runs' figures.
     let mut metrics: Vec<&'static str> = Vec::new();

@@ -84,9 +84,9 @@ impl KeptRun {
     }
 
     /// Reads all runs of a folder, oldest first; a missing folder has none.
-    pub fn read_all(folder: &Path) -> Result<Kept> {
+    pub fn read_all(folder: &Path) -> Result<RunArchive> {
         if !folder.is_dir() {
-            return Ok(Kept::default());
+            return Ok(RunArchive::default());
         }
         let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
         let mut paths = Vec::new();
@@ -97,7 +97,7 @@ impl KeptRun {
             }
         }
         paths.sort();
-        let mut kept = Kept::default();
+        let mut kept = RunArchive::default();
         for path in paths {
             match Self::read(&path) {
                 Ok(run) => kept.runs.push(run),
@@ -134,7 +134,7 @@ fn is_misnamed(row: &Row) -> bool {
 
 /// Runs of a folder.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct RunArchive {
     /// Runs, oldest first.
     pub runs: Vec<KeptRun>,
     /// Malformed files or those of another version, with reasons.

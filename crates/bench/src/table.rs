@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Highlighting of a table's line in a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub enum LineStyle {
     /// None.
     Plain,
     /// A success.
@@ -17,7 +17,7 @@ pub enum Tone {
     Dim,
 }
 
-impl Tone {
+impl LineStyle {
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -34,7 +34,7 @@ pub struct Table {
     /// Title above the table.
     pub title: String,
     columns: Vec<String>,
-    lines: Vec<(Tone, Vec<String>)>,
+    lines: Vec<(LineStyle, Vec<String>)>,
 }
 
 impl Table {
@@ -48,7 +48,7 @@ impl Table {
     }
 
     /// Adds a line; missing cells are empty.
-    pub fn line(&mut self, tone: Tone, mut cells: Vec<String>) {
+    pub fn line(&mut self, tone: LineStyle, mut cells: Vec<String>) {
         cells.resize(self.columns.len(), String::new());
         self.lines.push((tone, cells));
     }
@@ -106,8 +106,8 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new("Throughput", &["Scenario", "msg/s"]);
-        table.line(Tone::Good, vec!["dunlin".into(), "13.6 M/s".into()]);
-        table.line(Tone::Dim, vec!["raw".into()]);
+        table.line(LineStyle::Good, vec!["dunlin".into(), "13.6 M/s".into()]);
+        table.line(LineStyle::Dim, vec!["raw".into()]);
         table
     }
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn markdown_has_a_rule_and_escapes_bars() {
         let mut table = Table::new("", &["a", "b"]);
-        table.line(Tone::Plain, vec!["x|y".into(), "1".into()]);
+        table.line(LineStyle::Plain, vec!["x|y".into(), "1".into()]);
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1 |\n");
     }
 }

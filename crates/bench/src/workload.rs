@@ -13,12 +13,12 @@ use dunlin::topic::{Draft, Event, Publish, Subscribe};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::stats::Latencies;
 
 /// How a publisher passes its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum PublishMode {
     /// One call for each record, which the publisher copies.
     OneByOne,
     /// One call for this many records, which the publisher copies.
@@ -27,7 +27,7 @@ pub enum Manner {
     ByRef,
 }
 
-impl fmt::Display for Manner {
+impl fmt::Display for PublishMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OneByOne => f.write_str("one_by_one"),
@@ -37,7 +37,7 @@ impl fmt::Display for Manner {
     }
 }
 
-impl FromStr for Manner {
+impl FromStr for PublishMode {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -55,10 +55,10 @@ impl FromStr for Manner {
 /// as well, does not repeat.
 const PREPARED: u64 = 256;
 
-impl Manner {
+impl PublishMode {
     /// The part of each payload that the receiver reads.
-    pub fn touch(self) -> Touch {
-        if self == Self::ByRef { Touch::Ends } else { Touch::All }
+    pub fn touch(self) -> ReadExtent {
+        if self == Self::ByRef { ReadExtent::Ends } else { ReadExtent::All }
     }
 
     /// Sequence number in the payload of the nth record.
@@ -69,11 +69,11 @@ impl Manner {
 }
 
 /// Sends `count` records of `bytes`; returns the time of the first send.
-pub fn send_all(publisher: &mut impl Publish, manner: Manner, bytes: usize, count: u64) -> Result<u64> {
+pub fn send_all(publisher: &mut impl Publish, manner: PublishMode, bytes: usize, count: u64) -> Result<u64> {
     let start_ns = match manner {
-        Manner::OneByOne => send_one_by_one(publisher, bytes, count),
-        Manner::Batches(batch) => send_batches(publisher, bytes, count, batch),
-        Manner::ByRef => send_by_ref(publisher, bytes, count),
+        PublishMode::OneByOne => send_one_by_one(publisher, bytes, count),
+        PublishMode::Batches(batch) => send_batches(publisher, bytes, count, batch),
+        PublishMode::ByRef => send_by_ref(publisher, bytes, count),
     }?;
     publisher.flush().context("waiting for the last answer")?;
     Ok(start_ns)
@@ -122,7 +122,7 @@ fn prepare(bytes: usize) -> Vec<Vec<u8>> {
 /// last check.
 pub fn receive_all(
     subscriber: &mut impl Subscribe,
-    manner: Manner,
+    manner: PublishMode,
     first_seq: u64,
     count: u64,
 ) -> Result<u64> {
@@ -130,13 +130,13 @@ pub fn receive_all(
 }
 
 /// Receives and checks a range of records, counted from 0, of a log that starts with sequence number 1.
-pub fn receive_from(subscriber: &mut impl Subscribe, manner: Manner, range: Range<u64>) -> Result<u64> {
+pub fn receive_from(subscriber: &mut impl Subscribe, manner: PublishMode, range: Range<u64>) -> Result<u64> {
     receive(subscriber, manner, 1, range)
 }
 
 fn receive(
     subscriber: &mut impl Subscribe,
-    manner: Manner,
+    manner: PublishMode,
     first_seq: u64,
     range: Range<u64>,
 ) -> Result<u64> {
@@ -198,7 +198,7 @@ pub fn ask_all(
     for nth in 0..rounds(iterations) {
         let start_ns = monotonic_ns();
         publisher.send(payload.of(nth))?;
-        let answered = with_next(subscriber, |answer| Touch::All.check(answer, nth))?;
+        let answered = with_next(subscriber, |answer| ReadExtent::All.check(answer, nth))?;
         let took = monotonic_ns() - start_ns;
         ensure!(answered, "the reply to request {nth} has another payload");
         if nth >= unmeasured {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{AskError, Client, ConnectError, Credentials, Limits, Options, Why};
+use dunlin_client::{CallError, Client, ConnectError, Credentials, DisconnectReason, Limits, Options};
 
 use crate::arguments::Global;
 use crate::commands::user::without_line_end;
 use crate::console::Paint;
-use crate::outage::Outage;
-use crate::signals::Stop;
+use crate::outage::OutageReport;
+use crate::signals::StopFlag;
 
 pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 
@@ -25,8 +25,8 @@ pub fn connect(global: &Global, name: &str) -> Result<Client> {
 
 /// Like [`connect`], but waits for a node that is unreachable, and reports that once. Returns `None` if the command
 /// has to end first.
-pub fn connect_when_up(global: &Global, name: &str, stop: &Stop, paint: Paint) -> Result<Option<Client>> {
-    let mut outage = Outage::default();
+pub fn connect_when_up(global: &Global, name: &str, stop: &StopFlag, paint: Paint) -> Result<Option<Client>> {
+    let mut outage = OutageReport::default();
     loop {
         let connected = stop.breaks_off(|| match connect(global, name) {
             Err(error) if !error.is::<Unreachable>() => Err(error),
@@ -75,11 +75,15 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let options =
         Options { name: name.to_owned(), credentials, tls: tls(global)?, limits, ..Options::default() };
     Client::connect(url, options).map_err(|error| match error {
-        ConnectError::Away(Why::Refused(refused)) => anyhow::Error::from(AskError::Refused(refused))
-            .context(format!("the node at {url} refused the connection")),
-        ConnectError::Away(Why::Opening(refused)) => anyhow::Error::from(AskError::Refused(refused))
-            .context(format!("the node at {url} did not become ready in time")),
-        ConnectError::Away(why) => {
+        ConnectError::Disconnected(DisconnectReason::Refused(refused)) => {
+            anyhow::Error::from(CallError::Refused(refused))
+                .context(format!("the node at {url} refused the connection"))
+        }
+        ConnectError::Disconnected(DisconnectReason::Opening(refused)) => {
+            anyhow::Error::from(CallError::Refused(refused))
+                .context(format!("the node at {url} did not become ready in time"))
+        }
+        ConnectError::Disconnected(why) => {
             Unreachable(format!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")).into()
         }
         other => anyhow!("{other}"),

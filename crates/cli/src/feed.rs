@@ -12,17 +12,17 @@ use dunlin_topic::{Draft, Meta, Payload, Publish, PublishError, Receipt};
 
 use crate::console::Paint;
 use crate::input::{Chunk, Input};
-use crate::outage::Outage;
-use crate::signals::Stop;
+use crate::outage::OutageReport;
+use crate::signals::StopFlag;
 
 /// A publisher that counts acknowledged records, and keeps the refused ones.
-pub trait Acknowledged: Publish {
+pub trait CountingPublisher: Publish {
     fn acknowledged_records(&self) -> u64;
 
     fn send_refused_again(&mut self) -> Result<(), PublishError>;
 }
 
-impl Acknowledged for dunlin_client::Publisher {
+impl CountingPublisher for dunlin_client::Publisher {
     fn acknowledged_records(&self) -> u64 {
         dunlin_client::Publisher::acknowledged_records(self)
     }
@@ -34,21 +34,21 @@ impl Acknowledged for dunlin_client::Publisher {
 
 /// Sends records with the same key and headers to one publisher.
 #[derive(Debug)]
-pub struct Feed<'a, P> {
+pub struct RecordSender<'a, P> {
     publisher: P,
     meta: Meta<'a>,
-    pace: Option<Pace>,
-    stop: Stop,
+    pace: Option<RateLimit>,
+    stop: StopFlag,
     errors: Paint,
-    outage: Outage,
-    crowding: Crowding,
+    outage: OutageReport,
+    crowding: NoRoomClock,
     sent: u64,
     last: Option<Receipt>,
 }
 
 /// How long the node has had no room.
 #[derive(Debug)]
-struct Crowding {
+struct NoRoomClock {
     /// Maximum time without room.
     patience: Option<Duration>,
     since: Option<Instant>,
@@ -63,7 +63,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Counts of sent and acknowledged records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub struct SendCounts {
     pub sent: u64,
     pub acknowledged: u64,
     /// The last receipt.
@@ -72,25 +72,35 @@ pub struct Tally {
 
 /// A limit of records per second.
 #[derive(Debug)]
-struct Pace {
+struct RateLimit {
     between: Duration,
     due: Instant,
 }
 
-impl<'a, P: Acknowledged> Feed<'a, P> {
+impl<'a, P: CountingPublisher> RecordSender<'a, P> {
     /// `errors` colours the warnings on standard error.
     pub fn new(
         publisher: P,
         meta: Meta<'a>,
         per_second: Option<f64>,
         patience: Option<Duration>,
-        stop: Stop,
+        stop: StopFlag,
         errors: Paint,
-    ) -> Feed<'a, P> {
-        let pace =
-            per_second.map(|rate| Pace { between: Duration::from_secs_f64(1.0 / rate), due: Instant::now() });
-        let crowding = Crowding { patience, since: None, pause: PAUSE_MIN, acknowledged: 0 };
-        Feed { publisher, meta, pace, stop, errors, outage: Outage::default(), crowding, sent: 0, last: None }
+    ) -> RecordSender<'a, P> {
+        let pace = per_second
+            .map(|rate| RateLimit { between: Duration::from_secs_f64(1.0 / rate), due: Instant::now() });
+        let crowding = NoRoomClock { patience, since: None, pause: PAUSE_MIN, acknowledged: 0 };
+        RecordSender {
+            publisher,
+            meta,
+            pace,
+            stop,
+            errors,
+            outage: OutageReport::default(),
+            crowding,
+            sent: 0,
+            last: None,
+        }
     }
 
     /// Sends one record at its planned time. Returns false if the command has to end.
@@ -171,8 +181,8 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
     }
 
     /// Returns the counts so far.
-    pub fn tally(&self) -> Tally {
-        Tally { sent: self.sent, acknowledged: self.publisher.acknowledged_records(), last: self.last }
+    pub fn tally(&self) -> SendCounts {
+        SendCounts { sent: self.sent, acknowledged: self.publisher.acknowledged_records(), last: self.last }
     }
 
     /// Repeats `attempt` until the node is reachable and has room. Returns `None` if the command has to end first.
@@ -240,7 +250,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
     }
 }
 
-impl Crowding {
+impl NoRoomClock {
     fn may_wait(&mut self, acknowledged: u64) -> bool {
         if self.since.is_some() {
             self.over(acknowledged);
@@ -277,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    impl Acknowledged for dunlin_topic::Publisher {
+    impl CountingPublisher for dunlin_topic::Publisher {
         fn acknowledged_records(&self) -> u64 {
             0
         }
@@ -288,9 +298,9 @@ mod tests {
         }
     }
 
-    fn feed(node: &Node, per_second: Option<f64>) -> Feed<'static, dunlin_topic::Publisher> {
+    fn feed(node: &Node, per_second: Option<f64>) -> RecordSender<'static, dunlin_topic::Publisher> {
         let publisher = node.publisher("ticks").unwrap();
-        Feed::new(publisher, Meta::default(), per_second, None, Stop::never(), Paint::PLAIN)
+        RecordSender::new(publisher, Meta::default(), per_second, None, StopFlag::never(), Paint::PLAIN)
     }
 
     fn payloads(node: &Node) -> Vec<Vec<u8>> {
@@ -309,7 +319,7 @@ mod tests {
     fn each_line_is_a_record_stripped_only_of_its_newline() {
         let node = Node::start(Config::default()).unwrap();
         let mut feed = feed(&node, None);
-        feed.send_lines(&Input::new(&b"one\r\n\nthree"[..], Stop::never())).unwrap();
+        feed.send_lines(&Input::new(&b"one\r\n\nthree"[..], StopFlag::never())).unwrap();
         feed.flush().unwrap();
         let tally = feed.tally();
         assert_eq!((tally.sent, tally.last.unwrap().position.seq), (3, 3));

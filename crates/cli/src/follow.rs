@@ -12,14 +12,14 @@ use dunlin_client::Client;
 use dunlin_topic::{Event, Subscribe, SubscribeError};
 
 use crate::format::Writer;
-use crate::outage::Outage;
-use crate::signals::Stop;
+use crate::outage::OutageReport;
+use crate::signals::StopFlag;
 
-pub use member::{Duty, Shift};
+pub use member::{MemberLoop, MemberTask};
 
 /// Conditions at which to stop, and pauses.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Rules {
+pub struct StopRules {
     /// Maximum number of records of all subscribers together.
     pub count: Option<u64>,
     /// Time without events after which to stop.
@@ -30,12 +30,12 @@ pub struct Rules {
 
 /// An output that several subscribers share.
 #[derive(Debug)]
-pub struct Follow<W> {
-    pub rules: Rules,
+pub struct FollowOutput<W> {
+    pub rules: StopRules,
     pub writer: Writer,
     out: Mutex<W>,
     written: AtomicU64,
-    stop: Stop,
+    stop: StopFlag,
     /// The subscribers' connection, if any.
     client: Option<Client>,
 }
@@ -46,16 +46,16 @@ const LOOK: Duration = Duration::from_millis(100);
 const TURN_EVENTS: u32 = 1024;
 
 /// The number of events of one round.
-struct Turned(u32);
+struct EventCount(u32);
 
-impl<W: Write> Follow<W> {
-    pub fn new(rules: Rules, writer: Writer, out: W, stop: Stop) -> Follow<W> {
-        Follow { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
+impl<W: Write> FollowOutput<W> {
+    pub fn new(rules: StopRules, writer: Writer, out: W, stop: StopFlag) -> FollowOutput<W> {
+        FollowOutput { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
     }
 
     /// Reports on standard error when `client`, the subscribers' connection, is lost and restored.
-    pub fn over(self, client: Client) -> Follow<W> {
-        Follow { client: Some(client), ..self }
+    pub fn over(self, client: Client) -> FollowOutput<W> {
+        FollowOutput { client: Some(client), ..self }
     }
 
     /// Writes all events until the rules or a signal end it. Waits while the connection is lost.
@@ -68,21 +68,21 @@ impl<W: Write> Follow<W> {
     }
 
     /// Like [`follow`](Follow::follow), for a member of a group.
-    pub fn serve(&self, shift: &mut Shift<'_>) -> Result<()> {
+    pub fn serve(&self, shift: &mut MemberLoop<'_>) -> Result<()> {
         self.turns(shift, |shift| shift.turn(self), |shift, timeout| shift.wait(timeout))
     }
 
     fn turns<S>(
         &self,
         source: &mut S,
-        turn: impl Fn(&mut S) -> Result<Turned>,
+        turn: impl Fn(&mut S) -> Result<EventCount>,
         wait: impl Fn(&mut S, Duration) -> Result<(), SubscribeError>,
     ) -> Result<()> {
         let mut quiet_since = Instant::now();
-        let mut outage = Outage::default();
+        let mut outage = OutageReport::default();
         while !self.is_over() {
             match turn(source) {
-                Ok(Turned(0)) => {}
+                Ok(EventCount(0)) => {}
                 Ok(_) => {
                     quiet_since = Instant::now();
                     if self.client.is_none() {
@@ -124,15 +124,15 @@ impl<W: Write> Follow<W> {
     }
 
     /// Writes the events that have arrived.
-    fn turn(&self, subscriber: &mut impl Subscribe) -> Result<Turned> {
+    fn turn(&self, subscriber: &mut impl Subscribe) -> Result<EventCount> {
         let mut out = self.out();
         for events in 0..TURN_EVENTS {
             if self.is_over() {
-                return Ok(Turned(events));
+                return Ok(EventCount(events));
             }
             let Some(event) = subscriber.try_next()? else {
                 out.flush()?;
-                return Ok(Turned(events));
+                return Ok(EventCount(events));
             };
             match event {
                 Event::Record(record) => {
@@ -142,7 +142,7 @@ impl<W: Write> Follow<W> {
                         out.flush()?;
                         drop(out);
                         self.stop.sleep(sleep);
-                        return Ok(Turned(events + 1));
+                        return Ok(EventCount(events + 1));
                     }
                 }
                 Event::Notice(notice) => {
@@ -151,7 +151,7 @@ impl<W: Write> Follow<W> {
                 }
             }
         }
-        Ok(Turned(TURN_EVENTS))
+        Ok(EventCount(TURN_EVENTS))
     }
 
     fn out(&self) -> MutexGuard<'_, W> {
@@ -173,7 +173,7 @@ mod tests {
     use crate::console::Paint;
     use crate::format::Format;
 
-    fn follow(node: &Node, rules: Rules) -> String {
+    fn follow(node: &Node, rules: StopRules) -> String {
         let writer = Writer {
             format: Format::Text,
             delimiter: "\n".into(),
@@ -185,7 +185,7 @@ mod tests {
         };
         let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
         let mut subscriber = node.subscribe("ticks", &options).unwrap();
-        let follow = Follow::new(rules, writer, Vec::new(), Stop::never());
+        let follow = FollowOutput::new(rules, writer, Vec::new(), StopFlag::never());
         follow.follow(&mut subscriber).unwrap();
         String::from_utf8(follow.into_out()).unwrap()
     }
@@ -202,13 +202,14 @@ mod tests {
 
     #[test]
     fn following_ends_after_the_requested_count() {
-        let text = follow(&node(), Rules { count: Some(2), ..Rules::default() });
+        let text = follow(&node(), StopRules { count: Some(2), ..StopRules::default() });
         assert_eq!(text, "1 tick 1\n2 tick 2\n");
     }
 
     #[test]
     fn following_ends_after_the_idle_time() {
-        let text = follow(&node(), Rules { idle: Some(Duration::from_millis(1)), ..Rules::default() });
+        let text =
+            follow(&node(), StopRules { idle: Some(Duration::from_millis(1)), ..StopRules::default() });
         assert_eq!(text.lines().count(), 5);
     }
 }

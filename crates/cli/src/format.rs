@@ -12,7 +12,7 @@ use dunlin_topic::{Notice, Record};
 
 use crate::console::Paint;
 pub use json::base64;
-pub use meaning::Meanings;
+pub use meaning::Interpreters;
 use template::Template;
 pub use template::rfc3339;
 pub use text::publishers_text;
@@ -51,7 +51,7 @@ pub struct Writer {
     /// Whether the output is a terminal, so that control characters are escaped.
     pub is_terminal: bool,
     /// Interprets the records of state topics.
-    pub meanings: Meanings,
+    pub meanings: Interpreters,
     pub paint: Paint,
     /// Colours of notices on standard error.
     pub errors: Paint,

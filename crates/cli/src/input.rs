@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_AHEAD_MAX: usize = 4;
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Input {
     chunks: Receiver<io::Result<Vec<u8>>>,
-    stop: Stop,
+    stop: StopFlag,
 }
 
 /// Input, or its absence.
@@ -32,7 +32,7 @@ pub enum Chunk {
 }
 
 impl Input {
-    pub fn new(mut source: impl Read + Send + 'static, stop: Stop) -> Input {
+    pub fn new(mut source: impl Read + Send + 'static, stop: StopFlag) -> Input {
         let (sender, chunks) = sync_channel(CHUNKS_AHEAD_MAX);
         thread::spawn(move || {
             loop {

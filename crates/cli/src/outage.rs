@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{AskError, Away, Client, Refused};
+use dunlin_client::{CallError, Client, Disconnected, Refused};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::{CODES, Retry};
 
@@ -19,17 +19,17 @@ const PAUSE: Duration = Duration::from_millis(10);
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Returns why the node is unreachable, if it has been for at least 1 s.
-pub fn away(client: &Client) -> Option<Away> {
+pub fn away(client: &Client) -> Option<Disconnected> {
     client.away().filter(|away| away.since.elapsed() >= NOTICE)
 }
 
 /// Remembers whether the lost connection was reported.
 #[derive(Debug, Default)]
-pub struct Outage {
+pub struct OutageReport {
     said: bool,
 }
 
-impl Outage {
+impl OutageReport {
     /// Waits if the error is a lost connection; returns any other error.
     pub fn wait_out(&mut self, error: SubscribeError, paint: Paint) -> Result<()> {
         let SubscribeError::Connection(why) = error else { return Err(error.into()) };
@@ -39,7 +39,7 @@ impl Outage {
     /// Reports a lost connection, unless that was done. Returns an error if the node refused the client for good.
     pub fn said_once(&mut self, why: &str, paint: Paint) -> Result<()> {
         if let Some(refused) = for_good(why) {
-            return Err(AskError::Refused(refused).into());
+            return Err(CallError::Refused(refused).into());
         }
         if !self.said {
             self.said = true;
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn permanent_refusal_ends_and_a_temporary_one_retries() {
-        let mut outage = Outage::default();
+        let mut outage = OutageReport::default();
         for why in [
             "refused by the node: TLS_REQUIRED",
             "refused by the node: UNAUTHENTICATED: user ana was removed",

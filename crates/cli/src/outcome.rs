@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use dunlin::Refused;
-use dunlin_client::{AskError, KvError, TasksError, WatchError};
+use dunlin_client::{CallError, KvError, TasksError, WatchError};
 use dunlin_topic::{PublishError, SubjectError, SubscribeError};
 use dunlin_wire::{CODES, CodeRow, ErrorCode};
 use serde_json::json;
@@ -26,19 +26,19 @@ impl std::error::Error for Refusal {}
 
 /// A row of the table of errors with more specific advice.
 #[derive(Debug)]
-pub struct Advised {
+pub struct AdvisedError {
     pub code: ErrorCode,
     pub said: String,
     pub advice: String,
 }
 
-impl std::fmt::Display for Advised {
+impl std::fmt::Display for AdvisedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.said)
     }
 }
 
-impl std::error::Error for Advised {}
+impl std::error::Error for AdvisedError {}
 
 const REFUSED: u8 = 1;
 const FAILED: u8 = 2;
@@ -79,7 +79,7 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
 
 /// Returns the error's own advice, or that of its code.
 fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
-    let own = error.chain().find_map(|cause| cause.downcast_ref::<Advised>());
+    let own = error.chain().find_map(|cause| cause.downcast_ref::<AdvisedError>());
     own.map_or(row.advice, |own| own.advice.as_str())
 }
 
@@ -107,7 +107,7 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
         if cause.is::<SubjectError>() {
             return Some(ErrorCode::Subject);
         }
-        if let Some(advised) = cause.downcast_ref::<Advised>() {
+        if let Some(advised) = cause.downcast_ref::<AdvisedError>() {
             return Some(advised.code);
         }
         if let Some(error) = cause.downcast_ref::<KvError>() {
@@ -120,7 +120,7 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
             return Some(ErrorCode::Compacted);
         }
         match (cause.downcast_ref(), cause.downcast_ref(), cause.downcast_ref()) {
-            (Some(AskError::Refused(refused)), _, _) => Some(refused.code),
+            (Some(CallError::Refused(refused)), _, _) => Some(refused.code),
             (_, Some(PublishError::Refused(said)), _) | (_, _, Some(SubscribeError::Refused(said))) => {
                 named(said)
             }
@@ -142,9 +142,9 @@ fn named(said: &str) -> Option<ErrorCode> {
 fn code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
         cause.is::<Refusal>()
-            || cause.is::<Advised>()
+            || cause.is::<AdvisedError>()
             || cause.is::<SubjectError>()
-            || matches!(cause.downcast_ref(), Some(AskError::Refused(_)))
+            || matches!(cause.downcast_ref(), Some(CallError::Refused(_)))
             || cause.downcast_ref::<KvError>().is_some_and(kv_refused)
             || matches!(cause.downcast_ref(), Some(TasksError::Refused(_)))
             || matches!(
@@ -158,7 +158,7 @@ fn code(error: &anyhow::Error) -> u8 {
 }
 
 fn kv_refused(error: &KvError) -> bool {
-    !matches!(error, KvError::Unknown(_) | KvError::Away(_))
+    !matches!(error, KvError::Unknown(_) | KvError::Disconnected(_))
 }
 
 fn publish_refused(error: &PublishError) -> bool {
@@ -188,7 +188,7 @@ mod tests {
     fn advice_of_an_error_replaces_the_advice_of_its_row() {
         let (said, own) = ("no".to_owned(), "Do this.".to_owned());
         let error =
-            anyhow::Error::from(Advised { code: ErrorCode::NoTopic, said, advice: own }).context("pub");
+            anyhow::Error::from(AdvisedError { code: ErrorCode::NoTopic, said, advice: own }).context("pub");
         let row = row(&error).unwrap();
         assert_eq!((row.name, advice(&error, row), code(&error)), ("NO_TOPIC", "Do this.", 1));
     }

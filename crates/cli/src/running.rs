@@ -9,12 +9,12 @@ use dunlin::journal::RealDisk;
 use dunlin::{Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::workers::Workers;
-use dunlin_server::{Door, NatsLimits, Opening, Server, ServerConfig, StartError};
+use dunlin_server::{NatsLimits, Opening, Protocol, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
@@ -23,7 +23,7 @@ const READING: &str = "its topics, keys and tasks are being read from its data d
 const JOINING: &str = "it is joining its cluster";
 
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningNode {
     pub node: Node,
     pub server: Server,
     /// The membership of a cluster.
@@ -34,9 +34,9 @@ pub struct Running {
     pub workers: Option<Workers>,
 }
 
-impl Running {
+impl RunningNode {
     /// Starts the node. Setting `stop` interrupts the joining of a cluster.
-    pub fn start(config: &Config, stop: &Stop) -> Result<Running> {
+    pub fn start(config: &Config, stop: &StopFlag) -> Result<RunningNode> {
         // Nodes without a data directory open at once.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
@@ -57,7 +57,7 @@ impl Running {
         if let Some(cluster) = &cluster {
             server.take_part(cluster).context("cannot serve the other nodes")?;
         }
-        let mut running = Running { node, server, cluster, telemetry: None, workers: None };
+        let mut running = RunningNode { node, server, cluster, telemetry: None, workers: None };
         let workers = config.workers.as_ref().map(|workers| workers.start(&running.node, running.url()));
         running.workers = workers.transpose()?;
         if let Some(workers) = &running.workers {
@@ -72,19 +72,19 @@ impl Running {
     }
 
     pub fn urls(&self) -> impl Iterator<Item = String> {
-        let scheme = self.scheme(Door::Tcp);
+        let scheme = self.scheme(Protocol::Tcp);
         let tcp = self.server.tcp_addresses().iter().map(move |address| format!("{scheme}://{address}"));
         tcp.chain(self.server.unix_paths().map(|path| format!("unix://{}", path.display())))
     }
 
     /// URLs for clients of other protocols.
-    pub fn other_urls(&self) -> impl Iterator<Item = (Door, String)> {
-        let others = self.server.addresses().iter().filter(|(door, _)| *door != Door::Tcp);
-        others.map(|(door, address)| (*door, format!("{}://{address}", self.scheme(*door))))
+    pub fn other_urls(&self) -> impl Iterator<Item = (Protocol, String)> {
+        let others = self.server.addresses().iter().filter(|(protocol, _)| *protocol != Protocol::Tcp);
+        others.map(|(protocol, address)| (*protocol, format!("{}://{address}", self.scheme(*protocol))))
     }
 
-    fn scheme(&self, door: Door) -> &'static str {
-        if self.server.has_tls() { door.tls_scheme() } else { door.scheme() }
+    fn scheme(&self, protocol: Protocol) -> &'static str {
+        if self.server.has_tls() { protocol.tls_scheme() } else { protocol.scheme() }
     }
 
     /// Hands over the cluster's leadership, closes all sessions, then stops the node.
@@ -105,7 +105,7 @@ impl Running {
 }
 
 /// Adds advice to an error if another program has the port.
-pub fn way_out(error: anyhow::Error) -> anyhow::Error {
+pub fn with_advice(error: anyhow::Error) -> anyhow::Error {
     let taken = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { address, error }) if error.kind() == ErrorKind::AddrInUse => Some(*address),
         _ => None,
@@ -146,7 +146,7 @@ fn refused(error: ClusterError) -> anyhow::Error {
     }
 }
 
-fn cluster_config(config: &Config, stop: &Stop) -> Result<Option<ClusterConfig>> {
+fn cluster_config(config: &Config, stop: &StopFlag) -> Result<Option<ClusterConfig>> {
     let (Some(cluster), Some(data_dir)) = (&config.cluster, &config.data_dir) else { return Ok(None) };
     let join = match &cluster.join {
         Some((at, file)) => {

@@ -29,14 +29,14 @@ pub fn outlive_file_size_limit() {
 
 /// Requests to read files again.
 #[derive(Debug, Clone)]
-pub struct Reload(Arc<AtomicBool>);
+pub struct ReloadFlag(Arc<AtomicBool>);
 
-impl Reload {
+impl ReloadFlag {
     /// Installs the signal handler.
-    pub fn on_signal() -> Result<Reload> {
+    pub fn on_signal() -> Result<ReloadFlag> {
         let asked = Arc::new(AtomicBool::new(false));
         flag::register(SIGHUP, Arc::clone(&asked)).context("cannot listen for signals")?;
-        Ok(Reload(asked))
+        Ok(ReloadFlag(asked))
     }
 
     /// Returns whether a reload was requested since the last call.
@@ -47,11 +47,11 @@ impl Reload {
 
 /// A flag that requests the end of the command. The default is set only by [`set`](Stop::set).
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct StopFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl StopFlag {
     /// Installs the signal handlers.
-    pub fn on_signal() -> Result<Stop> {
+    pub fn on_signal() -> Result<StopFlag> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order, a second signal finds the flag of the first.
@@ -59,7 +59,7 @@ impl Stop {
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;
         }
-        Ok(Stop(stop))
+        Ok(StopFlag(stop))
     }
 
     /// Sets the flag also when the reader of standard output has gone: after `| head -1`, the next record may never
@@ -101,13 +101,13 @@ impl Stop {
     }
 
     /// Uses a flag that another component sets.
-    pub fn of(flag: Arc<AtomicBool>) -> Stop {
-        Stop(flag)
+    pub fn of(flag: Arc<AtomicBool>) -> StopFlag {
+        StopFlag(flag)
     }
 
     #[cfg(test)]
-    pub fn never() -> Stop {
-        Stop::default()
+    pub fn never() -> StopFlag {
+        StopFlag::default()
     }
 
     /// Runs `call`, and interrupts its waits for a node when the flag is set; then returns `None`.

@@ -8,7 +8,7 @@ use dunlin_client::Client;
 use dunlin_feed::{
     BOOK, Book, BookEntry, LAST, LastValue, Levels, ORDERS, OrderEntry, Orders, Scale, Side, ValueEntry,
 };
-use dunlin_topic::{Fold, FoldConfig, FoldError, Frame, Frozen};
+use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
 use crate::outcome::Refusal;
 
@@ -22,12 +22,12 @@ pub enum State {
     /// Last values by key.
     Last(LastValue),
     /// A region of a world, and its topic's configuration.
-    Region(Box<(AnyRegion, FoldConfig)>),
+    Region(Box<(AnyRegion, ReducerConfig)>),
 }
 
 impl State {
     /// Creates an empty state with a topic's configuration.
-    pub fn of(config: &FoldConfig) -> Result<State, Refusal> {
+    pub fn of(config: &ReducerConfig) -> Result<State, Refusal> {
         let refused = |error: dunlin_feed::OptionsError| Refusal(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
         match config.kind.as_str() {
@@ -53,14 +53,14 @@ impl State {
     }
 
     /// Returns the configuration of a topic with this state.
-    pub fn config(&self) -> FoldConfig {
+    pub fn config(&self) -> ReducerConfig {
         let (kind, options) = match self {
             State::Book(book) => (BOOK, book.scale().options()),
             State::Orders(orders) => (ORDERS, orders.scale().options()),
             State::Last(_) => (LAST, BTreeMap::new()),
             State::Region(region) => return region.1.clone(),
         };
-        FoldConfig { kind: kind.to_owned(), options }
+        ReducerConfig { kind: kind.to_owned(), options }
     }
 
     /// The price levels, if the state has any.
@@ -102,7 +102,7 @@ impl State {
         payload
     }
 
-    fn fold(&self) -> &dyn Fold {
+    fn fold(&self) -> &dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    fn fold_mut(&mut self) -> &mut dyn Fold {
+    fn fold_mut(&mut self) -> &mut dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
@@ -121,20 +121,20 @@ impl State {
     }
 }
 
-impl Fold for State {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+impl Reducer for State {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         self.fold().check(frames)
     }
 
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.fold_mut().apply(seq, frame)
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         self.fold_mut().freeze()
     }
 
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         self.fold_mut().restore(seq, snapshot)
     }
 

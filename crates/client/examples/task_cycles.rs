@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_client::scheduler::{Command, NewTask};
-use dunlin_client::{Client, Options, Tasks, Used, WorkerOptions};
+use dunlin_client::{Client, Options, TaskUsage, Tasks, WorkerOptions};
 
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -77,7 +77,7 @@ fn work(tasks: &Tasks, stop: &AtomicBool) -> Outcome {
     let attachment = tasks.attach(options)?;
     while !stop.load(Ordering::Relaxed) {
         let given = attachment.next_batch(SLOTS as usize, Duration::from_millis(100))?;
-        attachment.complete_all(&given, &Used::default());
+        attachment.complete_all(&given, &TaskUsage::default());
     }
     Ok(())
 }

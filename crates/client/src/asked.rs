@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use dunlin_wire::{FromClient, NamedTopic};
 
 use crate::client::{Client, Shared};
-use crate::drive::Waited;
+use crate::drive::WaitOutcome;
 use crate::follow::lock;
-use crate::session::{Answer, Question};
-use crate::topics::AskError;
+use crate::session::{RequestOutcome, ResponseSlot};
+use crate::topics::CallError;
 
 /// The time `timeout` from now, at most a hundred years: [`Instant`] cannot represent every sum.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
@@ -19,25 +19,27 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 
 /// A sent request. Dropping it discards the response; the node may still carry out the request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     shared: Arc<Shared>,
-    question: Arc<Question>,
+    question: Arc<ResponseSlot>,
     number: u32,
 }
 
 impl Shared {
     /// Sends a request as soon as there is a connection.
-    pub(crate) fn begin_asking<'a>(
+    pub(crate) fn send_request<'a>(
         self: &Arc<Shared>,
         request: impl FnOnce(u32) -> FromClient<'a>,
-    ) -> Result<Asked, AskError> {
+    ) -> Result<PendingRequest, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
-        let question = Arc::new(Question::default());
+        let question = Arc::new(ResponseSlot::default());
         let up = || lock(&self.session).up;
         match self.wait_until(&question.waiting, self.options.wait, Some(until), up) {
-            Waited::Done => {}
-            Waited::TimedOut => return Err(AskError::Away("no connection within the time limit".to_owned())),
-            Waited::Away(why) => return Err(AskError::Away(why.to_string())),
+            WaitOutcome::Done => {}
+            WaitOutcome::TimedOut => {
+                return Err(CallError::Disconnected("no connection within the time limit".to_owned()));
+            }
+            WaitOutcome::Disconnected(why) => return Err(CallError::Disconnected(why.to_string())),
         }
         let mut session = lock(&self.session);
         let number = session.number();
@@ -46,16 +48,16 @@ impl Shared {
         let mut message = Vec::new();
         request.encode(&mut message);
         // The connection may have been lost during the wait.
-        let is_unsaid = !session.up;
-        if !is_unsaid {
+        let is_unsent = !session.up;
+        if !is_unsent {
             self.outbox.write(&message);
         }
         // Only these requests do not depend on this connection, so that they can be sent again on the next.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
-            question.keep(message, is_unsaid);
+            question.keep(message, is_unsent);
         }
         drop(session);
-        Ok(Asked { shared: Arc::clone(self), question, number })
+        Ok(PendingRequest { shared: Arc::clone(self), question, number })
     }
 }
 
@@ -65,17 +67,17 @@ impl Client {
     pub fn topic_settings_at_once(
         &self,
         topic: &str,
-        callback: impl FnOnce(Result<Vec<(String, String)>, AskError>) + Send + 'static,
+        callback: impl FnOnce(Result<Vec<(String, String)>, CallError>) + Send + 'static,
     ) {
         let shared = Arc::downgrade(&self.shared);
-        let question = Question::with_callback(Box::new(move |answer| {
+        let question = ResponseSlot::with_callback(Box::new(move |answer| {
             let bytes = match answer {
-                Answer::Done => Ok(Vec::new()),
-                Answer::Message(bytes) => Ok(bytes),
-                Answer::Refused(refused) => Err(AskError::Refused(refused)),
-                Answer::Lost(why) => Err(AskError::Unknown(why)),
+                RequestOutcome::Done => Ok(Vec::new()),
+                RequestOutcome::Message(bytes) => Ok(bytes),
+                RequestOutcome::Refused(refused) => Err(CallError::Refused(refused)),
+                RequestOutcome::Lost(why) => Err(CallError::Unknown(why)),
             };
-            let away = || AskError::Unknown("the client is closed".to_owned());
+            let away = || CallError::Unknown("the client is closed".to_owned());
             let read = |bytes: Vec<u8>| shared.upgrade().ok_or_else(away)?.read_settings(&bytes);
             callback(bytes.and_then(read));
         }));
@@ -90,14 +92,14 @@ impl Client {
     }
 }
 
-impl Asked {
+impl PendingRequest {
     /// Whether the response has arrived.
     pub(crate) fn is_answered(&self) -> bool {
         self.question.is_answered()
     }
 
     /// Waits for the response until `until`, and returns its bytes; empty for a plain "done".
-    pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, AskError> {
+    pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, CallError> {
         let answered = || self.question.is_answered();
         let waited =
             self.shared.wait_until(&self.question.waiting, self.shared.options.wait, until, answered);
@@ -111,13 +113,13 @@ impl Asked {
         let wait = self.shared.options.wait;
         !matches!(
             self.shared.wait_until(&self.question.waiting, wait, Some(until), answered),
-            Waited::TimedOut
+            WaitOutcome::TimedOut
         )
     }
 
     /// Async form of [`wait`](Self::wait), without a time limit.
     #[cfg(feature = "tokio")]
-    pub(crate) async fn answered(self) -> Result<Vec<u8>, AskError> {
+    pub(crate) async fn answered(self) -> Result<Vec<u8>, CallError> {
         let waited = std::future::poll_fn(|cx| {
             let answered = || self.question.is_answered();
             self.shared.poll_until(&self.question.waiting, u64::from(self.number) | TASK, cx, answered)
@@ -126,18 +128,20 @@ impl Asked {
         self.answer(waited)
     }
 
-    fn answer(&self, waited: Waited) -> Result<Vec<u8>, AskError> {
+    fn answer(&self, waited: WaitOutcome) -> Result<Vec<u8>, CallError> {
         match (self.question.take(), waited) {
-            (Some(Answer::Done), _) => Ok(Vec::new()),
-            (Some(Answer::Message(bytes)), _) => Ok(bytes),
-            (Some(Answer::Refused(refused)), _) => Err(AskError::Refused(refused)),
-            (Some(Answer::Lost(why)), _) => Err(AskError::Unknown(why)),
-            (None, Waited::Away(why)) if self.question.is_unsaid() => Err(AskError::Away(why.to_string())),
-            (None, _) if self.question.is_unsaid() => {
-                Err(AskError::Away("no connection within the time limit".to_owned()))
+            (Some(RequestOutcome::Done), _) => Ok(Vec::new()),
+            (Some(RequestOutcome::Message(bytes)), _) => Ok(bytes),
+            (Some(RequestOutcome::Refused(refused)), _) => Err(CallError::Refused(refused)),
+            (Some(RequestOutcome::Lost(why)), _) => Err(CallError::Unknown(why)),
+            (None, WaitOutcome::Disconnected(why)) if self.question.is_unsent() => {
+                Err(CallError::Disconnected(why.to_string()))
             }
-            (None, Waited::Away(why)) => Err(AskError::Unknown(why.to_string())),
-            (None, _) => Err(AskError::Unknown("the node did not answer in time".to_owned())),
+            (None, _) if self.question.is_unsent() => {
+                Err(CallError::Disconnected("no connection within the time limit".to_owned()))
+            }
+            (None, WaitOutcome::Disconnected(why)) => Err(CallError::Unknown(why.to_string())),
+            (None, _) => Err(CallError::Unknown("the node did not answer in time".to_owned())),
         }
     }
 }
@@ -146,7 +150,7 @@ impl Asked {
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         lock(&self.shared.session).remove_question(self.number);
     }

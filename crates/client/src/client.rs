@@ -10,20 +10,20 @@ use dunlin_wire::{FromClient, NO_PRODUCER, StartAt};
 use crate::address::{Address, AddressError};
 use crate::backoff::random_seed;
 use crate::credentials::Credentials;
-use crate::drive::Waited;
+use crate::drive::WaitOutcome;
 use crate::flusher::Flusher;
-use crate::follow::{Followers, Waiting, lock};
+use crate::follow::{Followers, HandleWaker, lock};
 use crate::inbox::Inbox;
 use crate::interrupt::Interrupt;
 use crate::limits::{Limits, TICK};
-use crate::link::{Link, Patience, Pumped};
+use crate::link::{Link, PumpOutcome, PumpWait};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
-use crate::publishing::Publishing;
-use crate::session::{Asked, Away, FollowAsked, Session};
+use crate::publishing::PublisherShared;
+use crate::session::{Disconnected, FollowRequest, Session, SubscriptionRequest};
 use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
-use crate::why::Why;
+use crate::why::DisconnectReason;
 
 /// Options of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -54,7 +54,7 @@ pub enum ConnectError {
     Tls(#[from] TlsError),
     /// The node cannot be reached, or refuses the client.
     #[error("{0}")]
-    Away(Why),
+    Disconnected(DisconnectReason),
 }
 
 /// A connection to a node. Clones share the connection.
@@ -80,7 +80,7 @@ pub(crate) struct Shared {
     pub(crate) outbox: Outbox,
     pub(crate) followers: Arc<Followers>,
     /// Publishers with a partly filled batch, which every wait sends.
-    pub(crate) filling: Mutex<Vec<Arc<Publishing>>>,
+    pub(crate) filling: Mutex<Vec<Arc<PublisherShared>>>,
     /// Sends these batches when no thread waits.
     pub(crate) flusher: Arc<Flusher>,
     #[cfg(feature = "tokio")]
@@ -111,14 +111,16 @@ impl Client {
         let mut link = lock(&shared.link);
         let mut opening = None;
         let why = loop {
-            let why = match link.pump(shared, Patience::Block(each.min(TICK))) {
-                Pumped::Heard | Pumped::Quiet => break None,
-                Pumped::Closed => break Some(Why::New),
-                Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
-                Pumped::Away(..) if interrupt.is_due() => break Some(Why::Interrupted),
-                Pumped::Away(why, _) => why,
+            let why = match link.pump(shared, PumpWait::Block(each.min(TICK))) {
+                PumpOutcome::Heard | PumpOutcome::Quiet => break None,
+                PumpOutcome::Closed => break Some(DisconnectReason::New),
+                PumpOutcome::Disconnected(why @ DisconnectReason::Refused(_), _) => break Some(why),
+                PumpOutcome::Disconnected(..) if interrupt.is_due() => {
+                    break Some(DisconnectReason::Interrupted);
+                }
+                PumpOutcome::Disconnected(why, _) => why,
             };
-            if matches!(why, Why::Opening(_)) {
+            if matches!(why, DisconnectReason::Opening(_)) {
                 opening = Some(why.clone());
             }
             if Instant::now() > until || opening.is_none() && link.failures() >= endpoints {
@@ -126,7 +128,7 @@ impl Client {
             }
         };
         drop(link);
-        why.map_or(Ok(client), |why| Err(ConnectError::Away(why)))
+        why.map_or(Ok(client), |why| Err(ConnectError::Disconnected(why)))
     }
 
     fn new(address: Address, options: Options) -> Result<Client, TlsError> {
@@ -162,7 +164,7 @@ impl Client {
     }
 
     /// Since when and why there is no connection, as of the last look; `None` while connected.
-    pub fn away(&self) -> Option<Away> {
+    pub fn away(&self) -> Option<Disconnected> {
         lock(&self.shared.session).away.clone()
     }
 
@@ -197,7 +199,7 @@ impl Client {
             None => (random_seed().max(1), 1),
         };
         let mut session = lock(&self.shared.session);
-        let publishing = Arc::new(Publishing::new(session.number(), subject, producer, epoch));
+        let publishing = Arc::new(PublisherShared::new(session.number(), subject, producer, epoch));
         let mut out = Vec::new();
         publishing.open(&publishing.lock(), session.version, &mut out);
         session.add_publisher(Arc::clone(&publishing));
@@ -211,7 +213,7 @@ impl Client {
         let wait = options.wait;
         let registered = options.registered;
         let follow = follow_asked(&options);
-        let asked = Asked {
+        let asked = SubscriptionRequest {
             pattern: pattern.to_owned(),
             name: options.name,
             start: start_at(options.start),
@@ -219,7 +221,7 @@ impl Client {
             registered,
             follow,
             credit_bytes: self.shared.limits.credit_bytes as u64,
-            tells_beginning: false,
+            reports_start: false,
             group: None,
         };
         self.begin(asked, wait)
@@ -234,7 +236,7 @@ impl Client {
         after: Vec<(Arc<LogName>, Position)>,
     ) -> Subscriber {
         let follow = follow_asked(&options);
-        let asked = Asked {
+        let asked = SubscriptionRequest {
             pattern: pattern.to_owned(),
             name: options.name,
             start: start_at(options.start),
@@ -242,7 +244,7 @@ impl Client {
             registered: options.registered,
             follow,
             credit_bytes: self.shared.limits.credit_bytes as u64,
-            tells_beginning: true,
+            reports_start: true,
             group: None,
         };
         self.begin_at_once(asked, after, options.wait)
@@ -251,11 +253,11 @@ impl Client {
     /// Begins a subscription or membership without waiting for the node.
     pub(crate) fn begin_at_once(
         &self,
-        asked: Asked,
+        asked: SubscriptionRequest,
         after: Vec<(Arc<LogName>, Position)>,
         wait: Wait,
     ) -> Subscriber {
-        let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
+        let reports_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
         let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
@@ -265,12 +267,12 @@ impl Client {
             self.shared.outbox.write(&out);
             number
         };
-        Subscriber::new(Arc::clone(&self.shared), inbox, number, wait, tells_consumed)
+        Subscriber::new(Arc::clone(&self.shared), inbox, number, wait, reports_consumed)
     }
 
     /// Begins a subscription or membership and waits for the node's response.
-    pub(crate) fn begin(&self, asked: Asked, wait: Wait) -> Result<Subscriber, SubscribeError> {
-        let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
+    pub(crate) fn begin(&self, asked: SubscriptionRequest, wait: Wait) -> Result<Subscriber, SubscribeError> {
+        let reports_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
         let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
@@ -282,13 +284,15 @@ impl Client {
         };
         // Dropping the subscriber ends the subscription from here on.
         let subscriber =
-            Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, tells_consumed);
+            Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, reports_consumed);
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let done = || !matches!(inbox.standing(), Ok(false));
         match self.shared.wait_until(&inbox.waiting, self.shared.options.wait, Some(until), done) {
-            Waited::Done => inbox.standing().map(|_| subscriber),
-            Waited::TimedOut => Err(SubscribeError::Connection("the node did not answer in time".to_owned())),
-            Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+            WaitOutcome::Done => inbox.standing().map(|_| subscriber),
+            WaitOutcome::TimedOut => {
+                Err(SubscribeError::Connection("the node did not answer in time".to_owned()))
+            }
+            WaitOutcome::Disconnected(why) => Err(SubscribeError::Connection(why.to_string())),
         }
     }
 }
@@ -310,7 +314,7 @@ impl Shared {
     }
 
     /// Takes the list of publishers with a batch.
-    pub(crate) fn take_filling(&self) -> Vec<Arc<Publishing>> {
+    pub(crate) fn take_filling(&self) -> Vec<Arc<PublisherShared>> {
         std::mem::take(&mut *lock(&self.filling))
     }
 
@@ -322,7 +326,7 @@ impl Shared {
     }
 
     /// Waits until the socket has taken all written bytes.
-    pub(crate) fn wait_written(&self, waiting: &Waiting) {
+    pub(crate) fn wait_written(&self, waiting: &HandleWaker) {
         if !self.outbox.is_empty() {
             // The result does not matter: the bytes have left, or the connection is lost.
             let _ = self.wait_until(waiting, Wait::Parked, None, || self.outbox.is_empty());
@@ -342,8 +346,8 @@ impl Drop for Shared {
     }
 }
 
-fn follow_asked(options: &SubscribeOptions) -> Option<FollowAsked> {
-    (options.follows_state() || options.lose_every.is_some()).then(|| FollowAsked {
+fn follow_asked(options: &SubscribeOptions) -> Option<FollowRequest> {
+    (options.follows_state() || options.lose_every.is_some()).then(|| FollowRequest {
         start: options.start == dunlin_topic::Start::Snapshot,
         on_gap: options.on_gap == dunlin_topic::OnGap::Snapshot,
         conflate: options.conflate,

@@ -1,11 +1,11 @@
 //! Checks that each batch continues where the subscriber is, so that no record is missed unnoticed.
 
-use dunlin_frame::RunHeader;
+use dunlin_frame::BatchHeader;
 use dunlin_topic::Position;
 
 /// How a batch continues the position of its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Join {
+pub(crate) enum BatchContinuity {
     /// The batch follows. Records in between were filtered out or had expired.
     Follows,
     /// The subscriber has all of the batch, or a replaced owner sent it.
@@ -28,42 +28,46 @@ pub(crate) enum Join {
 
 /// Compares `run` with the position `at` of its channel.
 #[inline]
-pub(crate) fn join(at: Position, run: &RunHeader) -> Join {
+pub(crate) fn join(at: Position, run: &BatchHeader) -> BatchContinuity {
     if run.epoch == at.epoch && run.prev_seq <= at.seq && at.seq < run.first_seq {
-        return Join::Follows;
+        return BatchContinuity::Follows;
     }
     if run.epoch > at.epoch {
-        return Join::NewEpoch;
+        return BatchContinuity::NewEpoch;
     }
     if run.epoch < at.epoch || run.last_seq() <= at.seq {
-        return Join::Stale;
+        return BatchContinuity::Stale;
     }
     if run.first_seq <= at.seq {
         // This is less than the batch's count, a u32, because its last record is new.
-        return Join::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
+        return BatchContinuity::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
     }
-    Join::Missing { first: at.seq + 1, last: run.prev_seq }
+    BatchContinuity::Missing { first: at.seq + 1, last: run.prev_seq }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn judged(at: (u32, u64), epoch: u32, prev_seq: u64, first_seq: u64, count: u32) -> Join {
-        let run = RunHeader { topic_id: 1, epoch, prev_seq, first_seq, count, bytes: 0 };
+    fn judged(at: (u32, u64), epoch: u32, prev_seq: u64, first_seq: u64, count: u32) -> BatchContinuity {
+        let run = BatchHeader { topic_id: 1, epoch, prev_seq, first_seq, count, bytes: 0 };
         join(Position { epoch: at.0, seq: at.1 }, &run)
     }
 
     #[test]
     fn batch_is_classified_by_the_readers_position() {
-        assert_eq!(judged((2, 10), 2, 10, 11, 5), Join::Follows);
-        assert_eq!(judged((2, 10), 2, 10, 14, 5), Join::Follows, "three were filtered out");
-        assert_eq!(judged((2, 10), 2, 8, 11, 5), Join::Follows, "the hole began before the reader");
-        assert_eq!(judged((2, 10), 2, 12, 13, 5), Join::Missing { first: 11, last: 12 });
-        assert_eq!(judged((2, 10), 2, 3, 4, 7), Join::Stale);
-        assert_eq!(judged((2, 10), 2, 3, 4, 8), Join::Overlaps { skip: 7 });
-        assert_eq!(judged((2, 10), 1, 10, 11, 5), Join::Stale, "a replaced owner");
-        assert_eq!(judged((2, 10), 3, 0, 1, 5), Join::NewEpoch);
-        assert_eq!(judged((2, 0), 2, 0, 1, 5), Join::Follows);
+        assert_eq!(judged((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
+        assert_eq!(judged((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
+        assert_eq!(
+            judged((2, 10), 2, 8, 11, 5),
+            BatchContinuity::Follows,
+            "the hole began before the reader"
+        );
+        assert_eq!(judged((2, 10), 2, 12, 13, 5), BatchContinuity::Missing { first: 11, last: 12 });
+        assert_eq!(judged((2, 10), 2, 3, 4, 7), BatchContinuity::Stale);
+        assert_eq!(judged((2, 10), 2, 3, 4, 8), BatchContinuity::Overlaps { skip: 7 });
+        assert_eq!(judged((2, 10), 1, 10, 11, 5), BatchContinuity::Stale, "a replaced owner");
+        assert_eq!(judged((2, 10), 3, 0, 1, 5), BatchContinuity::NewEpoch);
+        assert_eq!(judged((2, 0), 2, 0, 1, 5), BatchContinuity::Follows);
     }
 }

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 use dunlin_topic::Wait;
 
 use crate::client::Shared;
-use crate::follow::{Waiting, thread_waker};
+use crate::follow::{HandleWaker, thread_waker};
 use crate::interrupt::Interrupt;
 use crate::limits::TICK;
-use crate::link::{Link, Patience, Pumped};
-use crate::why::Why;
+use crate::link::{Link, PumpOutcome, PumpWait};
+use crate::why::DisconnectReason;
 
 /// How a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// The awaited event has happened.
     Done,
     /// The time limit has passed.
     TimedOut,
     /// There was no connection for longer than the patience allows.
-    Away(Why),
+    Disconnected(DisconnectReason),
 }
 
 impl Shared {
@@ -27,14 +27,14 @@ impl Shared {
     #[inline]
     pub(crate) fn wait_until(
         &self,
-        waiting: &Waiting,
+        waiting: &HandleWaker,
         wait: Wait,
         until: Option<Instant>,
         mut done: impl FnMut() -> bool,
-    ) -> Waited {
+    ) -> WaitOutcome {
         self.hand_over_batches();
         if done() {
-            return Waited::Done;
+            return WaitOutcome::Done;
         }
         if let Ok(mut link) = self.link.try_lock() {
             let waited = self.lead(&mut link, wait, until, &mut done);
@@ -53,7 +53,7 @@ impl Shared {
         wait: Wait,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
-    ) -> Waited {
+    ) -> WaitOutcome {
         if wait != Wait::Default {
             return self.lead_spinning(link, wait, Duration::ZERO, until, done);
         }
@@ -77,28 +77,28 @@ impl Shared {
         budget: Duration,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
-    ) -> Waited {
+    ) -> WaitOutcome {
         let mut began = None;
         let mut spins = wait == Wait::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::of_this_thread();
         loop {
             // Block for at most one tick, to look at the clock for the connection's sake too.
             let patience = match (spins, until) {
-                (true, _) if wait == Wait::Spin => Patience::Spin,
-                (true, _) => Patience::Now,
-                (false, None) => Patience::Block(TICK),
+                (true, _) if wait == Wait::Spin => PumpWait::Spin,
+                (true, _) => PumpWait::Now,
+                (false, None) => PumpWait::Block(TICK),
                 (false, Some(until)) => {
-                    Patience::Block(until.saturating_duration_since(Instant::now()).min(TICK))
+                    PumpWait::Block(until.saturating_duration_since(Instant::now()).min(TICK))
                 }
             };
             let pumped = link.pump(self, patience);
             if done() {
-                return Waited::Done;
+                return WaitOutcome::Done;
             }
             if interrupt.is_due() {
-                return Waited::Away(Why::Interrupted);
+                return WaitOutcome::Disconnected(DisconnectReason::Interrupted);
             }
-            if matches!(pumped, Pumped::Heard) {
+            if matches!(pumped, PumpOutcome::Heard) {
                 continue;
             }
             let now = Instant::now();
@@ -106,27 +106,33 @@ impl Shared {
             if until.is_some_and(|until| now >= until) {
                 // Repeated short waits time out as one long wait does.
                 return match pumped {
-                    Pumped::Away(why, since) if now >= since + link.patience(&self.limits) => {
-                        Waited::Away(why)
+                    PumpOutcome::Disconnected(why, since) if now >= since + link.patience(&self.limits) => {
+                        WaitOutcome::Disconnected(why)
                     }
-                    _ => Waited::TimedOut,
+                    _ => WaitOutcome::TimedOut,
                 };
             }
             match pumped {
-                Pumped::Away(Why::Refused(refused), _) => return Waited::Away(Why::Refused(refused)),
-                Pumped::Away(why, since) => {
+                PumpOutcome::Disconnected(DisconnectReason::Refused(refused), _) => {
+                    return WaitOutcome::Disconnected(DisconnectReason::Refused(refused));
+                }
+                PumpOutcome::Disconnected(why, since) => {
                     if now >= since.max(began) + link.patience(&self.limits) {
-                        return Waited::Away(why);
+                        return WaitOutcome::Disconnected(why);
                     }
                     spins = false;
                 }
-                Pumped::Closed => return Waited::Away(Why::Io("the client is closed".to_owned())),
-                Pumped::Quiet if wait == Wait::Default && spins => {
+                PumpOutcome::Closed => {
+                    return WaitOutcome::Disconnected(DisconnectReason::Io(
+                        "the client is closed".to_owned(),
+                    ));
+                }
+                PumpOutcome::Quiet if wait == Wait::Default && spins => {
                     spins = now - began < budget;
                     // The awaited thread may need this core.
                     std::thread::yield_now();
                 }
-                Pumped::Quiet | Pumped::Heard => {}
+                PumpOutcome::Quiet | PumpOutcome::Heard => {}
             }
         }
     }
@@ -135,11 +141,11 @@ impl Shared {
     #[cold]
     fn follow(
         &self,
-        waiting: &Waiting,
+        waiting: &HandleWaker,
         wait: Wait,
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
-    ) -> Waited {
+    ) -> WaitOutcome {
         let waker = thread_waker();
         let number = self.followers.number();
         let mut interrupt = Interrupt::of_this_thread();
@@ -147,7 +153,7 @@ impl Shared {
             waiting.set(&waker);
             self.followers.add_thread(number, &waker);
             let outcome = if done() {
-                Some(Waited::Done)
+                Some(WaitOutcome::Done)
             } else if let Ok(mut link) = self.link.try_lock() {
                 self.followers.remove_thread(number);
                 let waited = self.lead(&mut link, wait, until, done);
@@ -155,9 +161,9 @@ impl Shared {
                 self.followers.thread_left();
                 Some(waited)
             } else if until.is_some_and(|until| Instant::now() >= until) {
-                Some(Waited::TimedOut)
+                Some(WaitOutcome::TimedOut)
             } else if interrupt.is_due() {
-                Some(Waited::Away(Why::Interrupted))
+                Some(WaitOutcome::Disconnected(DisconnectReason::Interrupted))
             } else {
                 None
             };
@@ -179,9 +185,9 @@ impl Shared {
 
     /// Reads what the socket holds without waiting, unless another thread reads.
     #[inline]
-    pub(crate) fn poke(&self) -> Pumped {
-        let Ok(mut link) = self.link.try_lock() else { return Pumped::Quiet };
-        let pumped = link.pump(self, Patience::Now);
+    pub(crate) fn poke(&self) -> PumpOutcome {
+        let Ok(mut link) = self.link.try_lock() else { return PumpOutcome::Quiet };
+        let pumped = link.pump(self, PumpWait::Now);
         drop(link);
         self.followers.thread_left();
         pumped

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::client::Shared;
 use crate::follow::lock;
-use crate::publishing::Publishing;
+use crate::publishing::PublisherShared;
 
 /// The longest time that a batch is filled.
 const FILLING: Duration = Duration::from_micros(500);
@@ -55,7 +55,7 @@ impl Flusher {
     }
 
     fn run(&self, shared: &Weak<Shared>) {
-        let mut unanswered: Vec<Arc<Publishing>> = Vec::new();
+        let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
         while self.sleep(!unanswered.is_empty()) {
             let Some(shared) = shared.upgrade() else { return };
             for publishing in shared.take_filling() {

@@ -8,11 +8,11 @@ use std::thread::{self, Thread};
 
 /// Where one handle registers its waker.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct HandleWaker {
     waker: Mutex<Option<Waker>>,
 }
 
-impl Waiting {
+impl HandleWaker {
     pub(crate) fn set(&self, waker: &Waker) {
         let mut slot = lock(&self.waker);
         if !slot.as_ref().is_some_and(|there| there.will_wake(waker)) {
@@ -39,14 +39,14 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,
-    threads: Line,
-    tasks: Line,
+    threads: WakerList,
+    tasks: WakerList,
     /// The reactor wakes the tasks at the next socket event.
     armed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct WakerList {
     count: AtomicUsize,
     list: Mutex<BTreeMap<u64, Waker>>,
 }
@@ -114,7 +114,7 @@ impl Wake for Followers {
     }
 }
 
-impl Line {
+impl WakerList {
     fn add(&self, number: u64, waker: &Waker) {
         let mut list = lock(&self.list);
         list.insert(number, waker.clone());

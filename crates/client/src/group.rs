@@ -10,9 +10,9 @@ use dunlin_wire::{FromClient, FromNode, JoinGroup, Kind, List, Nack, NackedToken
 use crate::client::{Client, Shared};
 use crate::follow::lock;
 use crate::inbox::Item;
-use crate::session::{Asked, GroupAsked};
+use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{Consumed, Subscriber};
-use crate::topics::AskError;
+use crate::topics::CallError;
 
 /// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
 const CLAIM_BYTES: usize = 32;
@@ -108,13 +108,17 @@ impl Client {
     /// Joins a group without waiting for the node. The first read reports a refusal.
     pub fn join_at_once(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
-        let asked = Asked { tells_beginning: true, ..self.membership(group, options)? };
+        let asked = SubscriptionRequest { reports_start: true, ..self.membership(group, options)? };
         Ok(Member { subscriber: self.begin_at_once(asked, Vec::new(), wait), kind })
     }
 
-    fn membership(&self, group: Group<'_>, options: GroupOptions) -> Result<Asked, SubscribeError> {
+    fn membership(
+        &self,
+        group: Group<'_>,
+        options: GroupOptions,
+    ) -> Result<SubscriptionRequest, SubscribeError> {
         let kind = options.kind;
-        Ok(Asked {
+        Ok(SubscriptionRequest {
             pattern: group.topic.to_owned(),
             name: options.member,
             start: match options.start {
@@ -132,8 +136,8 @@ impl Client {
             registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
-            tells_beginning: false,
-            group: Some(GroupAsked {
+            reports_start: false,
+            group: Some(GroupJoinRequest {
                 kind: match kind {
                     GroupKind::Share => dunlin_wire::GroupKind::Share,
                     GroupKind::Work => dunlin_wire::GroupKind::Work,
@@ -256,17 +260,17 @@ impl Member {
     }
 
     /// Acknowledges claims: their records are done.
-    pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
+    pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().ack(tokens)
     }
 
     /// Gives claims back. Each record is delivered again no earlier than after its delay.
-    pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
+    pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         self.settler().nack(claims)
     }
 
     /// Renews claims: each lasts a whole claim duration from now.
-    pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
+    pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().renew(tokens)
     }
 
@@ -285,13 +289,13 @@ pub struct Settler {
 
 impl Settler {
     /// Acknowledges claims: their records are done.
-    pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, AskError> {
+    pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
     /// Gives claims back. Each record is delivered again no earlier than after its delay.
-    pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
+    pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims
             .iter()
@@ -304,13 +308,13 @@ impl Settler {
     }
 
     /// Renews claims: each lasts a whole claim duration from now.
-    pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, AskError> {
+    pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.shared.check_version(Kind::Renew)?;
         let subscription = self.subscription;
         self.settle(|request| FromClient::Renew(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
-    fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, AskError> {
+    fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, CallError> {
         let bytes = self.shared.ask(request)?;
         match self.shared.read_answer(&bytes) {
             Some(FromNode::Settled(settled)) => {

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_topic::{LogName, Notice, SubscribeError};
 
-use crate::follow::Waiting;
+use crate::follow::HandleWaker;
 use crate::limits::{PIN_BYTES_MIN, PINNED_UNREAD_BYTES_MAX};
-use crate::session::Broken;
+use crate::session::ConnectionError;
 
 /// Records and notices in their order of arrival.
 #[derive(Debug, Default)]
@@ -19,14 +19,14 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 pub(crate) enum Item {
-    Run(RunItem),
+    Run(BatchItem),
     /// A notice, and the credit that it used.
     Notice(Notice, u64),
 }
 
 /// Checked frames of one channel.
 #[derive(Debug)]
-pub(crate) struct RunItem {
+pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
     pub(crate) epoch: u32,
     /// The sequence number before the first record.
@@ -53,7 +53,7 @@ impl Batch {
 /// Shared by the subscriber and the thread that reads the socket.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: HandleWaker,
     unread_bytes_max: u64,
     /// Refunded credit above which the client reports it to the node without a read.
     refund_max: u64,
@@ -83,12 +83,12 @@ impl Inbox {
     /// Makes an inbox for about `unread_bytes_max` unread bytes. Refunds above `refund_max` are reported to
     /// the node even if the subscriber read nothing, because the node may wait for that credit.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> Inbox {
-        Inbox { waiting: Waiting::default(), unread_bytes_max, refund_max, state: Mutex::default() }
+        Inbox { waiting: HandleWaker::default(), unread_bytes_max, refund_max, state: Mutex::default() }
     }
 
     /// Fails if the node sent more than its credit allows.
     #[inline]
-    pub(crate) fn check_credit(&self) -> Result<(), Broken> {
+    pub(crate) fn check_credit(&self) -> Result<(), ConnectionError> {
         let sent = {
             let state = self.lock();
             (state.received - state.consumed).saturating_sub(state.states)
@@ -96,7 +96,7 @@ impl Inbox {
         if sent <= self.unread_bytes_max {
             return Ok(());
         }
-        Err(Broken::Credit { sent, allowed: self.unread_bytes_max })
+        Err(ConnectionError::Credit { sent, allowed: self.unread_bytes_max })
     }
 
     /// Moves all items into `batch`, which must be empty. Fails if the subscription has ended and nothing is
@@ -122,7 +122,7 @@ impl Inbox {
     }
 
     /// Adds a batch whose frames are `chunk[item.start..item.end]`.
-    pub(crate) fn push_run(&self, mut item: RunItem, chunk: &Arc<Vec<u8>>) {
+    pub(crate) fn push_run(&self, mut item: BatchItem, chunk: &Arc<Vec<u8>>) {
         let mut state = self.lock();
         let bytes = item.end - item.start;
         if bytes >= PIN_BYTES_MIN && state.unread_bytes < PINNED_UNREAD_BYTES_MAX {

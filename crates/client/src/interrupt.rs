@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::limits::TICK;
 
-type Question = Rc<Asker>;
+type Question = Rc<InterruptCheck>;
 
 thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
@@ -15,7 +15,7 @@ thread_local! {
 
 /// The caller's check, the time of its last call, and whether it has returned `true`: a signal is reported
 /// once.
-struct Asker {
+struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
     /// Shared by all waits of the call: the interval also holds over many short waits.
     asked_at: Cell<Instant>,
@@ -36,7 +36,7 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
             ASKED.set(self.0.take());
         }
     }
-    let asker = Asker {
+    let asker = InterruptCheck {
         interrupted: Box::new(interrupted),
         asked_at: Cell::new(Instant::now()),
         said: Cell::new(false),

@@ -20,12 +20,12 @@ use dunlin_control::{Answer, Command, Found, LeaseState, Pair, Query, Reply, pre
 use dunlin_wire::ControlKind;
 
 use crate::client::{Client, Shared};
-pub use asking::Asking;
+pub use asking::PendingCommand;
 pub use error::KvError;
 pub use lease::{Lease, LeaseLost, LeasePulse};
 pub use lock::Lock;
-pub use questioning::Questioning;
-pub use transaction::{Transacted, Transaction};
+pub use questioning::PendingQuery;
+pub use transaction::{Transaction, TransactionOutcome};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
 /// Keys and values of the node's cluster. Clones are cheap.
@@ -175,7 +175,7 @@ impl Kv {
     pub fn question(&self, query: &Query<'_>) -> Result<Answer, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        let answer = self.again_and_again(self.questions, &bytes, self.patience())?;
+        let answer = self.retry_until_answered(self.questions, &bytes, self.patience())?;
         Ok(Answer::decode(&answer)?)
     }
 

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use dunlin_topic::{Frame, Meta, Position, PublishError, Receipt};
 use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
 
-use sent::Sent;
+use sent::SentBatch;
 
 /// Emptied batches kept for later ones.
 const SPARE_BATCHES_MAX: usize = 32;
@@ -29,14 +29,14 @@ pub(crate) struct Lane {
     /// The batch being filled: space for its header, then frames.
     batch: Vec<u8>,
     count: u32,
-    unanswered: VecDeque<Sent>,
+    unanswered: VecDeque<SentBatch>,
     unanswered_bytes: usize,
     /// Records that the node acknowledged with a position.
     acknowledged: u64,
     /// The first refused number.
     refused_from: Option<u64>,
     /// Refused batches, in the order in which they are to be appended.
-    aside: VecDeque<Sent>,
+    aside: VecDeque<SentBatch>,
     /// A single record was refused: all other kept records are to be sent again.
     leaves_out: bool,
     /// Records pushed so far.
@@ -50,7 +50,7 @@ pub(crate) struct Lane {
 
 /// Which part of a batch was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blame {
+pub(crate) enum RefusedPart {
     /// The whole batch.
     Batch,
     /// One record, by its number in the lane; the others are sent again.
@@ -111,7 +111,14 @@ impl Lane {
             let bytes = std::mem::take(&mut self.batch);
             let count = std::mem::take(&mut self.count);
             let pushed_before = self.pushed - u64::from(count);
-            self.aside.push_back(Sent { bytes, first: 0, count, unknown: false, loose: true, pushed_before });
+            self.aside.push_back(SentBatch {
+                bytes,
+                first: 0,
+                count,
+                unknown: false,
+                loose: true,
+                pushed_before,
+            });
         }
     }
 
@@ -139,7 +146,7 @@ impl Lane {
         self.leaves_out && self.unanswered.is_empty()
     }
 
-    fn send_numbered(&mut self, sent: Sent, send: &mut impl FnMut(&[u8])) {
+    fn send_numbered(&mut self, sent: SentBatch, send: &mut impl FnMut(&[u8])) {
         send(&sent.bytes);
         self.next_seq = sent.first + u64::from(sent.count);
         self.unanswered_bytes += sent.bytes.len();
@@ -195,7 +202,14 @@ impl Lane {
             self.unanswered_bytes += bytes.len();
             let (first, count) = (header.producer_seq, header.count);
             let pushed_before = self.pushed - u64::from(count);
-            self.unanswered.push_back(Sent { bytes, first, count, unknown: false, loose, pushed_before });
+            self.unanswered.push_back(SentBatch {
+                bytes,
+                first,
+                count,
+                unknown: false,
+                loose,
+                pushed_before,
+            });
         } else {
             self.recycle(bytes);
         }
@@ -264,23 +278,23 @@ impl Lane {
     /// Handles a refusal of the batch that begins with `first`. `unknown` means that the batch may have been
     /// appended. `record` is the refused record, counted from 1, or 0 if the node did not name it; the other
     /// records are kept to be sent again.
-    pub(crate) fn refused(&mut self, first: u64, unknown: bool, record: Option<u32>) -> Blame {
-        let mut blame = Blame::Batch;
+    pub(crate) fn refused(&mut self, first: u64, unknown: bool, record: Option<u32>) -> RefusedPart {
+        let mut blame = RefusedPart::Batch;
         if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
             && let Some(sent) = self.unanswered.remove(at)
         {
             self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
             self.unanswered_bytes -= sent.bytes.len();
-            let sent = Sent { unknown, ..sent };
+            let sent = SentBatch { unknown, ..sent };
             let parts = match record {
                 Some(record) if sent.loose && !unknown => {
                     self.leaves_out = true;
                     let record = if sent.count == 1 { 1 } else { record };
                     let named = (1..=sent.count).contains(&record);
                     blame = if named {
-                        Blame::Record(sent.pushed_before + u64::from(record))
+                        RefusedPart::Record(sent.pushed_before + u64::from(record))
                     } else {
-                        Blame::Unknown
+                        RefusedPart::Unknown
                     };
                     let half = sent.count / 2;
                     if named { sent.without(record) } else { sent.split(half) }
@@ -304,7 +318,7 @@ impl Lane {
         std::mem::take(&mut self.aside).iter().map(|sent| u64::from(sent.count)).sum()
     }
 
-    fn answered(&mut self, sent: Sent) {
+    fn answered(&mut self, sent: SentBatch) {
         self.unanswered_bytes -= sent.bytes.len();
         self.recycle(sent.bytes);
         self.settle();
@@ -355,7 +369,7 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_wire::{Decoder, FLAG_ACK, FromClient, Limits, Next, Publish};
+    use dunlin_wire::{Decoded, Decoder, FLAG_ACK, FromClient, Limits, Publish};
 
     use super::*;
 
@@ -369,7 +383,7 @@ mod tests {
     }
 
     fn publish(bytes: &[u8]) -> Publish<'_> {
-        let Ok(Next::Message(FromClient::Publish(publish), _)) =
+        let Ok(Decoded::Message(FromClient::Publish(publish), _)) =
             Decoder::new(Limits::default()).next_from_client(bytes)
         else {
             panic!("no PUBLISH")
@@ -466,9 +480,9 @@ mod tests {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a", b"b", b"c"]);
         send(&mut lane, &[b"d"]);
-        assert_eq!(lane.refused(1, false, Some(2)), Blame::Record(2));
+        assert_eq!(lane.refused(1, false, Some(2)), RefusedPart::Record(2));
         assert!(!lane.leaves_out(), "the second batch has no answer yet");
-        assert_eq!(lane.refused(4, false, None), Blame::Batch);
+        assert_eq!(lane.refused(4, false, None), RefusedPart::Batch);
         assert!(lane.leaves_out());
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
@@ -485,15 +499,15 @@ mod tests {
     fn unnamed_refused_record_is_found_by_bisection() {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
-        assert_eq!(lane.refused(1, false, Some(0)), Blame::Unknown);
+        assert_eq!(lane.refused(1, false, Some(0)), RefusedPart::Unknown);
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
         assert_eq!(again.iter().map(|bytes| publish(bytes).header.count).collect::<Vec<_>>(), [2, 2]);
         lane.published(2);
-        assert_eq!(lane.refused(3, false, Some(0)), Blame::Unknown);
+        assert_eq!(lane.refused(3, false, Some(0)), RefusedPart::Unknown);
         lane.send_again(7, |_| ());
         lane.published(3);
-        assert_eq!(lane.refused(4, false, Some(0)), Blame::Record(4));
+        assert_eq!(lane.refused(4, false, Some(0)), RefusedPart::Record(4));
         lane.send_again(7, |bytes| panic!("{bytes:?}"));
         assert_eq!(lane.acknowledged(), 3);
     }

@@ -79,23 +79,23 @@ pub use dunlin_wire::{ErrorCode, Retry};
 pub use group::{Claimed, Group, GroupKind, GroupOptions, Member, Settlement, Settler};
 pub use interrupt::interruptible;
 pub use kv::{
-    Asking, Change, Entry, KeyChange, Kv, KvError, Lease, LeaseLost, LeasePulse, Lock, Page, Questioning,
-    Transacted, Transaction, Watch, WatchError, WatchFrom, Written,
+    Change, Entry, KeyChange, Kv, KvError, Lease, LeaseLost, LeasePulse, Lock, Page, PendingCommand,
+    PendingQuery, Transaction, TransactionOutcome, Watch, WatchError, WatchFrom, Written,
 };
 pub use limits::Limits;
 pub use publisher::{Identity, Publisher, PublisherOptions};
 pub use refusal::Refused;
-pub use relay::{Relay, Relayed, RunToRelay, Told};
+pub use relay::{BatchToRelay, Relay, RelayCallback, RelayOutcome};
 pub use request::Requester;
 pub use respond::Responder;
-pub use session::Away;
-pub use started::StartedByNode;
+pub use session::Disconnected;
+pub use started::WorkerLaunch;
 pub use subscriber::Subscriber;
 pub use tasks::{
-    Attachment, AttachmentLoad, Given, Submitted, Task, TaskFailed, TaskPage, Tasks, TasksAsking, TasksError,
-    Used, Worker, WorkerOptions, WorkerStop,
+    AssignedTask, Attachment, AttachmentLoad, PendingTaskCommands, Submitted, Task, TaskFailed, TaskPage,
+    TaskUsage, Tasks, TasksError, Worker, WorkerOptions, WorkerStop,
 };
 pub use topics::{
-    AskError, GroupDescription, LogDescription, ReaderDescription, TopicDescription, TopicSummary,
+    CallError, GroupDescription, LogDescription, SubscriptionDescription, TopicDescription, TopicSummary,
 };
-pub use why::Why;
+pub use why::DisconnectReason;

@@ -10,9 +10,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_topic::Spinning;
+use dunlin_topic::SpinBudget;
 use dunlin_wire::{
-    ALL_ANSWERED, Decoder, ErrorCode, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble,
+    ALL_ANSWERED, Decoded, Decoder, ErrorCode, FromClient, FromNode, Hello, PREAMBLE_BYTES, Preamble,
 };
 
 use crate::backoff::{Backoff, random_seed};
@@ -21,9 +21,9 @@ use crate::client::{Options, Shared};
 use crate::follow::lock;
 use crate::limits::{Limits, TICK};
 use crate::refusal::Refused;
-use crate::session::Broken;
+use crate::session::ConnectionError;
 use crate::socket::Socket;
-use crate::why::Why;
+use crate::why::DisconnectReason;
 
 /// How long a closing client waits for the node to close first.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -54,34 +54,34 @@ pub(crate) struct Link {
     /// A node has accepted this client before.
     was_up: bool,
     /// The spin time learned from earlier waits.
-    pub(crate) spinning: Spinning,
+    pub(crate) spinning: SpinBudget,
 }
 
 #[derive(Debug)]
 enum Phase {
-    Away { why: Why, since: Instant, retry_at: Instant },
-    Connecting { socket: Arc<Socket>, deadline: Instant, away: (Why, Instant) },
-    Greeting { socket: Arc<Socket>, deadline: Instant, away: (Why, Instant) },
+    Disconnected { why: DisconnectReason, since: Instant, retry_at: Instant },
+    Connecting { socket: Arc<Socket>, deadline: Instant, away: (DisconnectReason, Instant) },
+    Greeting { socket: Arc<Socket>, deadline: Instant, away: (DisconnectReason, Instant) },
     Up { socket: Arc<Socket> },
     Closed,
 }
 
 /// The outcome of [`Link::pump`].
 #[derive(Debug)]
-pub(crate) enum Pumped {
+pub(crate) enum PumpOutcome {
     /// Messages were delivered, or the connection was made.
     Heard,
     /// Nothing arrived.
     Quiet,
     /// There is no connection, for this reason and since this time.
-    Away(Why, Instant),
+    Disconnected(DisconnectReason, Instant),
     /// The client is closed.
     Closed,
 }
 
 /// How long one call of [`Link::pump`] may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum PumpWait {
     Now,
     /// A few looks at the socket.
     Spin,
@@ -92,7 +92,7 @@ pub(crate) enum Patience {
 /// The events after which [`Link::pump`] can continue.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
-pub(crate) struct Wants {
+pub(crate) struct WakeConditions {
     pub(crate) socket: Option<Arc<Socket>>,
     pub(crate) write: bool,
     pub(crate) at: Instant,
@@ -106,7 +106,7 @@ impl Link {
             control_bytes_max: limits.control_bytes_max,
         };
         Link {
-            phase: Phase::Away { why: Why::New, since: now, retry_at: now },
+            phase: Phase::Disconnected { why: DisconnectReason::New, since: now, retry_at: now },
             chunks: Chunks::new(limits.chunk_bytes),
             need: 0,
             decoder: Decoder::new(wire_limits),
@@ -118,13 +118,13 @@ impl Link {
             listened_at: now,
             heartbeat: Duration::from_secs(1),
             was_up: false,
-            spinning: Spinning::default(),
+            spinning: SpinBudget::default(),
         }
     }
 
     /// Continues as far as possible.
     #[inline]
-    pub(crate) fn pump(&mut self, shared: &Shared, patience: Patience) -> Pumped {
+    pub(crate) fn pump(&mut self, shared: &Shared, patience: PumpWait) -> PumpOutcome {
         match &self.phase {
             Phase::Up { socket } => {
                 let socket = Arc::clone(socket);
@@ -145,15 +145,15 @@ impl Link {
     }
 
     #[inline]
-    fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: Patience) -> Pumped {
+    fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
             // Skip one look only: a caller that never waits has to look at the next call.
-            Patience::Now if std::mem::take(&mut self.skip) => return Pumped::Quiet,
-            Patience::Now => false,
-            Patience::Spin => return self.spin(shared, socket),
-            Patience::Block(longest) if flushed && longest >= TICK => true,
-            Patience::Block(longest) => {
+            PumpWait::Now if std::mem::take(&mut self.skip) => return PumpOutcome::Quiet,
+            PumpWait::Now => false,
+            PumpWait::Spin => return self.spin(shared, socket),
+            PumpWait::Block(longest) if flushed && longest >= TICK => true,
+            PumpWait::Block(longest) => {
                 if !socket.wait(!flushed, longest.min(TICK)).read {
                     return self.quiet(shared);
                 }
@@ -170,7 +170,7 @@ impl Link {
 
     /// Stops reading until the runtime that watches the socket reports an event.
     #[cfg(feature = "tokio")]
-    pub(crate) fn rest(&mut self, shared: &Shared) -> Option<Pumped> {
+    pub(crate) fn rest(&mut self, shared: &Shared) -> Option<PumpOutcome> {
         let resting = self.dry && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
         resting.then(|| self.quiet(shared))
     }
@@ -183,7 +183,7 @@ impl Link {
 
     /// Reads the clock only after many looks at the socket, because both take equally long.
     #[inline]
-    fn spin(&mut self, shared: &Shared, socket: &Socket) -> Pumped {
+    fn spin(&mut self, shared: &Shared, socket: &Socket) -> PumpOutcome {
         let room = self.chunks.room(self.need);
         let mut read = socket.recv(room, false);
         for _ in 1..SPINS {
@@ -196,44 +196,48 @@ impl Link {
     }
 
     #[inline]
-    fn received(&mut self, shared: &Shared, read: std::io::Result<usize>) -> Pumped {
+    fn received(&mut self, shared: &Shared, read: std::io::Result<usize>) -> PumpOutcome {
         match read {
-            Ok(0) => self.lost(shared, Why::Io("the node closed the connection".to_owned()), None),
+            Ok(0) => {
+                self.lost(shared, DisconnectReason::Io("the node closed the connection".to_owned()), None)
+            }
             Ok(_) => self.heard(shared),
             Err(error) if is_quiet(&error) => self.quiet(shared),
-            Err(error) => self.lost(shared, Why::Io(format!("reading from the node: {error}")), None),
+            Err(error) => {
+                self.lost(shared, DisconnectReason::Io(format!("reading from the node: {error}")), None)
+            }
         }
     }
 
     #[inline]
-    fn heard(&mut self, shared: &Shared) -> Pumped {
+    fn heard(&mut self, shared: &Shared) -> PumpOutcome {
         self.silent_since = None;
-        match self.hand_out(shared) {
-            Ok(()) => Pumped::Heard,
-            Err(Broken::Goodbye { reconnect_after_ms, reason }) => {
+        match self.deliver_messages(shared) {
+            Ok(()) => PumpOutcome::Heard,
+            Err(ConnectionError::Goodbye { reconnect_after_ms, reason }) => {
                 if reason.code == ErrorCode::ShuttingDown && reason.numbers[0] == ALL_ANSWERED {
                     lock(&shared.session).say_the_rest_again();
                 }
-                let why = Why::Io(format!("the node is shutting down: {reason}"));
+                let why = DisconnectReason::Io(format!("the node is shutting down: {reason}"));
                 self.lost(shared, why, Some(Duration::from_millis(reconnect_after_ms.into())));
-                Pumped::Heard
+                PumpOutcome::Heard
             }
-            Err(broken) => self.lost(shared, Why::Io(broken.to_string()), None),
+            Err(broken) => self.lost(shared, DisconnectReason::Io(broken.to_string()), None),
         }
     }
 
     /// Delivers all complete messages.
     #[inline]
-    fn hand_out(&mut self, shared: &Shared) -> Result<(), Broken> {
+    fn deliver_messages(&mut self, shared: &Shared) -> Result<(), ConnectionError> {
         let mut session = lock(&shared.session);
         let (chunk, mut at) = self.chunks.unread();
         loop {
             match self.decoder.next_from_node(&chunk[at..])? {
-                Next::Message(message, taken) => {
-                    session.hand_out(&message, chunk, at, at + taken)?;
+                Decoded::Message(message, taken) => {
+                    session.deliver_messages(&message, chunk, at, at + taken)?;
                     at += taken;
                 }
-                Next::Need(bytes) => {
+                Decoded::Need(bytes) => {
                     self.need = bytes;
                     break;
                 }
@@ -245,7 +249,7 @@ impl Link {
 
     /// Handles silence: after two heartbeats without a message while a caller listened, the node counts as
     /// dead.
-    fn quiet(&mut self, shared: &Shared) -> Pumped {
+    fn quiet(&mut self, shared: &Shared) -> PumpOutcome {
         let now = Instant::now();
         // Time without a listening caller does not count.
         if now.duration_since(self.listened_at) > self.heartbeat {
@@ -255,20 +259,26 @@ impl Link {
         let since = *self.silent_since.get_or_insert(now);
         let silence = now.duration_since(since);
         if silence < 2 * self.heartbeat {
-            return Pumped::Quiet;
+            return PumpOutcome::Quiet;
         }
-        let why = Why::Io(format!("no message from the node for {} ms", silence.as_millis()));
+        let why = DisconnectReason::Io(format!("no message from the node for {} ms", silence.as_millis()));
         self.lose(shared, why, since, None)
     }
 
-    fn lost(&mut self, shared: &Shared, why: Why, wait: Option<Duration>) -> Pumped {
+    fn lost(&mut self, shared: &Shared, why: DisconnectReason, wait: Option<Duration>) -> PumpOutcome {
         self.lose(shared, why, Instant::now(), wait)
     }
 
     /// Ends the connection or the attempt. `since` is the time of the last sign of the node.
-    fn lose(&mut self, shared: &Shared, why: Why, since: Instant, wait: Option<Duration>) -> Pumped {
+    fn lose(
+        &mut self,
+        shared: &Shared,
+        why: DisconnectReason,
+        since: Instant,
+        wait: Option<Duration>,
+    ) -> PumpOutcome {
         if matches!(self.phase, Phase::Closed) {
-            return Pumped::Closed;
+            return PumpOutcome::Closed;
         }
         if let Phase::Up { socket } = &self.phase {
             socket.shutdown();
@@ -280,52 +290,52 @@ impl Link {
         self.silent_since = None;
         (self.dry, self.skip) = (false, false);
         let retry_at = Instant::now() + wait.unwrap_or_default() + self.backoff.next_wait();
-        self.phase = Phase::Away { why: why.clone(), since, retry_at };
+        self.phase = Phase::Disconnected { why: why.clone(), since, retry_at };
         shared.followers.wake_all();
-        Pumped::Away(why, since)
+        PumpOutcome::Disconnected(why, since)
     }
 
-    fn pump_away(&mut self, shared: &Shared, patience: Patience) -> Pumped {
+    fn pump_away(&mut self, shared: &Shared, patience: PumpWait) -> PumpOutcome {
         let now = Instant::now();
         let (write, until) = match &self.phase {
-            Phase::Away { retry_at, .. } if now < *retry_at => (false, *retry_at),
-            Phase::Away { why, since, .. } => {
+            Phase::Disconnected { retry_at, .. } if now < *retry_at => (false, *retry_at),
+            Phase::Disconnected { why, since, .. } => {
                 let away = (why.clone(), *since);
                 return self.connect(shared, away, now);
             }
             Phase::Connecting { deadline, .. } => (true, *deadline),
             Phase::Greeting { deadline, .. } => (false, *deadline),
-            Phase::Closed | Phase::Up { .. } => return Pumped::Closed,
+            Phase::Closed | Phase::Up { .. } => return PumpOutcome::Closed,
         };
         let longest = match patience {
-            Patience::Now | Patience::Spin => Duration::ZERO,
-            Patience::Block(longest) => longest.min(until.saturating_duration_since(now)),
+            PumpWait::Now | PumpWait::Spin => Duration::ZERO,
+            PumpWait::Block(longest) => longest.min(until.saturating_duration_since(now)),
         };
         let (socket, away) = match &self.phase {
             Phase::Connecting { socket, away, .. } | Phase::Greeting { socket, away, .. } => {
                 (Arc::clone(socket), away.clone())
             }
-            Phase::Away { why, since, .. } => {
+            Phase::Disconnected { why, since, .. } => {
                 if !longest.is_zero() {
                     crate::socket::pause(longest);
                 }
-                return Pumped::Away(why.clone(), *since);
+                return PumpOutcome::Disconnected(why.clone(), *since);
             }
-            Phase::Closed | Phase::Up { .. } => return Pumped::Closed,
+            Phase::Closed | Phase::Up { .. } => return PumpOutcome::Closed,
         };
         let ready = socket.wait(write, longest);
         if Instant::now() >= until {
-            let why = Why::Io(format!("{} did not answer in time", shared.address));
+            let why = DisconnectReason::Io(format!("{} did not answer in time", shared.address));
             return self.lose(shared, why, away.1, None);
         }
         match (write && ready.write, !write && ready.read) {
             (true, _) => self.greet(shared, &socket, away, until),
             (_, true) => self.read_greeting(shared, &socket, away),
-            _ => Pumped::Away(away.0, away.1),
+            _ => PumpOutcome::Disconnected(away.0, away.1),
         }
     }
 
-    fn connect(&mut self, shared: &Shared, away: (Why, Instant), now: Instant) -> Pumped {
+    fn connect(&mut self, shared: &Shared, away: (DisconnectReason, Instant), now: Instant) -> PumpOutcome {
         let begun = shared.address.resolve().and_then(|endpoints| {
             let at = self.endpoint % endpoints.len().max(1);
             let (node, endpoint) = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
@@ -336,7 +346,7 @@ impl Link {
             Ok(socket) => {
                 let deadline = now + Duration::from_millis(shared.limits.connect_ms_max);
                 self.phase = Phase::Connecting { socket: Arc::new(socket), deadline, away: away.clone() };
-                Pumped::Away(away.0, away.1)
+                PumpOutcome::Disconnected(away.0, away.1)
             }
             Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
         }
@@ -346,75 +356,84 @@ impl Link {
         &mut self,
         shared: &Shared,
         socket: &Arc<Socket>,
-        away: (Why, Instant),
+        away: (DisconnectReason, Instant),
         deadline: Instant,
-    ) -> Pumped {
+    ) -> PumpOutcome {
         let greeting = greeting(&shared.options);
         // The send buffer of a new socket holds the whole greeting.
         if let Err(error) = socket.connected().and_then(|()| socket.send(&greeting)) {
             return self.lose(shared, connecting(shared, &error), away.1, None);
         }
         self.phase = Phase::Greeting { socket: Arc::clone(socket), deadline, away: away.clone() };
-        Pumped::Away(away.0, away.1)
+        PumpOutcome::Disconnected(away.0, away.1)
     }
 
-    fn read_greeting(&mut self, shared: &Shared, socket: &Arc<Socket>, away: (Why, Instant)) -> Pumped {
+    fn read_greeting(
+        &mut self,
+        shared: &Shared,
+        socket: &Arc<Socket>,
+        away: (DisconnectReason, Instant),
+    ) -> PumpOutcome {
         match socket.recv(self.chunks.room(self.need), false) {
             Ok(0) => {
-                let why = Why::Io(format!("{} closed the connection at once", shared.address));
+                let why = DisconnectReason::Io(format!("{} closed the connection at once", shared.address));
                 self.lose(shared, why, away.1, None)
             }
             Ok(_) => match self.answered(shared, socket) {
                 Ok(true) => self.heard(shared),
-                Ok(false) => Pumped::Away(away.0, away.1),
+                Ok(false) => PumpOutcome::Disconnected(away.0, away.1),
                 Err(why) => {
                     // With several nodes, only the refusing node has asked for the wait.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.lose(shared, why, away.1, wait)
                 }
             },
-            Err(error) if is_quiet(&error) => Pumped::Away(away.0, away.1),
+            Err(error) if is_quiet(&error) => PumpOutcome::Disconnected(away.0, away.1),
             Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
         }
     }
 
     /// Returns whether the node's WELCOME has arrived. If so, the connection is up, and everything is sent
     /// again.
-    fn answered(&mut self, shared: &Shared, socket: &Arc<Socket>) -> Result<bool, Why> {
-        let broken = |error: dunlin_wire::WireError| Why::Io(error.to_string());
+    fn answered(&mut self, shared: &Shared, socket: &Arc<Socket>) -> Result<bool, DisconnectReason> {
+        let broken = |error: dunlin_wire::WireError| DisconnectReason::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
         // A TLS alert, from a node that expects TLS.
         if shared.tls.iter().all(Option::is_none) && bytes.starts_with(&[0x15, 0x03]) {
-            return Err(Why::Io(format!(
+            return Err(DisconnectReason::Io(format!(
                 "{} accepts only TLS: use tls:// instead of dunlin://",
                 shared.address
             )));
         }
-        if let Some(door) = other_door(bytes) {
-            return Err(Why::Io(format!(
+        if let Some(door) = other_protocol(bytes) {
+            return Err(DisconnectReason::Io(format!(
                 "{} answered as {door} does; use the port of Dunlin's own protocol, by default 4220",
                 shared.address
             )));
         }
         let Some(preamble) = Preamble::parse(bytes).map_err(broken)? else { return Ok(false) };
         let (welcome, taken) = match self.decoder.next_from_node(&bytes[PREAMBLE_BYTES..]).map_err(broken)? {
-            Next::Need(need) => {
+            Decoded::Need(need) => {
                 self.need = PREAMBLE_BYTES + need;
                 return Ok(false);
             }
-            Next::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
-            Next::Message(FromNode::Refused(refusal), _) => {
-                return Err(Why::refused(Refused::new(&refusal), self.was_up));
+            Decoded::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
+            Decoded::Message(FromNode::Refused(refusal), _) => {
+                return Err(DisconnectReason::refused(Refused::new(&refusal), self.was_up));
             }
-            Next::Message(..) => {
-                return Err(Why::Io("the node's first message is not WELCOME".to_owned()));
+            Decoded::Message(..) => {
+                return Err(DisconnectReason::Io("the node's first message is not WELCOME".to_owned()));
             }
         };
         if let Some(refused) = lock(&shared.session).check_cluster(welcome.cluster.0) {
             // Another node of the address may accept the client.
             let is_only_one = shared.tls.len() == 1;
-            return Err(if is_only_one { Why::Refused(refused) } else { Why::Io(refused.to_string()) });
+            return Err(if is_only_one {
+                DisconnectReason::Refused(refused)
+            } else {
+                DisconnectReason::Io(refused.to_string())
+            });
         }
         self.decoder.set_version(preamble.version_max);
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
@@ -456,20 +475,24 @@ impl Link {
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn wants(&self, shared: &Shared) -> Wants {
+    pub(crate) fn wants(&self, shared: &Shared) -> WakeConditions {
         let tick = Instant::now() + self.heartbeat / 2;
         match &self.phase {
-            Phase::Up { socket } => {
-                Wants { socket: Some(Arc::clone(socket)), write: !shared.outbox.is_empty(), at: tick }
-            }
+            Phase::Up { socket } => WakeConditions {
+                socket: Some(Arc::clone(socket)),
+                write: !shared.outbox.is_empty(),
+                at: tick,
+            },
             Phase::Connecting { socket, deadline, .. } => {
-                Wants { socket: Some(Arc::clone(socket)), write: true, at: *deadline }
+                WakeConditions { socket: Some(Arc::clone(socket)), write: true, at: *deadline }
             }
             Phase::Greeting { socket, deadline, .. } => {
-                Wants { socket: Some(Arc::clone(socket)), write: false, at: *deadline }
+                WakeConditions { socket: Some(Arc::clone(socket)), write: false, at: *deadline }
             }
-            Phase::Away { retry_at, .. } => Wants { socket: None, write: false, at: *retry_at },
-            Phase::Closed => Wants { socket: None, write: false, at: tick },
+            Phase::Disconnected { retry_at, .. } => {
+                WakeConditions { socket: None, write: false, at: *retry_at }
+            }
+            Phase::Closed => WakeConditions { socket: None, write: false, at: tick },
         }
     }
 }
@@ -482,8 +505,8 @@ fn greeting(options: &Options) -> Vec<u8> {
     out
 }
 
-fn connecting(shared: &Shared, error: &std::io::Error) -> Why {
-    Why::Io(format!("connecting to {}: {error}", shared.address))
+fn connecting(shared: &Shared, error: &std::io::Error) -> DisconnectReason {
+    DisconnectReason::Io(format!("connecting to {}: {error}", shared.address))
 }
 
 fn is_quiet(error: &std::io::Error) -> bool {
@@ -491,7 +514,7 @@ fn is_quiet(error: &std::io::Error) -> bool {
 }
 
 /// The protocol of another listener, if the first bytes show that the port speaks it.
-fn other_door(began: &[u8]) -> Option<&'static str> {
+fn other_protocol(began: &[u8]) -> Option<&'static str> {
     // An HTTP/2 server begins with a SETTINGS frame.
     let is_http2 = began.len() > 4 && began[..2] == [0, 0] && began[3] == 4;
     match began {

@@ -8,9 +8,9 @@ use dunlin_topic::{Draft, Meta, Publish, PublishError, Receipt, key_hash};
 use dunlin_wire::{FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, FromClient};
 
 use crate::client::Shared;
-use crate::drive::Waited;
+use crate::drive::WaitOutcome;
 use crate::follow::lock;
-use crate::publishing::{Publishing, PublishingState};
+use crate::publishing::{PublisherShared, PublisherState};
 
 /// A producer's identity, which lasts over connections and restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,29 +39,29 @@ pub struct PublisherOptions {
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<Shared>,
-    publishing: Arc<Publishing>,
+    publishing: Arc<PublisherShared>,
     quiet: bool,
 }
 
 /// The header values of a batch.
 #[derive(Debug, Clone, Copy)]
-struct Sealing {
+struct BatchHeader {
     flags: u8,
     expect_seq: u64,
     /// The records were sent one by one.
     loose: bool,
 }
 
-impl Sealing {
-    const ONE: Sealing = Sealing { flags: FLAG_ACK, expect_seq: 0, loose: false };
-    const ACK: Sealing = Sealing { flags: FLAG_ACK, expect_seq: 0, loose: true };
-    const PLAIN: Sealing = Sealing { flags: 0, expect_seq: 0, loose: true };
-    const QUIET: Sealing = Sealing { flags: FLAG_QUIET, expect_seq: 0, loose: true };
+impl BatchHeader {
+    const ONE: BatchHeader = BatchHeader { flags: FLAG_ACK, expect_seq: 0, loose: false };
+    const ACK: BatchHeader = BatchHeader { flags: FLAG_ACK, expect_seq: 0, loose: true };
+    const PLAIN: BatchHeader = BatchHeader { flags: 0, expect_seq: 0, loose: true };
+    const QUIET: BatchHeader = BatchHeader { flags: FLAG_QUIET, expect_seq: 0, loose: true };
 }
 
-impl Publishing {
+impl PublisherShared {
     /// Numbers and writes the batch of a lane.
-    fn seal(&self, state: &mut PublishingState, shared: &Shared, lane: usize, how: Sealing) {
+    fn seal(&self, state: &mut PublisherState, shared: &Shared, lane: usize, how: BatchHeader) {
         let answered = how.flags & FLAG_QUIET == 0;
         let mut written = true;
         let mut write = |bytes: &[u8]| written = shared.outbox.write(bytes);
@@ -75,7 +75,7 @@ impl Publishing {
         }
     }
 
-    fn seal_all(&self, state: &mut PublishingState, shared: &Shared, how: Sealing) {
+    fn seal_all(&self, state: &mut PublisherState, shared: &Shared, how: BatchHeader) {
         for lane in 0..state.lanes.len() {
             if state.lanes[lane].has_batch() {
                 self.seal(state, shared, lane, how);
@@ -88,7 +88,7 @@ impl Publishing {
         let mut state = self.lock();
         state.listed = false;
         if !state.troubled() {
-            let how = if state.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+            let how = if state.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.seal_all(&mut state, shared, how);
         }
     }
@@ -107,7 +107,7 @@ impl Publishing {
 }
 
 impl Publisher {
-    pub(crate) fn new(shared: Arc<Shared>, publishing: Arc<Publishing>, quiet: bool) -> Publisher {
+    pub(crate) fn new(shared: Arc<Shared>, publishing: Arc<PublisherShared>, quiet: bool) -> Publisher {
         publishing.lock().quiet = quiet;
         Publisher { shared, publishing, quiet }
     }
@@ -147,16 +147,16 @@ impl Publisher {
 
     /// Waits for `done`. If the node does not answer in time, unanswered records are kept and sent again when
     /// it is back.
-    fn wait(&self, done: impl Fn(&PublishingState) -> bool) -> Result<(), PublishError> {
+    fn wait(&self, done: impl Fn(&PublisherState) -> bool) -> Result<(), PublishError> {
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let publishing = &self.publishing;
         let wait = self.shared.options.wait;
         let why =
             match self.shared.wait_until(&publishing.waiting, wait, Some(until), || done(&publishing.lock()))
             {
-                Waited::Done => return Ok(()),
-                Waited::TimedOut => "the node did not answer in time".to_owned(),
-                Waited::Away(why) => why.to_string(),
+                WaitOutcome::Done => return Ok(()),
+                WaitOutcome::TimedOut => "the node did not answer in time".to_owned(),
+                WaitOutcome::Disconnected(why) => why.to_string(),
             };
         Err(PublishError::Unknown(why))
     }
@@ -176,7 +176,7 @@ impl Publisher {
 
     /// The state, once nothing prevents sending. Fails with an earlier error.
     #[inline(always)]
-    fn ready(&self) -> Result<MutexGuard<'_, PublishingState>, PublishError> {
+    fn ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
         let state = self.publishing.lock();
         if state.troubled() { self.settle(state) } else { Ok(state) }
     }
@@ -184,13 +184,13 @@ impl Publisher {
     #[cold]
     fn settle<'s>(
         &'s self,
-        mut state: MutexGuard<'s, PublishingState>,
-    ) -> Result<MutexGuard<'s, PublishingState>, PublishError> {
+        mut state: MutexGuard<'s, PublisherState>,
+    ) -> Result<MutexGuard<'s, PublisherState>, PublishError> {
         if state.is_settling() {
             drop(state);
             // The owner also refuses the batches after a refused one; numbering continues after their
             // responses.
-            self.wait(PublishingState::is_answered)?;
+            self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }
         if state.unsettled && state.failed.is_none() {
@@ -219,9 +219,9 @@ impl Publisher {
 
     /// Adds a record to the batch of its lane. Returns the lane and the batch's size in bytes.
     #[inline(always)]
-    fn push(&self, state: &mut PublishingState, draft: &Draft<'_>) -> Result<(usize, usize), PublishError> {
+    fn push(&self, state: &mut PublisherState, draft: &Draft<'_>) -> Result<(usize, usize), PublishError> {
         let lane = lane_of(state.lanes.len(), draft.meta.key);
-        let PublishingState { lanes, tail, record_bytes_max, .. } = state;
+        let PublisherState { lanes, tail, record_bytes_max, .. } = state;
         let payload = draft.payload.as_slice();
         let bytes = if tail.is_empty() {
             lanes[lane].push(&draft.meta, payload, *record_bytes_max)?
@@ -232,17 +232,17 @@ impl Publisher {
     }
 
     /// Sends `drafts` as one append and waits for the response.
-    fn publish_as_one(&self, drafts: &[Draft<'_>], how: Sealing) -> Result<Receipt, PublishError> {
+    fn publish_as_one(&self, drafts: &[Draft<'_>], how: BatchHeader) -> Result<Receipt, PublishError> {
         let (lane, seq) = {
             let mut state = self.ready()?;
-            let before = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+            let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.publishing.seal_all(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
             self.publishing.seal(&mut state, &self.shared, lane, how);
             (lane, state.lanes[lane].last_seq())
         };
         let done =
-            |state: &PublishingState| state.failed.is_some() || state.lanes[lane].is_answered_through(seq);
+            |state: &PublisherState| state.failed.is_some() || state.lanes[lane].is_answered_through(seq);
         self.wait(done)?;
         let mut state = self.publishing.lock();
         if state.failed.is_some() {
@@ -253,7 +253,7 @@ impl Publisher {
         receipt.ok_or_else(|| PublishError::Unknown("the node answered without a position".to_owned()))
     }
 
-    fn push_all(&self, state: &mut PublishingState, drafts: &[Draft<'_>]) -> Result<usize, PublishError> {
+    fn push_all(&self, state: &mut PublisherState, drafts: &[Draft<'_>]) -> Result<usize, PublishError> {
         let first = drafts.first().ok_or(PublishError::Batch("a batch needs at least one record"))?;
         let lane = lane_of(state.lanes.len(), first.meta.key);
         if drafts.iter().any(|draft| lane_of(state.lanes.len(), draft.meta.key) != lane) {
@@ -288,7 +288,7 @@ impl Publisher {
             }
             return left_out.map_or(Ok(()), Err);
         }
-        let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.seal(&mut state, &self.shared, lane, how);
         // This call succeeds; the next one waits for room.
         state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
@@ -300,7 +300,7 @@ impl Publisher {
     /// Writes all batches and requests an immediate response.
     fn begin_flush(&self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
-        let how = if self.quiet { Sealing::QUIET } else { Sealing::ACK };
+        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::ACK };
         self.publishing.seal_all(&mut state, &self.shared, how);
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Publisher {
     }
 
     /// Whether all records are appended, or an error is to be reported.
-    fn is_flushed(state: &PublishingState) -> bool {
+    fn is_flushed(state: &PublisherState) -> bool {
         state.failed.is_some() || state.is_answered()
     }
 
@@ -337,7 +337,7 @@ impl Publisher {
     /// Writes all batches without waiting for a response.
     pub fn hand_over(&mut self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
-        let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.seal_all(&mut state, &self.shared, how);
         drop(state);
         self.shared.wait_written(&self.publishing.waiting);
@@ -347,11 +347,11 @@ impl Publisher {
 
 impl Publish for Publisher {
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
-        self.publish_as_one(&[draft.into()], Sealing::ONE)
+        self.publish_as_one(&[draft.into()], BatchHeader::ONE)
     }
 
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
-        self.publish_as_one(drafts, Sealing::ONE)
+        self.publish_as_one(drafts, BatchHeader::ONE)
     }
 
     fn publish_expecting<'a>(
@@ -359,7 +359,7 @@ impl Publish for Publisher {
         last_seq: u64,
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError> {
-        let how = Sealing { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq, loose: false };
+        let how = BatchHeader { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq, loose: false };
         self.publish_as_one(&[draft.into()], how)
     }
 
@@ -396,9 +396,13 @@ impl Publish for Publisher {
         };
         match self.shared.poll_until(&publishing.waiting, publishing.number.into(), cx, done) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Waited::Done) => Poll::Ready(self.end_flush()),
-            Poll::Ready(Waited::TimedOut) => Poll::Ready(Err(PublishError::Unknown("no answer".to_owned()))),
-            Poll::Ready(Waited::Away(why)) => Poll::Ready(Err(PublishError::Unknown(why.to_string()))),
+            Poll::Ready(WaitOutcome::Done) => Poll::Ready(self.end_flush()),
+            Poll::Ready(WaitOutcome::TimedOut) => {
+                Poll::Ready(Err(PublishError::Unknown("no answer".to_owned())))
+            }
+            Poll::Ready(WaitOutcome::Disconnected(why)) => {
+                Poll::Ready(Err(PublishError::Unknown(why.to_string())))
+            }
         }
     }
 
@@ -413,7 +417,7 @@ impl Drop for Publisher {
     /// result.
     fn drop(&mut self) {
         let mut state = self.publishing.lock();
-        let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+        let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.seal_all(&mut state, &self.shared, how);
         drop(state);
         let mut session = lock(&self.shared.session);

@@ -2,29 +2,29 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use dunlin_topic::{Acknowledged, Position, PublishError, Receipt};
+use dunlin_topic::{AckLevel, Position, PublishError, Receipt};
 use dunlin_wire::{
     AckKind, ErrorCode, ExpectTopic, FromClient, Kind, LastAcknowledged, List, OpenPublisher, PublishRefused,
     Published, PublisherOpened, PublisherTopic, Refusal,
 };
 
 use crate::client::Shared;
-use crate::follow::{Waiting, lock};
-use crate::lane::{Blame, Lane};
+use crate::follow::{HandleWaker, lock};
+use crate::lane::{Lane, RefusedPart};
 use crate::refusal::publish_error;
 
 /// Single refused records between two calls that report them; above this limit the rest is discarded.
 const LEFT_OUT_MAX: u64 = 64;
 
 #[derive(Debug)]
-pub(crate) struct Publishing {
+pub(crate) struct PublisherShared {
     pub(crate) number: u32,
-    pub(crate) waiting: Waiting,
-    state: Mutex<PublishingState>,
+    pub(crate) waiting: HandleWaker,
+    state: Mutex<PublisherState>,
 }
 
 #[derive(Debug)]
-pub(crate) struct PublishingState {
+pub(crate) struct PublisherState {
     pub(crate) subject: String,
     pub(crate) producer: u64,
     pub(crate) producer_epoch: u32,
@@ -57,12 +57,12 @@ pub(crate) struct PublishingState {
     pub(crate) listed: bool,
 }
 
-impl Publishing {
-    pub(crate) fn new(number: u32, subject: &str, producer: u64, producer_epoch: u32) -> Publishing {
-        Publishing {
+impl PublisherShared {
+    pub(crate) fn new(number: u32, subject: &str, producer: u64, producer_epoch: u32) -> PublisherShared {
+        PublisherShared {
             number,
-            waiting: Waiting::default(),
-            state: Mutex::new(PublishingState {
+            waiting: HandleWaker::default(),
+            state: Mutex::new(PublisherState {
                 subject: subject.to_owned(),
                 producer,
                 producer_epoch,
@@ -86,7 +86,7 @@ impl Publishing {
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PublishingState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PublisherState> {
         lock(&self.state)
     }
 
@@ -105,7 +105,7 @@ impl Publishing {
 
     /// Opens the publisher. When it opens again, the message includes what the client knows of the topic,
     /// which may have begun anew.
-    pub(crate) fn open(&self, state: &PublishingState, version: u8, out: &mut Vec<u8>) {
+    pub(crate) fn open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(of_topic) = state.of_topic
             && version >= Kind::ExpectTopic.since()
         {
@@ -186,7 +186,7 @@ impl Publishing {
         let code = refused.refusal.code;
         let record = of_one_record(code).then_some(refused.refusal.numbers[0] as u32);
         state.unsettled = true;
-        let mut blame = Blame::Batch;
+        let mut blame = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
             // Records refused because of the record before them are kept and sent again.
@@ -194,10 +194,10 @@ impl Publishing {
             blame = lane.refused(refused.producer_seq, code == ErrorCode::OutcomeUnknown, record);
         }
         match blame {
-            Blame::Record(record) => state.leave_out(record, publish_error(&refused.refusal)),
-            Blame::Unknown => {}
-            Blame::Batch if follows => {}
-            Blame::Batch => state.fail(publish_error(&refused.refusal)),
+            RefusedPart::Record(record) => state.leave_out(record, publish_error(&refused.refusal)),
+            RefusedPart::Unknown => {}
+            RefusedPart::Batch if follows => {}
+            RefusedPart::Batch => state.fail(publish_error(&refused.refusal)),
         }
         if code == ErrorCode::StateLost
             && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
@@ -219,11 +219,11 @@ impl Publishing {
 /// Whether the refusal may concern single records of a batch: with `BATCH` the node already has some of them.
 /// Only `FOLD` names the record.
 fn of_one_record(code: ErrorCode) -> bool {
-    use ErrorCode::{BadFrame, Batch, Fold, Forbidden, Subject};
-    matches!(code, Fold | Subject | Forbidden | BadFrame | Batch)
+    use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
+    matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)
 }
 
-impl PublishingState {
+impl PublisherState {
     /// Keeps the first error; later errors follow from it.
     pub(crate) fn fail(&mut self, error: PublishError) {
         self.failed.get_or_insert(error);
@@ -298,10 +298,10 @@ pub(crate) fn receipt(published: &Published) -> Receipt {
         duplicate: published.duplicate,
         new_epoch: false,
         acknowledged: match published.acknowledged {
-            AckKind::Memory => Acknowledged::Memory,
-            AckKind::Written => Acknowledged::Written,
-            AckKind::Synced => Acknowledged::Synced,
-            AckKind::Quorum => Acknowledged::Quorum,
+            AckKind::Memory => AckLevel::Memory,
+            AckKind::Written => AckLevel::Written,
+            AckKind::Synced => AckLevel::Synced,
+            AckKind::Quorum => AckLevel::Quorum,
         },
     }
 }

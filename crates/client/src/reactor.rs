@@ -13,11 +13,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Sleep;
 
 use crate::client::Shared;
-use crate::drive::Waited;
-use crate::follow::{Waiting, lock};
-use crate::link::{Link, Patience, Pumped, Wants};
+use crate::drive::WaitOutcome;
+use crate::follow::{HandleWaker, lock};
+use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
 use crate::socket::Socket;
-use crate::why::Why;
+use crate::why::DisconnectReason;
 
 /// The registration with the runtime of the first task that polled.
 #[derive(Debug, Default)]
@@ -32,21 +32,21 @@ impl Shared {
     /// Async form of [`wait_until`](Shared::wait_until). `number` identifies the task.
     pub(crate) fn poll_until(
         &self,
-        waiting: &Waiting,
+        waiting: &HandleWaker,
         number: u64,
         cx: &mut Context<'_>,
         mut done: impl FnMut() -> bool,
-    ) -> Poll<Waited> {
+    ) -> Poll<WaitOutcome> {
         self.hand_over_batches();
         if done() {
-            return Poll::Ready(Waited::Done);
+            return Poll::Ready(WaitOutcome::Done);
         }
         waiting.set(cx.waker());
         self.followers.add_task(number, cx.waker());
         let led = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, &mut done));
         let polled = match &led {
             Ok(polled) => polled.clone(),
-            Err(_) if done() => Poll::Ready(Waited::Done),
+            Err(_) if done() => Poll::Ready(WaitOutcome::Done),
             // The reading thread wakes a follower when it leaves.
             Err(_) => Poll::Pending,
         };
@@ -60,26 +60,30 @@ impl Shared {
         polled
     }
 
-    fn poll_lead(&self, link: &mut Link, done: &mut impl FnMut() -> bool) -> Poll<Waited> {
+    fn poll_lead(&self, link: &mut Link, done: &mut impl FnMut() -> bool) -> Poll<WaitOutcome> {
         let mut reactor = lock(&self.reactor);
         loop {
             let rested = if reactor.socket.is_some() { link.rest(self) } else { None };
-            let pumped = rested.unwrap_or_else(|| link.pump(self, Patience::Now));
+            let pumped = rested.unwrap_or_else(|| link.pump(self, PumpWait::Now));
             if done() {
                 reactor.away_since = None;
-                return Poll::Ready(Waited::Done);
+                return Poll::Ready(WaitOutcome::Done);
             }
             match pumped {
-                Pumped::Heard => continue,
-                Pumped::Quiet => reactor.away_since = None,
-                Pumped::Closed => {
-                    return Poll::Ready(Waited::Away(Why::Io("the client is closed".to_owned())));
+                PumpOutcome::Heard => continue,
+                PumpOutcome::Quiet => reactor.away_since = None,
+                PumpOutcome::Closed => {
+                    return Poll::Ready(WaitOutcome::Disconnected(DisconnectReason::Io(
+                        "the client is closed".to_owned(),
+                    )));
                 }
-                Pumped::Away(why, _) => {
+                PumpOutcome::Disconnected(why, _) => {
                     let since = *reactor.away_since.get_or_insert_with(Instant::now);
-                    if matches!(why, Why::Refused(_)) || since.elapsed() >= link.patience(&self.limits) {
+                    if matches!(why, DisconnectReason::Refused(_))
+                        || since.elapsed() >= link.patience(&self.limits)
+                    {
                         reactor.away_since = None;
-                        return Poll::Ready(Waited::Away(why));
+                        return Poll::Ready(WaitOutcome::Disconnected(why));
                     }
                 }
             }
@@ -95,7 +99,7 @@ impl Shared {
 
 impl Reactor {
     /// Registers the wanted events. Ready if one has already occurred.
-    fn arm(&mut self, wants: &Wants, cx: &mut Context<'_>) -> Poll<()> {
+    fn arm(&mut self, wants: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
         let at = tokio::time::Instant::from_std(wants.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
         // A timer that fires early costs less than resetting it at every wait.

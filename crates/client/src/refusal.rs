@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_topic::{FoldError, Position, PublishError, SubscribeError};
+use dunlin_topic::{Position, PublishError, ReducerError, SubscribeError};
 use dunlin_wire::{ErrorCode, Refusal, Retry};
 
 /// A refusal by a node.
@@ -59,10 +59,10 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::DiskFull => PublishError::DiskFull(text()),
         ErrorCode::DiskFailed => PublishError::DiskFailed(text()),
         ErrorCode::BudgetSpent => PublishError::BudgetSpent { asked: a, used: b, limit: c },
-        ErrorCode::Fold => {
+        ErrorCode::Reducer => {
             let named = format!("record {a} of the batch: ");
-            let why = FoldError(refusal.text.strip_prefix(&named).unwrap_or(refusal.text).to_owned());
-            PublishError::Fold { record: a as u32, why }
+            let why = ReducerError(refusal.text.strip_prefix(&named).unwrap_or(refusal.text).to_owned());
+            PublishError::Reducer { record: a as u32, why }
         }
         ErrorCode::StateLost => PublishError::StateLost(text()),
         ErrorCode::NoTopic => PublishError::NoTopic(text()),

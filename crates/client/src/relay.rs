@@ -13,7 +13,7 @@ use dunlin_wire::{
 
 use crate::client::{Client, Shared};
 use crate::follow::lock;
-use crate::link::{Patience, Pumped};
+use crate::link::{PumpOutcome, PumpWait};
 use crate::publishing::receipt;
 use crate::refusal::publish_error;
 
@@ -22,7 +22,7 @@ const EXPECT_BYTES: usize = 64;
 
 /// The outcome of a relayed batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Relayed {
+pub enum RelayOutcome {
     /// The node's response.
     Answered(Result<Receipt, PublishError>),
     /// The batch was not sent, or the node did not accept it: nothing was appended.
@@ -32,15 +32,15 @@ pub enum Relayed {
 }
 
 /// Receives the outcome of a batch, on the thread that drives the connection or the one that sends.
-pub type Told = Box<dyn FnOnce(Relayed) + Send>;
+pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
 /// Relays batches of one producer, or of producers without a name, to one topic.
 pub struct Relay {
     shared: Arc<Shared>,
-    lane: Arc<Relaying>,
+    lane: Arc<RelayShared>,
 }
 
-pub(crate) struct Relaying {
+pub(crate) struct RelayShared {
     pub(crate) number: u32,
     subject: String,
     producer: u64,
@@ -52,20 +52,20 @@ pub(crate) struct Relaying {
 struct State {
     /// The next number of each partition, for batches without numbers.
     next: Vec<u64>,
-    unanswered: VecDeque<Sent>,
+    unanswered: VecDeque<UnansweredBatch>,
     refused: Option<PublishError>,
 }
 
-struct Sent {
+struct UnansweredBatch {
     partition: u32,
     first: u64,
     last: u64,
-    told: Told,
+    told: RelayCallback,
 }
 
 /// A batch to relay.
 #[derive(Debug, Clone, Copy)]
-pub struct RunToRelay<'a> {
+pub struct BatchToRelay<'a> {
     /// The partition.
     pub partition: u32,
     /// Complete, valid frames.
@@ -85,7 +85,7 @@ impl Client {
     /// Makes a relay to the topic with exactly this pattern.
     pub fn relay(&self, pattern: &str, mark: Option<ProducerMark>) -> Relay {
         let mut session = lock(&self.shared.session);
-        let lane = Arc::new(Relaying {
+        let lane = Arc::new(RelayShared {
             number: session.number(),
             subject: pattern.to_owned(),
             producer: mark.map_or(NO_PRODUCER, |mark| mark.producer),
@@ -102,11 +102,11 @@ impl Client {
     /// Drives the connection for about `longest`. Returns whether anything arrived.
     pub fn pump(&self, longest: Duration) -> bool {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
-        let pumped = link.pump(&self.shared, Patience::Block(longest));
+        let pumped = link.pump(&self.shared, PumpWait::Block(longest));
         drop(link);
         self.shared.followers.thread_left();
         self.shared.outbox.flush();
-        matches!(pumped, Pumped::Heard)
+        matches!(pumped, PumpOutcome::Heard)
     }
 
     /// Whether the socket has not taken all sent bytes yet.
@@ -117,12 +117,12 @@ impl Client {
 
 impl Relay {
     /// Sends a batch. The callback receives the outcome later, or at once without a connection.
-    pub fn send(&self, run: RunToRelay<'_>, told: Told) {
+    pub fn send(&self, run: BatchToRelay<'_>, told: RelayCallback) {
         let mut state = self.lane.state();
         if let Some(refused) = &state.refused {
             let refused = refused.clone();
             drop(state);
-            return told(Relayed::Answered(Err(refused)));
+            return told(RelayOutcome::Answered(Err(refused)));
         }
         let partition = run.partition as usize;
         if state.next.len() <= partition {
@@ -151,10 +151,10 @@ impl Relay {
         bytes.extend_from_slice(run.frames);
         if !self.shared.outbox.write(&bytes) {
             drop(state);
-            return told(Relayed::NotTaken("no connection to the node".to_owned()));
+            return told(RelayOutcome::NotTaken("no connection to the node".to_owned()));
         }
         let (partition, last) = (run.partition, header.last_producer_seq());
-        state.unanswered.push_back(Sent { partition, first: producer_seq, last, told });
+        state.unanswered.push_back(UnansweredBatch { partition, first: producer_seq, last, told });
     }
 
     /// Whether the node refuses batches of this relay.
@@ -168,7 +168,7 @@ impl Relay {
     }
 }
 
-impl Relaying {
+impl RelayShared {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -185,7 +185,7 @@ impl Relaying {
             state.next.clear();
             std::mem::take(&mut state.unanswered)
         };
-        lost.into_iter().for_each(|sent| (sent.told)(Relayed::Lost));
+        lost.into_iter().for_each(|sent| (sent.told)(RelayOutcome::Lost));
     }
 
     /// Handles a new connection: batches sent on the one before are lost.
@@ -202,34 +202,36 @@ impl Relaying {
             state.refused = Some(error.clone());
             std::mem::take(&mut state.unanswered)
         };
-        lost.into_iter().for_each(|sent| (sent.told)(Relayed::Answered(Err(error.clone()))));
+        lost.into_iter().for_each(|sent| (sent.told)(RelayOutcome::Answered(Err(error.clone()))));
     }
 
     pub(crate) fn published(&self, published: &Published) {
         let answered = {
             let mut state = self.state();
-            let through =
-                |sent: &Sent| sent.partition == published.partition && sent.last <= published.through;
+            let through = |sent: &UnansweredBatch| {
+                sent.partition == published.partition && sent.last <= published.through
+            };
             let at = state.unanswered.iter().position(through);
             at.and_then(|at| state.unanswered.remove(at))
         };
         if let Some(sent) = answered {
-            (sent.told)(Relayed::Answered(Ok(receipt(published))));
+            (sent.told)(RelayOutcome::Answered(Ok(receipt(published))));
         }
     }
 
     pub(crate) fn publish_refused(&self, refused: &PublishRefused<'_>) {
         let answered = {
             let mut state = self.state();
-            let is_it =
-                |sent: &Sent| sent.partition == refused.partition && sent.first == refused.producer_seq;
+            let is_it = |sent: &UnansweredBatch| {
+                sent.partition == refused.partition && sent.first == refused.producer_seq
+            };
             let at = state.unanswered.iter().position(is_it);
             at.and_then(|at| state.unanswered.remove(at))
         };
         if let Some(sent) = answered {
             (sent.told)(match publish_error(&refused.refusal) {
-                PublishError::OwnerAway(why) => Relayed::NotTaken(why),
-                error => Relayed::Answered(Err(error)),
+                PublishError::OwnerAway(why) => RelayOutcome::NotTaken(why),
+                error => RelayOutcome::Answered(Err(error)),
             });
         }
     }
@@ -251,7 +253,7 @@ impl fmt::Debug for Relay {
     }
 }
 
-impl fmt::Debug for Relaying {
+impl fmt::Debug for RelayShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Relaying").field("subject", &self.subject).finish_non_exhaustive()
     }

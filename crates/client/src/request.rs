@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::follow::lock;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
-use crate::topics::AskError;
+use crate::topics::CallError;
 
 /// The subject prefix with which DESCRIBE_SETTINGS asks whether a subject has a subscriber
 /// (`docs/protocol.md`).
@@ -62,7 +62,7 @@ impl Client {
     /// subscriber.
     fn is_heard(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{HEARD}{subject}")) {
-            Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
+            Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
             // The publisher reports other errors.
@@ -173,10 +173,10 @@ impl ReplyInbox {
 impl crate::client::Shared {
     /// The inbox prefix of this connection, once there is one.
     pub(crate) fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
-        let waiting = crate::follow::Waiting::default();
+        let waiting = crate::follow::HandleWaker::default();
         let up = || lock(&self.session).up;
         match self.wait_until(&waiting, self.options.wait, None, up) {
-            crate::drive::Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+            crate::drive::WaitOutcome::Disconnected(why) => Err(SubscribeError::Connection(why.to_string())),
             _ => Ok(lock(&self.session).inbox_prefix.clone()),
         }
     }

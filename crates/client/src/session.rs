@@ -18,19 +18,19 @@ use dunlin_topic::{LogName, Position, SubscribeError, TopicConfig};
 use dunlin_wire::{FromNode, GroupKind, JoinGroup, OnGap, StartAt, WireError};
 use hashbrown::HashMap;
 
-use crate::follow::{Waiting, lock};
-use following::Following;
-use tasks::Working;
+use crate::follow::{HandleWaker, lock};
+use following::FollowState;
+use tasks::WorkerTable;
 
 use crate::inbox::Inbox;
 use crate::limits::{CREATED_MAX, Limits};
-use crate::publishing::Publishing;
+use crate::publishing::PublisherShared;
 use crate::refusal::{Refused, subscribe_error};
-use crate::relay::Relaying;
+use crate::relay::RelayShared;
 
 /// A lost connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Away {
+pub struct Disconnected {
     /// The time of the last sign of the node.
     pub since: Instant,
     /// The reason of the last failed attempt.
@@ -42,7 +42,7 @@ pub struct Away {
 pub(crate) struct Session {
     pub(crate) up: bool,
     /// Since when and why there is no connection; `None` before the first.
-    pub(crate) away: Option<Away>,
+    pub(crate) away: Option<Disconnected>,
     /// The number of connections.
     pub(crate) generation: u64,
     /// The protocol version in use.
@@ -56,41 +56,42 @@ pub(crate) struct Session {
     next_number: u32,
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
-    publishers: HashMap<u32, Arc<Publishing>>,
-    relays: HashMap<u32, Arc<Relaying>>,
-    questions: HashMap<u32, Arc<Question>>,
+    publishers: HashMap<u32, Arc<PublisherShared>>,
+    relays: HashMap<u32, Arc<RelayShared>>,
+    questions: HashMap<u32, Arc<ResponseSlot>>,
     /// Topics that this client created, at most [`CREATED_MAX`].
     created: HashMap<String, TopicConfig>,
-    working: Working,
+    working: WorkerTable,
 }
 
 /// The contents of the message that begins or continues a subscription.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct SubscriptionRequest {
     pub(crate) pattern: String,
     pub(crate) name: String,
     pub(crate) start: StartAt,
     pub(crate) on_gap: OnGap,
     pub(crate) registered: bool,
     /// Options for the states of state topics.
-    pub(crate) follow: Option<FollowAsked>,
+    pub(crate) follow: Option<FollowRequest>,
     pub(crate) credit_bytes: u64,
     /// Whether the caller wants to know where each log began.
-    pub(crate) tells_beginning: bool,
-    pub(crate) group: Option<GroupAsked>,
+    pub(crate) reports_start: bool,
+    pub(crate) group: Option<GroupJoinRequest>,
 }
 
-impl Asked {
+impl SubscriptionRequest {
     fn gives_back(&self) -> bool {
-        let gives_back =
-            |of: &GroupAsked| of.kind == GroupKind::Share && of.attempts_max & JoinGroup::GIVES_BACK > 0;
+        let gives_back = |of: &GroupJoinRequest| {
+            of.kind == GroupKind::Share && of.attempts_max & JoinGroup::GIVES_BACK > 0
+        };
         self.group.as_ref().is_some_and(gives_back)
     }
 }
 
 /// The contents of FOLLOW.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FollowAsked {
+pub(crate) struct FollowRequest {
     pub(crate) start: bool,
     pub(crate) on_gap: bool,
     pub(crate) conflate: bool,
@@ -99,7 +100,7 @@ pub(crate) struct FollowAsked {
 
 /// The additional contents of JOIN_GROUP.
 #[derive(Debug)]
-pub(crate) struct GroupAsked {
+pub(crate) struct GroupJoinRequest {
     pub(crate) kind: GroupKind,
     pub(crate) group: String,
     pub(crate) claim_ms: u32,
@@ -109,7 +110,7 @@ pub(crate) struct GroupAsked {
 
 #[derive(Debug)]
 struct Subscription {
-    asked: Asked,
+    asked: SubscriptionRequest,
     inbox: Arc<Inbox>,
     /// The positions in logs without a channel; `None` if the subscriber needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
@@ -145,73 +146,73 @@ struct Channel {
     given_seq: u64,
     /// Members of a group receive records in any order.
     in_group: bool,
-    state: Following,
+    state: FollowState,
 }
 
 /// A request that waits for its response.
 #[derive(Default)]
-pub(crate) struct Question {
-    pub(crate) waiting: Waiting,
-    answer: Mutex<Option<Answer>>,
+pub(crate) struct ResponseSlot {
+    pub(crate) waiting: HandleWaker,
+    answer: Mutex<Option<RequestOutcome>>,
     /// Called with the response if no thread waits for it.
     callback: Mutex<Option<Callback>>,
     /// The request's message, if it can be sent again.
     message: OnceLock<Vec<u8>>,
     /// No node has received the request.
-    is_unsaid: AtomicBool,
+    is_unsent: AtomicBool,
 }
 
 /// Runs on the thread that drives the connection, and must not block.
-pub(crate) type Callback = Box<dyn FnOnce(Answer) + Send>;
+pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 
 /// The outcome of a request. Pages and descriptions are kept as received bytes.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum RequestOutcome {
     Done,
     Message(Vec<u8>),
     Refused(Refused),
     Lost(String),
 }
 
-impl Question {
-    pub(crate) fn with_callback(callback: Callback) -> Question {
-        Question { callback: Mutex::new(Some(callback)), ..Question::default() }
+impl ResponseSlot {
+    pub(crate) fn with_callback(callback: Callback) -> ResponseSlot {
+        ResponseSlot { callback: Mutex::new(Some(callback)), ..ResponseSlot::default() }
     }
 
     pub(crate) fn lost(&self, why: &str) {
-        self.answer(Answer::Lost(why.to_owned()));
+        self.answer(RequestOutcome::Lost(why.to_owned()));
     }
 
     /// Keeps the message, to be sent again on the next connection if no node has received it.
-    pub(crate) fn keep(&self, message: Vec<u8>, is_unsaid: bool) {
+    pub(crate) fn keep(&self, message: Vec<u8>, is_unsent: bool) {
         let _ = self.message.set(message);
-        self.is_unsaid.store(is_unsaid, Ordering::Relaxed);
+        self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
     /// Marks a kept request to be sent again, because the node has not received it.
-    fn say_again(&self) {
-        self.is_unsaid.store(self.message.get().is_some(), Ordering::Relaxed);
+    fn send_again(&self) {
+        self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
     /// Takes the kept message if no node has received it.
-    fn unsaid(&self) -> Option<&Vec<u8>> {
-        self.message.get().filter(|_| self.is_unsaid.swap(false, Ordering::Relaxed))
+    fn unsent(&self) -> Option<&Vec<u8>> {
+        self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
     }
 
     /// Whether no node has received the request.
-    pub(crate) fn is_unsaid(&self) -> bool {
-        self.is_unsaid.load(Ordering::Relaxed)
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.is_unsent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_answered(&self) -> bool {
         lock(&self.answer).is_some()
     }
 
-    pub(crate) fn take(&self) -> Option<Answer> {
+    pub(crate) fn take(&self) -> Option<RequestOutcome> {
         lock(&self.answer).take()
     }
 
-    fn answer(&self, answer: Answer) {
+    fn answer(&self, answer: RequestOutcome) {
         if let Some(callback) = lock(&self.callback).take() {
             return callback(answer);
         }
@@ -220,7 +221,7 @@ impl Question {
     }
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for ResponseSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Question").field("answer", &self.answer).finish_non_exhaustive()
     }
@@ -228,7 +229,7 @@ impl fmt::Debug for Question {
 
 /// Why a connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum ConnectionError {
     #[error("the node violated the protocol: {0}")]
     Wire(#[from] WireError),
     #[error("the node sent {sent} bytes where {allowed} were allowed")]
@@ -267,7 +268,7 @@ impl Session {
         self.created.remove(name);
     }
 
-    pub(crate) fn add_publisher(&mut self, publishing: Arc<Publishing>) {
+    pub(crate) fn add_publisher(&mut self, publishing: Arc<PublisherShared>) {
         self.publishers.insert(publishing.number, publishing);
     }
 
@@ -276,11 +277,11 @@ impl Session {
         self.relays.remove(&number);
     }
 
-    pub(crate) fn add_relay(&mut self, relay: Arc<Relaying>) {
+    pub(crate) fn add_relay(&mut self, relay: Arc<RelayShared>) {
         self.relays.insert(relay.number, relay);
     }
 
-    pub(crate) fn add_question(&mut self, number: u32, question: Arc<Question>) {
+    pub(crate) fn add_question(&mut self, number: u32, question: Arc<ResponseSlot>) {
         self.questions.insert(number, question);
     }
 
@@ -289,25 +290,25 @@ impl Session {
     }
 
     /// Adds a worker's request; `attaches` marks the request that attaches the worker.
-    pub(crate) fn add_working(&mut self, number: u32, line: &Arc<crate::tasks::Line>, attaches: bool) {
+    pub(crate) fn add_working(&mut self, number: u32, line: &Arc<crate::tasks::WorkerInbox>, attaches: bool) {
         self.working.add(number, line, attaches);
     }
 
     /// Removes a worker that has ended.
-    pub(crate) fn remove_working(&mut self, line: &Arc<crate::tasks::Line>) {
+    pub(crate) fn remove_working(&mut self, line: &Arc<crate::tasks::WorkerInbox>) {
         self.working.remove(line);
     }
 
     /// Delivers one message, whose bytes are `chunk[start..end]`.
     #[inline]
-    pub(crate) fn hand_out(
+    pub(crate) fn deliver_messages(
         &mut self,
         message: &FromNode<'_>,
         chunk: &Arc<Vec<u8>>,
         start: usize,
         end: usize,
-    ) -> Result<(), Broken> {
-        if let FromNode::Run(run) = message {
+    ) -> Result<(), ConnectionError> {
+        if let FromNode::Batch(run) = message {
             self.check_credit(run.header.topic_id)?;
             return Ok(self.hand_out_run(run, chunk, start, end)?);
         }
@@ -320,7 +321,7 @@ impl Session {
         chunk: &Arc<Vec<u8>>,
         start: usize,
         end: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionError> {
         let cost = (end - start) as u64;
         let bytes = || chunk[start..end].to_vec();
         match message {
@@ -348,7 +349,7 @@ impl Session {
             }
             FromNode::Log(log) => {
                 if self.channels.len() >= self.channels_max {
-                    return Err(Broken::Channels(self.channels_max));
+                    return Err(ConnectionError::Channels(self.channels_max));
                 }
                 self.open_channel(log);
             }
@@ -357,7 +358,7 @@ impl Session {
             FromNode::EpochChanged(changed) => self.epoch_changed(changed, cost),
             FromNode::Advance(advance) => self.advance(advance, cost),
             FromNode::Deleted(deleted) => self.deleted(deleted),
-            FromNode::Snapshot(part) => self.take_part(part, cost)?,
+            FromNode::Snapshot(part) => self.receive_snapshot_part(part, cost)?,
             FromNode::Checksum(checksum) => self.checksum(checksum, cost),
             FromNode::Publishers(publishers) => self.publishers_of(publishers, cost),
             FromNode::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
@@ -371,29 +372,31 @@ impl Session {
                     }
                 }
             }
-            FromNode::Done { request } => self.answer(*request, Answer::Done),
+            FromNode::Done { request } => self.answer(*request, RequestOutcome::Done),
             FromNode::RequestRefused(refused) if self.working.refused(refused) => {}
             FromNode::RequestRefused(refused) => {
-                self.answer(refused.request, Answer::Refused(Refused::new(&refused.refusal)));
+                self.answer(refused.request, RequestOutcome::Refused(Refused::new(&refused.refusal)));
             }
-            FromNode::Topics(topics) => self.answer(topics.request, Answer::Message(bytes())),
-            FromNode::Topic(topic) => self.answer(topic.request, Answer::Message(bytes())),
-            FromNode::Settings(settings) => self.answer(settings.request, Answer::Message(bytes())),
-            FromNode::Controlled(controlled) => self.answer(controlled.request, Answer::Message(bytes())),
-            FromNode::Tasked(tasked) if self.working.tasked(tasked)? => {}
-            FromNode::Tasked(tasked) => self.answer(tasked.request, Answer::Message(bytes())),
+            FromNode::Topics(topics) => self.answer(topics.request, RequestOutcome::Message(bytes())),
+            FromNode::Topic(topic) => self.answer(topic.request, RequestOutcome::Message(bytes())),
+            FromNode::Settings(settings) => self.answer(settings.request, RequestOutcome::Message(bytes())),
+            FromNode::ControlResult(controlled) => {
+                self.answer(controlled.request, RequestOutcome::Message(bytes()))
+            }
+            FromNode::TasksResult(tasked) if self.working.tasked(tasked)? => {}
+            FromNode::TasksResult(tasked) => self.answer(tasked.request, RequestOutcome::Message(bytes())),
             FromNode::TaskOrders(orders) => self.working.ordered(orders)?,
-            FromNode::Settled(settled) => self.answer(settled.request, Answer::Message(bytes())),
-            FromNode::Error(refusal) => return Err(Broken::Error(Refused::new(refusal))),
+            FromNode::Settled(settled) => self.answer(settled.request, RequestOutcome::Message(bytes())),
+            FromNode::Error(refusal) => return Err(ConnectionError::Error(Refused::new(refusal))),
             FromNode::Goodbye(goodbye) => {
-                return Err(Broken::Goodbye {
+                return Err(ConnectionError::Goodbye {
                     reconnect_after_ms: goodbye.reconnect_after_ms,
                     reason: Refused::new(&goodbye.reason),
                 });
             }
-            FromNode::Run(_) | FromNode::Pong(_) => {}
+            FromNode::Batch(_) | FromNode::Pong(_) => {}
             FromNode::Welcome(_) | FromNode::Refused(_) => {
-                return Err(Broken::Wire(WireError::UnknownKind(message.kind() as u8)));
+                return Err(ConnectionError::Wire(WireError::UnknownKind(message.kind() as u8)));
             }
         }
         Ok(())
@@ -401,11 +404,11 @@ impl Session {
 
     /// Fails if the node sent more than the credit allows.
     #[inline]
-    fn check_credit(&self, channel: u32) -> Result<(), Broken> {
+    fn check_credit(&self, channel: u32) -> Result<(), ConnectionError> {
         self.channels.get(&channel).map_or(Ok(()), |channel| channel.inbox.check_credit())
     }
 
-    fn answer(&mut self, request: u32, answer: Answer) {
+    fn answer(&mut self, request: u32, answer: RequestOutcome) {
         if let Some(question) = self.questions.remove(&request) {
             question.answer(answer);
         }

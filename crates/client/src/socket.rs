@@ -20,7 +20,7 @@ use crate::tls::Connector;
 
 mod secured;
 
-use secured::Secured;
+use secured::TlsSocket;
 
 /// What a socket can do without blocking.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,13 +32,13 @@ pub(crate) struct Readiness {
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    tls: Option<Box<Secured>>,
+    tls: Option<Box<TlsSocket>>,
 }
 
 impl Socket {
     /// Starts to connect. The socket does not block until [`connected`](Socket::connected).
     pub(crate) fn connect(endpoint: &Endpoint, tls: Option<&Connector>) -> io::Result<Socket> {
-        let tls = tls.map(Secured::new).transpose()?.map(Box::new);
+        let tls = tls.map(TlsSocket::new).transpose()?.map(Box::new);
         let family = match endpoint {
             Endpoint::Unix(_) => AddressFamily::UNIX,
             Endpoint::Tcp(addr) if addr.is_ipv4() => AddressFamily::INET,

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use crate::client::{Client, ConnectError};
 use crate::request::Requester;
 
-pub use command::{CommandError, Commanded};
+pub use command::{CommandError, CommandOutcome};
 pub use dunlin_space::{
-    Change, Command, Component, Entity, EntityId, Kind, RegionId, Rule, Schema, SchemaError, Visible, Watch,
-    WorldNameError, check_world_name,
+    Component, ComponentKind, Entity, EntityCommand, EntityId, RegionId, SceneChange, Schema, SchemaError,
+    VisibilityRule, VisibleEntity, Watch, WorldNameError, check_world_name,
 };
-pub use places::{Place, Places, PlacesError};
+pub use places::{RegionOwner, WorldMap, WorldMapError};
 pub use viewer::{ViewError, Viewer};
 
 /// A world of the cluster that the client is connected to.

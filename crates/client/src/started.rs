@@ -21,21 +21,21 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What the node that started this process passed to it; empty if the process was started otherwise.
 #[derive(Debug, Clone, Default)]
-pub struct StartedByNode {
+pub struct WorkerLaunch {
     name: Option<String>,
     is_warm: bool,
     is_called: Arc<AtomicBool>,
     is_orphaned: Arc<AtomicBool>,
 }
 
-impl StartedByNode {
+impl WorkerLaunch {
     /// Reads the environment variables. If the node is at standard input, starts a thread that reads it.
-    pub fn from_env() -> StartedByNode {
+    pub fn from_env() -> WorkerLaunch {
         let set = |variable| std::env::var_os(variable).is_some_and(|set| !set.is_empty());
-        let started = StartedByNode {
+        let started = WorkerLaunch {
             name: std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()),
             is_warm: set(WARM_VARIABLE),
-            ..StartedByNode::default()
+            ..WorkerLaunch::default()
         };
         if started.is_warm || set(END_WITH_STDIN_VARIABLE) {
             let hears = started.clone();

@@ -13,11 +13,11 @@ use dunlin_wire::FromClient;
 
 use crate::asked::deadline;
 use crate::client::Shared;
-use crate::drive::Waited;
+use crate::drive::WaitOutcome;
 use crate::follow::lock;
-use crate::inbox::{Batch, Inbox, Item, RunItem};
-use crate::link::Pumped;
-use crate::why::Why;
+use crate::inbox::{Batch, BatchItem, Inbox, Item};
+use crate::link::PumpOutcome;
+use crate::why::DisconnectReason;
 
 /// A log, and its last consumed record.
 pub type Consumed = (Arc<LogName>, Position);
@@ -55,7 +55,7 @@ impl Subscriber {
         inbox: Arc<Inbox>,
         number: u32,
         wait: Wait,
-        tells_consumed: bool,
+        reports_consumed: bool,
     ) -> Subscriber {
         let renew_at = shared.limits.credit_bytes as u64 / 2;
         Subscriber {
@@ -71,7 +71,7 @@ impl Subscriber {
             prev_seq: 0,
             spent: 0,
             renew_at,
-            consumed: tells_consumed.then(Vec::new),
+            consumed: reports_consumed.then(Vec::new),
             away_since: None,
         }
     }
@@ -89,7 +89,7 @@ impl Subscriber {
     pub(crate) fn item(&self) -> (&Item, &[u8]) {
         let item = &self.batch.items[self.next - 1];
         let bytes = match item {
-            Item::Run(RunItem { chunk: Some(chunk), .. }) => &chunk[..],
+            Item::Run(BatchItem { chunk: Some(chunk), .. }) => &chunk[..],
             _ => &self.batch.copied[..],
         };
         (item, bytes)
@@ -220,22 +220,22 @@ impl Subscriber {
     /// Reads the socket. Returns whether anything arrived, for any handle.
     fn look(&mut self) -> Result<bool, SubscribeError> {
         match self.shared.poke() {
-            Pumped::Heard => {
+            PumpOutcome::Heard => {
                 self.away_since = None;
                 Ok(true)
             }
-            Pumped::Quiet => Ok(self.inbox.has_news()),
-            Pumped::Away(why, _) => self.away(why),
-            Pumped::Closed => Err(SubscribeError::Closed),
+            PumpOutcome::Quiet => Ok(self.inbox.has_news()),
+            PumpOutcome::Disconnected(why, _) => self.away(why),
+            PumpOutcome::Closed => Err(SubscribeError::Closed),
         }
     }
 
     /// Reports a missing connection, also to a caller that never waits.
     #[cold]
-    fn away(&mut self, why: Why) -> Result<bool, SubscribeError> {
+    fn away(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
         let since = *self.away_since.get_or_insert_with(Instant::now);
         let patience = Duration::from_secs(1) * self.shared.limits.patience_heartbeats;
-        if since.elapsed() < patience && !matches!(why, Why::Refused(_)) {
+        if since.elapsed() < patience && !matches!(why, DisconnectReason::Refused(_)) {
             return Ok(false);
         }
         self.away_since = None;
@@ -334,9 +334,9 @@ impl Subscribe for Subscriber {
         let until = timeout.map(deadline);
         let inbox = &self.inbox;
         match self.shared.wait_until(&inbox.waiting, self.wait, until, || inbox.has_news()) {
-            Waited::Done => Ok(true),
-            Waited::TimedOut => Ok(false),
-            Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+            WaitOutcome::Done => Ok(true),
+            WaitOutcome::TimedOut => Ok(false),
+            WaitOutcome::Disconnected(why) => Err(SubscribeError::Connection(why.to_string())),
         }
     }
 
@@ -349,8 +349,10 @@ impl Subscribe for Subscriber {
         let inbox = &self.inbox;
         match self.shared.poll_until(&inbox.waiting, self.number.into(), cx, || inbox.has_news()) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Waited::Done | Waited::TimedOut) => Poll::Ready(Ok(())),
-            Poll::Ready(Waited::Away(why)) => Poll::Ready(Err(SubscribeError::Connection(why.to_string()))),
+            Poll::Ready(WaitOutcome::Done | WaitOutcome::TimedOut) => Poll::Ready(Ok(())),
+            Poll::Ready(WaitOutcome::Disconnected(why)) => {
+                Poll::Ready(Err(SubscribeError::Connection(why.to_string())))
+            }
         }
     }
 
@@ -394,9 +396,9 @@ impl Subscriber {
         let until = Some(deadline(timeout));
         let done = || inbox.has_news() || other();
         match self.shared.wait_until(&inbox.waiting, self.wait, until, done) {
-            Waited::Done => Ok(true),
-            Waited::TimedOut => Ok(false),
-            Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+            WaitOutcome::Done => Ok(true),
+            WaitOutcome::TimedOut => Ok(false),
+            WaitOutcome::Disconnected(why) => Err(SubscribeError::Connection(why.to_string())),
         }
     }
 

@@ -18,17 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_tasks::{
-    Command, Found, ListFilter, NewTask, Query, QueueView, Reply, Signals, Taken, TaskView, Tenant,
-    TenantView, WorkerView,
+    Command, CommandReply, Found, ListFilter, NewTask, Query, QueueView, Signals, SubmittedTask, TaskView,
+    Tenant, TenantView, WorkerView,
 };
 use dunlin_wire::TasksKind;
 
 use crate::client::{Client, Shared};
-pub use asking::TasksAsking;
+pub use asking::PendingTaskCommands;
 pub use attachment::{Attachment, AttachmentLoad, WorkerOptions};
 pub use error::TasksError;
-pub use given::{Given, Used};
-pub(crate) use line::Line;
+pub use given::{AssignedTask, TaskUsage};
+pub(crate) use line::WorkerInbox;
 pub use worker::{Task, TaskFailed, Worker, WorkerStop};
 
 /// Tasks of the node's cluster. Clones are cheap.
@@ -42,7 +42,7 @@ pub struct Tasks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
     /// One result for each task, in order.
-    pub tasks: Vec<Taken>,
+    pub tasks: Vec<SubmittedTask>,
     /// The pause that the cluster requests before the next submission.
     pub slow_down: Duration,
 }
@@ -72,7 +72,7 @@ impl Tasks {
     }
 
     /// Submits a task for `tenant`; empty for the user's own.
-    pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<Taken, TasksError> {
+    pub fn submit(&self, tenant: &str, task: NewTask<'_>) -> Result<SubmittedTask, TasksError> {
         let submitted = self.submit_all(tenant, vec![task])?;
         submitted.tasks.first().copied().ok_or_else(TasksError::odd)
     }
@@ -80,7 +80,7 @@ impl Tasks {
     /// Submits tasks for `tenant`, either all or none.
     pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submitted, TasksError> {
         match self.command(&Command::Submit { tenant: tenant.as_bytes(), tasks })? {
-            Reply::Submitted { tasks, slow_down_ms } => {
+            CommandReply::Submitted { tasks, slow_down_ms } => {
                 Ok(Submitted { tasks, slow_down: Duration::from_millis(slow_down_ms.into()) })
             }
             _ => Err(TasksError::odd()),
@@ -212,7 +212,7 @@ impl Tasks {
     }
 
     /// Sends any command once, and waits for its response.
-    pub fn command(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
+    pub fn command(&self, command: &Command<'_>) -> Result<CommandReply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
         let answer = answers.pop().ok_or_else(TasksError::odd)?;
         answer.map_err(|refused| TasksError::from(refused).with_tenant(command.tenant()))
@@ -222,7 +222,7 @@ impl Tasks {
     pub fn question(&self, query: &Query<'_>) -> Result<Found, TasksError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        let answer = self.again_and_again(self.questions, &bytes)?;
+        let answer = self.retry_until_answered(self.questions, &bytes)?;
         Ok(Found::decode(&answer)?)
     }
 
@@ -232,8 +232,8 @@ impl Tasks {
 
     fn some_changed(&self, command: &Command<'_>) -> Result<(u64, bool), TasksError> {
         match self.command(command)? {
-            Reply::Changed { tasks, more } => Ok((tasks, more)),
-            Reply::Done => Ok((1, false)),
+            CommandReply::Changed { tasks, more } => Ok((tasks, more)),
+            CommandReply::Done => Ok((1, false)),
             _ => Err(TasksError::odd()),
         }
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_control::{Command, Reply as ControlReply};
-use dunlin_topic::{Acknowledged, OnFull, Position, Reliable, Retention, TopicConfig};
+use dunlin_topic::{AckLevel, OnFull, Position, Reliable, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, CreateTopicWith, Decoder, ErrorCode, FromClient, FromNode, Kind, List, ListTopics,
-    NamedTopic, Next, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWith, Decoded, Decoder, ErrorCode, FromClient, FromNode, Kind, List, ListTopics,
+    NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 
 use crate::client::{Client, Shared};
@@ -23,13 +23,13 @@ const SETTINGS_AHEAD: usize = 256;
 /// A request to a node failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum CallError {
     /// The node refused.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// No connection; the request was not sent.
     #[error("connection: {0}")]
-    Away(String),
+    Disconnected(String),
     /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]
     Unknown(String),
@@ -70,7 +70,7 @@ pub struct TopicDescription {
     /// The partitions; empty if the topic's owner does not answer.
     pub logs: Vec<LogDescription>,
     /// The slowest subscriptions, slowest first.
-    pub readers: Vec<ReaderDescription>,
+    pub readers: Vec<SubscriptionDescription>,
     /// The groups.
     pub groups: Vec<GroupDescription>,
     /// Further settings, and status such as the state of each partition, as names and values.
@@ -94,7 +94,7 @@ pub struct LogDescription {
 
 /// One subscription of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReaderDescription {
+pub struct SubscriptionDescription {
     /// The subscription's name.
     pub name: String,
     /// The partition.
@@ -126,7 +126,7 @@ pub struct GroupDescription {
 
 impl Client {
     /// Creates a topic. With `or_same`, an existing topic with the same configuration counts as success.
-    pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), AskError> {
+    pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), CallError> {
         let created = with_create(name, config, or_same, |create| self.shared.ask(create))?;
         lock(&self.shared.session).topic_created(name, config);
         drop(created);
@@ -134,7 +134,7 @@ impl Client {
     }
 
     /// Deletes a topic with all its records.
-    pub fn delete_topic(&self, topic: &str) -> Result<(), AskError> {
+    pub fn delete_topic(&self, topic: &str) -> Result<(), CallError> {
         lock(&self.shared.session).topic_deleted(topic);
         self.shared.ask(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
     }
@@ -150,7 +150,7 @@ impl Client {
     }
 
     /// Lists topics whose names match `pattern`, all if empty, in order of name.
-    pub fn topics(&self, pattern: &str) -> Result<Vec<TopicSummary>, AskError> {
+    pub fn topics(&self, pattern: &str) -> Result<Vec<TopicSummary>, CallError> {
         let mut found: Vec<TopicSummary> = Vec::new();
         loop {
             let after = found.last().map_or(String::new(), |last| last.name.clone());
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// Describes a topic.
-    pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, AskError> {
+    pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, CallError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
         match self.shared.read_answer(&bytes) {
             Some(FromNode::Topic(state)) => {
@@ -187,20 +187,20 @@ impl Client {
     }
 
     /// A topic's settings with names (such as `durable` and `fold`) and its status values.
-    pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
+    pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
     }
 
     /// [`topic_settings`](Client::topic_settings) of several topics, in order. Sends requests ahead of
     /// responses, so that many topics take few round trips.
-    pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, AskError>> {
+    pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, CallError>> {
         let mut settings = Vec::with_capacity(topics.len());
         for topics in topics.chunks(SETTINGS_AHEAD) {
             let until = Some(Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max));
             let begin = |topic: &&str| {
                 self.shared
-                    .begin_asking(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))
+                    .send_request(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))
             };
             let asked: Vec<_> = topics.iter().map(begin).collect();
             let read = |bytes: Vec<u8>| self.shared.read_settings(&bytes);
@@ -211,7 +211,7 @@ impl Client {
 }
 
 impl Shared {
-    pub(crate) fn read_settings(&self, bytes: &[u8]) -> Result<Vec<(String, String)>, AskError> {
+    pub(crate) fn read_settings(&self, bytes: &[u8]) -> Result<Vec<(String, String)>, CallError> {
         match self.read_answer(bytes) {
             Some(FromNode::Settings(settings)) => {
                 let owned = |setting: Setting<'_>| (setting.name.to_owned(), setting.value.to_owned());
@@ -227,7 +227,7 @@ impl TopicDescription {
         for (name, value) in &settings {
             match name.as_str() {
                 "durable" => {
-                    let level = value.parse().unwrap_or(Acknowledged::Memory);
+                    let level = value.parse().unwrap_or(AckLevel::Memory);
                     self.config.durable.get_or_insert_default().acknowledge = level;
                 }
                 "durable.memory_bytes" => {
@@ -291,29 +291,29 @@ pub(crate) fn say_create(name: &str, config: &TopicConfig, or_same: bool, reques
     with_create(name, config, or_same, |create| create(request).encode(out));
 }
 
-fn odd_answer() -> AskError {
-    AskError::Unknown("the node sent an unexpected response".to_owned())
+fn odd_answer() -> CallError {
+    CallError::Unknown("the node sent an unexpected response".to_owned())
 }
 
 impl Shared {
     /// Fails if the connected node does not know the message.
-    pub(crate) fn check_version(&self, kind: Kind) -> Result<(), AskError> {
+    pub(crate) fn check_version(&self, kind: Kind) -> Result<(), CallError> {
         let session = lock(&self.session);
         if !session.up || session.version >= kind.since() {
             return Ok(());
         }
         let (numbers, text) =
             ([1, session.version.into(), 0], "the node's version does not support this request".to_owned());
-        Err(AskError::Refused(Refused { code: ErrorCode::Version, numbers, text }))
+        Err(CallError::Refused(Refused { code: ErrorCode::Version, numbers, text }))
     }
 
     /// Sends a request and waits for its response. Returns its bytes; empty for a plain "done".
     pub(crate) fn ask<'a>(
         self: &Arc<Shared>,
         request: impl FnOnce(u32) -> FromClient<'a>,
-    ) -> Result<Vec<u8>, AskError> {
+    ) -> Result<Vec<u8>, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
-        self.begin_asking(request)?.wait(Some(until))
+        self.send_request(request)?.wait(Some(until))
     }
 
     /// Decodes a response that was checked before.
@@ -323,7 +323,7 @@ impl Shared {
             control_bytes_max: self.limits.control_bytes_max,
         };
         match Decoder::new(limits).next_from_node(bytes) {
-            Ok(Next::Message(message, _)) => Some(message),
+            Ok(Decoded::Message(message, _)) => Some(message),
             _ => None,
         }
     }
@@ -402,7 +402,7 @@ fn description(state: &TopicState<'_>) -> TopicDescription {
         bytes: log.bytes,
         last_append_ns: log.last_append_ns,
     };
-    let reader = |reader: dunlin_wire::ReaderState<'_>| ReaderDescription {
+    let reader = |reader: dunlin_wire::ReaderState<'_>| SubscriptionDescription {
         name: reader.name.to_owned(),
         partition: reader.partition,
         position: position(reader.position),

@@ -8,7 +8,7 @@ use crate::refusal::Refused;
 
 /// The reason for a missing connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum DisconnectReason {
     /// There was no attempt yet.
     #[error("not connected yet")]
     New,
@@ -29,22 +29,22 @@ pub enum Why {
     Interrupted,
 }
 
-impl Why {
+impl DisconnectReason {
     /// A temporary refusal does not end the client's handles.
-    pub(crate) fn refused(refused: Refused, was_up: bool) -> Why {
+    pub(crate) fn refused(refused: Refused, was_up: bool) -> DisconnectReason {
         match refused.code {
-            ErrorCode::Opening => Why::Opening(refused),
-            _ if was_up && refused.retry() != Retry::No => Why::Later(refused),
-            _ => Why::Refused(refused),
+            ErrorCode::Opening => DisconnectReason::Opening(refused),
+            _ if was_up && refused.retry() != Retry::No => DisconnectReason::Later(refused),
+            _ => DisconnectReason::Refused(refused),
         }
     }
 
     /// How long the node asked the client to wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
-            Why::Later(Refused { code: ErrorCode::RateLimit, numbers: [wait_ms, ..], .. }) => {
-                Some(Duration::from_millis(*wait_ms))
-            }
+            DisconnectReason::Later(Refused {
+                code: ErrorCode::RateLimit, numbers: [wait_ms, ..], ..
+            }) => Some(Duration::from_millis(*wait_ms)),
             _ => None,
         }
     }

@@ -107,7 +107,7 @@ layout! {
         /// The key.
         pub key: &'a [u8],
         /// The relation.
-        pub is: Is,
+        pub is: Comparison,
         /// The property of the key, with the expected value.
         pub target: Target<'a>,
     }
@@ -116,7 +116,7 @@ layout! {
 choice! {
     /// A relation between two values.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Is {
+    pub enum Comparison {
         /// Equal.
         Equal = 1,
         /// Not equal.

@@ -9,14 +9,14 @@ pub struct Effects {
     /// Changes for watches.
     pub changes: Vec<Change>,
     /// Locks that waiting leases received.
-    pub granted: Vec<Granted>,
+    pub granted: Vec<LockGrant>,
     /// Leases that ended.
     pub ended: Vec<u64>,
 }
 
 /// A lock that a waiting lease received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Granted {
+pub struct LockGrant {
     /// The lock's name.
     pub name: Key,
     /// The new holder.

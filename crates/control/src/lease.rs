@@ -14,8 +14,8 @@ use crate::error::Refusal;
 use crate::item::{Key, Value};
 use crate::place::NODES;
 use crate::reply::Reply;
+use crate::revision_builder::RevisionBuilder;
 use crate::state::State;
-use crate::turn::Turn;
 
 /// A user may hold at most one in this many of the free leases.
 const FREE_SHARE: u64 = 3;
@@ -180,13 +180,13 @@ impl State {
 
     pub(crate) fn revoke(&mut self, lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_lease(lease)?;
-        let mut turn = Turn::begin(self, effects);
-        turn.end_lease(lease);
-        Ok(turn.changed())
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.end_lease(lease);
+        Ok(revision_builder.changed())
     }
 }
 
-impl Turn<'_> {
+impl RevisionBuilder<'_> {
     /// Ends a lease with its keys. It leaves all queues first, so that its locks go to other leases.
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };

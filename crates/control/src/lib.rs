@@ -21,24 +21,24 @@ mod lock;
 mod place;
 mod query;
 mod reply;
+mod revision_builder;
 mod room;
 mod snapshot;
 mod state;
 mod transaction;
-mod turn;
 
 pub use change::{Change, Event, Events, visible_events};
-pub use command::{Command, Compare, Is, Operation, Target};
-pub use effects::{Effects, Granted};
+pub use command::{Command, Compare, Comparison, Operation, Target};
+pub use effects::{Effects, LockGrant};
 pub use error::{DecodeError, Refusal};
 pub use item::{Item, Key, Value, prefix_end};
 pub use lease::LeaseInfo;
 pub use limits::Limits;
 pub use lock::LOCKS;
-pub use place::{Kind, NODES, Placement, TOPICS, Wanted, node_key, node_of, topic_key};
+pub use place::{NODES, Placement, TOPICS, TopicKind, Wanted, node_key, node_of, topic_key};
 pub use query::{Answer, Answered, LeaseState, NOT_SHOWN, Query};
 pub use reply::{Found, Outcome, Pair, Reply};
-pub use snapshot::{Frozen, Restoring};
+pub use snapshot::{Frozen, StateRestorer};
 pub use state::State;
 
 /// The version of all encodings here, their first byte.

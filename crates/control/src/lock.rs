@@ -5,13 +5,13 @@
 
 use imbl::OrdMap;
 
-use crate::effects::{Effects, Granted};
+use crate::effects::{Effects, LockGrant};
 use crate::error::Refusal;
 use crate::item::{Key, Value, item_bytes};
 use crate::reply::Reply;
+use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
-use crate::state::{By, State};
-use crate::turn::Turn;
+use crate::state::{CommandSource, State};
 
 /// Prefix of a lock's key, before its name.
 pub const LOCKS: &[u8] = b"$lock/";
@@ -47,10 +47,10 @@ impl State {
         self.check_lease(lease)?;
         let key = key_of(name);
         let Some((holder, token)) = self.get(&key).map(|item| (item.lease, item.created)) else {
-            self.check_room(By::Anyone, self.growth(&key, value))?;
-            let mut turn = Turn::begin(self, effects);
-            turn.put(&key, value, lease);
-            return Ok(Reply::Held { token: turn.end() });
+            self.check_room(CommandSource::Anyone, self.growth(&key, value))?;
+            let mut revision_builder = RevisionBuilder::begin(self, effects);
+            revision_builder.put(&key, value, lease);
+            return Ok(Reply::Held { token: revision_builder.end() });
         };
         if holder == lease {
             return Ok(Reply::Held { token });
@@ -76,7 +76,7 @@ impl State {
         if before >= count_max {
             return Err(Refusal::TooManyWaiters { count_max });
         }
-        self.check_room(By::Anyone, Growth::shared(bytes))?;
+        self.check_room(CommandSource::Anyone, Growth::shared(bytes))?;
         self.ticket_last += 1;
         self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
         Ok(Reply::Waiting { before })
@@ -109,9 +109,9 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let key = key_of(name);
         if self.holds(&key, lease) {
-            let mut turn = Turn::begin(self, effects);
-            turn.delete(&key);
-            turn.end();
+            let mut revision_builder = RevisionBuilder::begin(self, effects);
+            revision_builder.delete(&key);
+            revision_builder.end();
             return Ok(Reply::Done);
         }
         let ticket = self.leases.get_mut(&lease).and_then(|found| found.waits.remove(name));
@@ -131,10 +131,10 @@ impl State {
         let key = key_of(name);
         let token = self.get(&key).filter(|item| item.lease == lease).map(|item| item.created);
         let token = token.ok_or(Refusal::NotHeld { lease })?;
-        self.check_room(By::Anyone, self.growth(&key, value))?;
-        let mut turn = Turn::begin(self, effects);
-        turn.put(&key, value, lease);
-        turn.end();
+        self.check_room(CommandSource::Anyone, self.growth(&key, value))?;
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.put(&key, value, lease);
+        revision_builder.end();
         Ok(Reply::Held { token })
     }
 
@@ -143,7 +143,7 @@ impl State {
     }
 }
 
-impl Turn<'_> {
+impl RevisionBuilder<'_> {
     /// Gives a free lock to the lease that waits longest, in this revision.
     pub(crate) fn hand_over(&mut self, name: &[u8]) {
         let Some((&ticket, _)) =
@@ -156,7 +156,7 @@ impl Turn<'_> {
             found.waits.remove(name);
         }
         self.put_as(None, &key_of(name), &value, lease);
-        let granted = Granted { name: name.into(), lease, token: self.revision };
+        let granted = LockGrant { name: name.into(), lease, token: self.revision };
         self.effects.granted.push(granted);
     }
 }

@@ -16,8 +16,8 @@ use crate::error::{DecodeError, Refusal};
 use crate::item::{Key, prefix_end};
 use crate::layout::{choice, decode, encode, layout};
 use crate::reply::Reply;
-use crate::state::{By, State};
-use crate::turn::Turn;
+use crate::revision_builder::RevisionBuilder;
+use crate::state::{CommandSource, State};
 
 /// Prefix of a topic's key, before its name.
 pub const TOPICS: &[u8] = b"$topic/";
@@ -32,7 +32,7 @@ const UNEVEN_TOPICS: u64 = 4;
 choice! {
     /// What happens to a topic whose owner is down.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Kind {
+    pub enum TopicKind {
         /// Another node becomes the owner.
         Volatile = 1,
         /// The topic waits for its owner, which has the records.
@@ -51,7 +51,7 @@ layout! {
         /// The fencing token, and the epoch of new records.
         pub epoch: u32,
         /// What happens while the owner is down.
-        pub kind: Kind,
+        pub kind: TopicKind,
         /// The pattern of the subjects that it owns.
         pub pattern: &'a [u8],
         /// The encoded configuration.
@@ -70,7 +70,7 @@ layout! {
         /// For a new topic: its pattern.
         pub pattern: &'a [u8],
         /// For a new topic: what happens while its owner is down.
-        pub kind: Kind,
+        pub kind: TopicKind,
         /// For a new topic: its encoded configuration; empty to create none.
         pub config: &'a [u8],
         /// The lowest epoch that may begin.
@@ -137,15 +137,15 @@ impl State {
         self.check_lease(lease)?;
         self.check_value(value)?;
         let key = node_key(node);
-        self.check_room(By::System, self.growth(&key, value))?;
-        let mut turn = Turn::begin(self, effects);
-        turn.put(&key, value, lease);
-        Ok(turn.changed())
+        self.check_room(CommandSource::System, self.growth(&key, value))?;
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.put(&key, value, lease);
+        Ok(revision_builder.changed())
     }
 
     pub(crate) fn place(&mut self, wanted: &Wanted<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
         let Some(there) = self.placement(wanted.topic) else { return self.place_new(wanted, effects) };
-        if there.kind != Kind::Volatile || self.is_alive(there.owner) {
+        if there.kind != TopicKind::Volatile || self.is_alive(there.owner) {
             return Ok(Reply::Placed { owner: there.owner, epoch: there.epoch, made: false });
         }
         let epoch = wanted.epoch.max(there.epoch.saturating_add(1));
@@ -167,7 +167,7 @@ impl State {
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let epoch = wanted.epoch.max(lowest.map_or(1, u32::from_le_bytes));
         // A durable topic stays at the disk where it was requested.
-        let owner = if wanted.kind == Kind::Volatile { self.choose(wanted)? } else { wanted.node };
+        let owner = if wanted.kind == TopicKind::Volatile { self.choose(wanted)? } else { wanted.node };
         let Wanted { kind, pattern, config, .. } = *wanted;
         let next = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
         self.put_placement(wanted.topic, &next, effects)?;
@@ -182,7 +182,7 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let there = self.placement(topic).ok_or(Refusal::NoTopic)?;
-        if there.owner == node && (epoch <= there.epoch || there.kind != Kind::Volatile) {
+        if there.owner == node && (epoch <= there.epoch || there.kind != TopicKind::Volatile) {
             return Ok(Reply::Placed { owner: node, epoch: there.epoch, made: false });
         }
         if there.owner == node {
@@ -191,7 +191,7 @@ impl State {
             self.put_placement(topic, &next, effects)?;
             return Ok(Reply::Placed { owner: node, epoch, made: false });
         }
-        if there.kind != Kind::Volatile {
+        if there.kind != TopicKind::Volatile {
             return Err(Refusal::Immovable { owner: there.owner });
         }
         if !self.is_alive(node) {
@@ -209,11 +209,11 @@ impl State {
         let (owner, next_epoch) = (there.owner, there.epoch.saturating_add(1));
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let lowest = next_epoch.max(lowest.map_or(1, u32::from_le_bytes));
-        let mut turn = Turn::begin(self, effects);
-        turn.delete(&topic_key(topic));
-        turn.put(EPOCHS, &lowest.to_le_bytes(), 0);
-        let reply = turn.changed();
-        self.topics.left(owner, topic);
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.delete(&topic_key(topic));
+        revision_builder.put(EPOCHS, &lowest.to_le_bytes(), 0);
+        let reply = revision_builder.changed();
+        self.topics.remove(owner, topic);
         Ok(reply)
     }
 
@@ -225,16 +225,16 @@ impl State {
     ) -> Result<(), Refusal> {
         let key = topic_key(topic);
         self.check_value(placement)?;
-        self.check_room(By::System, self.growth(&key, placement))?;
+        self.check_room(CommandSource::System, self.growth(&key, placement))?;
         let before = self.placement(topic).map(|there| there.owner);
-        let mut turn = Turn::begin(self, effects);
-        turn.put(&key, placement, 0);
-        turn.end();
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.put(&key, placement, 0);
+        revision_builder.end();
         if let Some(owner) = before {
-            self.topics.left(owner, topic);
+            self.topics.remove(owner, topic);
         }
         if let Ok(placement) = Placement::decode(placement) {
-            self.topics.came(topic, &placement);
+            self.topics.add(topic, &placement);
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl State {
 
 /// Counts and patterns derived from the topics' keys.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Topics {
+pub(crate) struct TopicIndex {
     owned: imbl::OrdMap<u64, u64>,
     /// Topics that own more than one subject.
     wild: imbl::OrdSet<Key>,
@@ -280,14 +280,14 @@ pub(crate) struct Topics {
     odd: imbl::OrdSet<Key>,
 }
 
-impl Topics {
+impl TopicIndex {
     /// Builds the index of a state.
-    pub(crate) fn of_state(state: &State) -> Topics {
-        let mut topics = Topics::default();
+    pub(crate) fn of_state(state: &State) -> TopicIndex {
+        let mut topics = TopicIndex::default();
         let end = prefix_end(TOPICS);
         for (key, item) in state.between(TOPICS, &end) {
             if let (Some(topic), Ok(placement)) = (key.strip_prefix(TOPICS), Placement::decode(&item.value)) {
-                topics.came(topic, &placement);
+                topics.add(topic, &placement);
             }
         }
         topics
@@ -297,7 +297,7 @@ impl Topics {
         self.owned.get(&node).copied().unwrap_or(0)
     }
 
-    fn came(&mut self, topic: &[u8], placement: &Placement<'_>) {
+    fn add(&mut self, topic: &[u8], placement: &Placement<'_>) {
         *self.owned.entry(placement.owner).or_default() += 1;
         if is_wild(placement.pattern) {
             self.wild.insert(Key::from_slice(topic));
@@ -306,7 +306,7 @@ impl Topics {
         }
     }
 
-    fn left(&mut self, owner: u64, topic: &[u8]) {
+    fn remove(&mut self, owner: u64, topic: &[u8]) {
         match self.of(owner) {
             0 | 1 => drop(self.owned.remove(&owner)),
             more => drop(self.owned.insert(owner, more - 1)),

@@ -12,7 +12,7 @@ use crate::error::Refusal;
 use crate::item::{Item, Value, item_bytes};
 use crate::lock;
 use crate::reply::Reply;
-use crate::state::{By, State, is_reserved};
+use crate::state::{CommandSource, State, is_reserved};
 
 /// A tenant may use this many times the free bytes.
 const SHARE: u64 = 3;
@@ -72,8 +72,8 @@ impl State {
         Growth { all: growth(before), own: growth(own) }
     }
 
-    pub(crate) fn check_room(&self, by: By, growth: Growth) -> Result<(), Refusal> {
-        let before = if by == By::System { self.cluster_bytes } else { self.bytes };
+    pub(crate) fn check_room(&self, by: CommandSource, growth: Growth) -> Result<(), Refusal> {
+        let before = if by == CommandSource::System { self.cluster_bytes } else { self.bytes };
         let (bytes, bytes_max) = (before + growth.all, self.limits.state_bytes_max);
         if growth.all > 0 && bytes > bytes_max {
             return Err(Refusal::NoRoom { bytes, bytes_max });

@@ -18,7 +18,7 @@ use crate::layout::{Fields, Layout, layout};
 use crate::lease::Lease;
 use crate::limits::Limits;
 use crate::lock::Waiting;
-use crate::place::Topics;
+use crate::place::TopicIndex;
 use crate::state::State;
 
 const BLOCK_BYTES: usize = 64 << 10;
@@ -31,7 +31,7 @@ const TENANTS: u8 = 6;
 
 layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct Head {
+    pub struct SnapshotHead {
         pub limits: Limits,
         pub epoch: u32,
         pub revision: u64,
@@ -107,7 +107,7 @@ impl Frozen {
     /// Passes the blocks to `take` until it returns an error.
     pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
-        write_all(HEAD, [self.head()].iter(), Head::write, &mut take)?;
+        write_all(HEAD, [self.head()].iter(), SnapshotHead::write, &mut take)?;
         let lease = |(&lease, found): (&u64, &Lease), out: &mut Vec<u8>| {
             LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
         };
@@ -139,9 +139,9 @@ impl Frozen {
         write_all(TENANTS, of_tenants, tenant, &mut take)
     }
 
-    fn head(&self) -> Head {
+    fn head(&self) -> SnapshotHead {
         let state = &self.0;
-        Head {
+        SnapshotHead {
             limits: state.limits,
             epoch: state.epoch,
             revision: state.revision,
@@ -175,13 +175,13 @@ fn write_all<I: Iterator, E>(
 
 /// Restores a state from its blocks.
 #[derive(Debug, Default)]
-pub struct Restoring {
-    head: Option<Head>,
+pub struct StateRestorer {
+    head: Option<SnapshotHead>,
     state: State,
     waiters: u64,
 }
 
-impl Restoring {
+impl StateRestorer {
     /// Adds the next block.
     pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
         let mut fields = Fields { rest: block };
@@ -195,7 +195,7 @@ impl Restoring {
         while !fields.rest.is_empty() {
             match kind {
                 HEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
-                HEAD => self.take_head(Head::read(&mut fields)?),
+                HEAD => self.take_head(SnapshotHead::read(&mut fields)?),
                 LEASES => self.take_lease(LeaseEntry::read(&mut fields)?)?,
                 KEYS => self.take_key(KeyEntry::read(&mut fields)?)?,
                 QUEUES => self.take_waiter(QueueEntry::read(&mut fields)?)?,
@@ -216,14 +216,14 @@ impl Restoring {
         let head = self.head.ok_or(DecodeError::Short)?;
         let counts = (self.state.leases.len() as u64, self.state.keys.len() as u64, self.waiters);
         if counts == (head.leases, head.keys, head.waiters) {
-            self.state.topics = Topics::of_state(&self.state);
+            self.state.topics = TopicIndex::of_state(&self.state);
             Ok(self.state)
         } else {
             Err(DecodeError::Short)
         }
     }
 
-    fn take_head(&mut self, head: Head) {
+    fn take_head(&mut self, head: SnapshotHead) {
         self.state = State {
             limits: head.limits,
             epoch: head.epoch,

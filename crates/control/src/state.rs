@@ -12,10 +12,10 @@ use crate::lease::{Lease, LeaseInfo};
 use crate::limits::Limits;
 use crate::lock;
 use crate::lock::Queue;
-use crate::place::Topics;
+use crate::place::TopicIndex;
 use crate::reply::{Found, Pair, Reply};
+use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
-use crate::turn::Turn;
 
 /// The first byte of system keys.
 const RESERVED: u8 = b'$';
@@ -50,12 +50,12 @@ pub struct State {
     /// Bytes of the cluster's keys.
     pub(crate) cluster_bytes: u64,
     /// Derived from the topics' keys.
-    pub(crate) topics: Topics,
+    pub(crate) topics: TopicIndex,
 }
 
 /// The origin of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum CommandSource {
     Anyone,
     /// A node of the cluster.
     System,
@@ -174,9 +174,9 @@ impl State {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(&(end_ms, lease)) = self.ends.get_min().filter(|&&(end_ms, _)| end_ms <= self.now_ms) {
             debug_assert!(self.leases.contains_key(&lease), "lease {lease}, due at {end_ms}, exists");
-            let mut turn = Turn::begin(self, effects);
-            turn.end_lease(lease);
-            turn.end();
+            let mut revision_builder = RevisionBuilder::begin(self, effects);
+            revision_builder.end_lease(lease);
+            revision_builder.end();
         }
     }
 
@@ -195,15 +195,15 @@ impl State {
             }
             Command::DeleteRange { start, end } => {
                 check_range(start, end)?;
-                let mut turn = Turn::begin(self, effects);
-                turn.delete_range(start, end);
-                Ok(turn.changed())
+                let mut revision_builder = RevisionBuilder::begin(self, effects);
+                revision_builder.delete_range(start, end);
+                Ok(revision_builder.changed())
             }
             Command::Transaction { ref compare, ref then, ref otherwise } => {
-                self.transact(By::Anyone, compare, then, otherwise, effects)
+                self.transact(CommandSource::Anyone, compare, then, otherwise, effects)
             }
             Command::System { ref compare, ref then, ref otherwise } => {
-                self.transact(By::System, compare, then, otherwise, effects)
+                self.transact(CommandSource::System, compare, then, otherwise, effects)
             }
             Command::Grant { ttl_ms } => self.grant(ttl_ms, None),
             Command::KeepAlive { ref leases } => self.keep_alive(leases),
@@ -238,21 +238,21 @@ impl State {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
-        self.check_put(By::Anyone, key, value, lease)?;
+        self.check_put(CommandSource::Anyone, key, value, lease)?;
         // If a new key fits, the existing key need not be looked up.
-        if self.check_room(By::Anyone, Growth::with_key(key, value)).is_err() {
-            self.check_room(By::Anyone, self.growth(key, value))?;
+        if self.check_room(CommandSource::Anyone, Growth::with_key(key, value)).is_err() {
+            self.check_room(CommandSource::Anyone, self.growth(key, value))?;
         }
-        let mut turn = Turn::begin(self, effects);
-        turn.put(key, value, lease);
-        Ok(turn.changed())
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.put(key, value, lease);
+        Ok(revision_builder.changed())
     }
 
     fn delete(&mut self, key: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
-        self.check_own(By::Anyone, key)?;
-        let mut turn = Turn::begin(self, effects);
-        turn.delete(key);
-        Ok(turn.changed())
+        self.check_own(CommandSource::Anyone, key)?;
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        revision_builder.delete(key);
+        Ok(revision_builder.changed())
     }
 
     fn expect(&self, key: &[u8], expect: u64) -> Result<(), Refusal> {
@@ -261,9 +261,9 @@ impl State {
     }
 
     /// Checks that the caller may write the key. Locks have their own commands.
-    pub(crate) fn check_own(&self, by: By, key: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn check_own(&self, by: CommandSource, key: &[u8]) -> Result<(), Refusal> {
         self.check_key(key)?;
-        let is_open = !is_reserved(key) || (by == By::System && lock::name_of(key).is_none());
+        let is_open = !is_reserved(key) || (by == CommandSource::System && lock::name_of(key).is_none());
         if is_open { Ok(()) } else { Err(Refusal::Reserved) }
     }
 
@@ -281,7 +281,13 @@ impl State {
         if bytes > bytes_max { Err(Refusal::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    pub(crate) fn check_put(&self, by: By, key: &[u8], value: &[u8], lease: u64) -> Result<(), Refusal> {
+    pub(crate) fn check_put(
+        &self,
+        by: CommandSource,
+        key: &[u8],
+        value: &[u8],
+        lease: u64,
+    ) -> Result<(), Refusal> {
         self.check_own(by, key)?;
         self.check_value(value)?;
         if lease == 0 { Ok(()) } else { self.check_lease(lease) }

@@ -2,14 +2,14 @@
 
 use std::cmp::Ordering;
 
-use crate::command::{Compare, Is, Operation, Target};
+use crate::command::{Compare, Comparison, Operation, Target};
 use crate::effects::Effects;
 use crate::error::Refusal;
 use crate::item::Item;
 use crate::reply::{Found, Outcome, Pair, Reply};
+use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
-use crate::state::{By, State, check_range};
-use crate::turn::Turn;
+use crate::state::{CommandSource, State, check_range};
 
 impl State {
     pub(crate) fn check_operations(&self, count: usize) -> Result<(), Refusal> {
@@ -19,7 +19,7 @@ impl State {
 
     pub(crate) fn transact(
         &mut self,
-        by: By,
+        by: CommandSource,
         compare: &[Compare<'_>],
         then: &[Operation<'_>],
         otherwise: &[Operation<'_>],
@@ -30,12 +30,13 @@ impl State {
         let operations = if succeeded { then } else { otherwise };
         self.check_each(by, operations)?;
         let mut left = self.limits.range_bytes_max;
-        let mut turn = Turn::begin(self, effects);
-        let results = operations.iter().map(|operation| turn.operate(operation, &mut left)).collect();
-        Ok(Reply::Transaction { revision: turn.end(), succeeded, results })
+        let mut revision_builder = RevisionBuilder::begin(self, effects);
+        let results =
+            operations.iter().map(|operation| revision_builder.operate(operation, &mut left)).collect();
+        Ok(Reply::Transaction { revision: revision_builder.end(), succeeded, results })
     }
 
-    fn check_each(&self, by: By, operations: &[Operation<'_>]) -> Result<(), Refusal> {
+    fn check_each(&self, by: CommandSource, operations: &[Operation<'_>]) -> Result<(), Refusal> {
         let mut growth = Growth::default();
         for operation in operations {
             match *operation {
@@ -54,7 +55,7 @@ impl State {
     }
 }
 
-impl Turn<'_> {
+impl RevisionBuilder<'_> {
     /// Runs an operation. `left` is the number of bytes that may still be read.
     fn operate(&mut self, operation: &Operation<'_>, left: &mut u64) -> Outcome {
         match *operation {
@@ -100,14 +101,14 @@ impl Compare<'_> {
             Target::Lease { lease } => number(|item| item.lease).cmp(&lease),
             Target::Value { value } => match item {
                 Some(item) => (*item.value).cmp(value),
-                None => return self.is == Is::NotEqual,
+                None => return self.is == Comparison::NotEqual,
             },
         };
         match self.is {
-            Is::Equal => ordering == Ordering::Equal,
-            Is::NotEqual => ordering != Ordering::Equal,
-            Is::Less => ordering == Ordering::Less,
-            Is::Greater => ordering == Ordering::Greater,
+            Comparison::Equal => ordering == Ordering::Equal,
+            Comparison::NotEqual => ordering != Ordering::Equal,
+            Comparison::Less => ordering == Ordering::Less,
+            Comparison::Greater => ordering == Ordering::Greater,
         }
     }
 }

@@ -30,12 +30,12 @@ use tokio::sync::watch;
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
 pub use rule::{Extent, Rule};
-pub use tasks::{TaskRule, Work};
+pub use tasks::{TaskRule, WorkScope};
 
 use crate::control::KV;
 use crate::error::TopicError;
-use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
+use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
 use crate::refusal::Refused;
 use crate::registry::{LogsToRead, Stretches, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
@@ -87,7 +87,7 @@ impl Node {
 
     /// A handle with the user's present permissions, whether or not the user is connected. On a node without users it
     /// may do everything. The error says why there is none.
-    pub(crate) fn used_later_by(&self, name: Option<&str>) -> Result<Node, String> {
+    pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name =
             name.ok_or_else(|| "no user submitted the task, and this node has users now".to_owned())?;
@@ -214,8 +214,8 @@ impl Node {
         if logs.is_empty() && is_of_tasks(pattern.as_str()) {
             return Err(TopicError::Forbidden { action: Action::Tasks, subject: TASKS.to_owned() });
         }
-        if logs.is_empty() && is_of_itself(pattern.as_str()) {
-            return Err(TopicError::Forbidden { action: Action::Subscribe, subject: ITSELF.to_owned() });
+        if logs.is_empty() && is_node_topic_pattern(pattern.as_str()) {
+            return Err(TopicError::Forbidden { action: Action::Subscribe, subject: NODE_TOPIC.to_owned() });
         }
         Ok(logs)
     }

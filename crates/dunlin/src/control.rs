@@ -17,13 +17,13 @@
 
 mod alone;
 mod ask;
-pub(crate) mod asking;
 mod block;
 mod error;
 pub(crate) mod forward;
 mod history;
 mod machine;
 mod place;
+pub(crate) mod proposing;
 mod refused;
 mod view;
 mod waiting;
@@ -37,20 +37,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_control::State;
 use dunlin_journal::Disk;
-use dunlin_raft::{Frozen, Group, Lead, Member, Status, Transport};
+use dunlin_raft::{Frozen, Group, Leadership, Member, Status, Transport};
 
 pub(crate) use alone::refuse_members;
 pub use block::block_on;
 pub use error::ControlError;
 pub use history::KV;
-pub(crate) use place::{Place, StartFailure};
+pub(crate) use place::{LazyStart, StartFailure};
 
 use crate::clock::now_ns;
 use crate::node::Node;
 use history::History;
-use machine::Replicated;
-use view::View;
-use waiting::Waiting;
+use machine::ControlMachine;
+use view::StateView;
+use waiting::LockWaiters;
 
 /// Limits of one node for keys. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,10 +85,10 @@ pub enum Consistency {
 
 /// A node's part in the cluster's keys. It ends when it is dropped or stopped.
 pub struct Control {
-    group: Mutex<Option<Arc<Group<Replicated>>>>,
+    group: Mutex<Option<Arc<Group<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
-    view: Arc<View>,
-    waiting: Arc<Waiting>,
+    view: Arc<StateView>,
+    waiting: Arc<LockWaiters>,
     /// The epoch that revisions begin with if the cluster has none.
     epoch: u32,
     /// Whether an epoch is known to have begun.
@@ -126,8 +126,8 @@ impl Control {
     ) -> io::Result<Arc<Control>> {
         let history = History::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
-        let (view, waiting) = (Arc::<View>::default(), Arc::<Waiting>::default());
-        let machine = Replicated::new(history, Arc::clone(&view), Arc::clone(&waiting));
+        let (view, waiting) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
+        let machine = ControlMachine::new(history, Arc::clone(&view), Arc::clone(&waiting));
         let transport: Arc<dyn Transport> = Arc::new(transport);
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
         let group = group.inspect_err(|_| History::close(node))?;
@@ -181,7 +181,7 @@ impl Control {
     }
 
     /// The leader.
-    pub fn lead(&self) -> Result<Lead, ControlError> {
+    pub fn lead(&self) -> Result<Leadership, ControlError> {
         Ok(self.group()?.lead())
     }
 
@@ -254,7 +254,7 @@ impl Control {
         self.waiting.end_all();
     }
 
-    fn group(&self) -> Result<Arc<Group<Replicated>>, ControlError> {
+    fn group(&self) -> Result<Arc<Group<ControlMachine>>, ControlError> {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).clone();
         group.ok_or_else(|| ControlError::Stopped("the node is stopping".to_owned()))
     }

@@ -9,14 +9,14 @@ use dunlin_topic::{Log, Topic};
 
 /// The logs of deleted topics, each with its end time.
 #[derive(Debug)]
-pub(crate) struct Deleted {
+pub(crate) struct DeletedLogs {
     logs: Mutex<Vec<(u64, Weak<Log>)>>,
     age_ns_max: u64,
 }
 
-impl Deleted {
-    pub(crate) fn new(age_max: Duration) -> Deleted {
-        Deleted { logs: Mutex::default(), age_ns_max: age_max.as_nanos().min(u64::MAX.into()) as u64 }
+impl DeletedLogs {
+    pub(crate) fn new(age_max: Duration) -> DeletedLogs {
+        DeletedLogs { logs: Mutex::default(), age_ns_max: age_max.as_nanos().min(u64::MAX.into()) as u64 }
     }
 
     pub(crate) fn add(&self, topic: &Topic, now_ns: u64) {

@@ -16,12 +16,12 @@ const UNIT_NS: u64 = 100_000_000;
 #[derive(Debug)]
 pub(crate) struct Epochs {
     lowest: u32,
-    deleted: Mutex<Deleted>,
+    deleted: Mutex<DeletedNames>,
 }
 
 /// Deleted names whose last epoch is not in the past.
 #[derive(Debug, Default)]
-struct Deleted {
+struct DeletedNames {
     /// The lowest next epoch of each name.
     next: HashMap<String, u32>,
     /// When past entries were last removed.
@@ -75,7 +75,7 @@ impl Epochs {
         self.lowest.max(units(now_ns))
     }
 
-    fn deleted(&self) -> MutexGuard<'_, Deleted> {
+    fn deleted(&self) -> MutexGuard<'_, DeletedNames> {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -100,7 +100,7 @@ impl From<TopicError> for SubscribeError {
             TopicError::Name(error) => SubscribeError::Subject(error),
             TopicError::Limit { limit, value } => SubscribeError::Limit { limit, value },
             TopicError::Forbidden { .. } => SubscribeError::Forbidden(error.to_string()),
-            other => SubscribeError::Refused(Refused::from(&other).in_words()),
+            other => SubscribeError::Refused(Refused::from(&other).to_line()),
         }
     }
 }

@@ -20,9 +20,9 @@ mod error;
 mod feed;
 mod group;
 mod machine;
+mod membership;
 mod options;
 mod part;
-mod seat;
 mod share;
 mod state;
 mod work;
@@ -42,16 +42,16 @@ use crate::config::Limits;
 use crate::error::TopicError;
 use crate::node::Node;
 
-use any::{AnyGroup, Holds};
-use due::Due;
+use any::{AnyGroup, OfKind};
+use due::NextDeadline;
 pub use error::{JoinError, StaleClaim};
 use group::Group;
-use machine::Machine;
+use machine::GroupMachine;
+use membership::GroupMember;
 pub use options::{DeadLetters, GroupKind, ShareOptions, WorkOptions};
-use seat::Seat;
-use share::Confirms;
+use share::ConsumptionMode;
 pub use share::ShareMember;
-pub use work::{Claimed, WorkEvent, WorkMember};
+pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
 /// A user may create at most one in this many of the groups.
 const USER_SHARE: usize = 4;
@@ -61,19 +61,19 @@ const TENANT_SHARE: usize = 3;
 /// The groups of a node.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    by_name: Mutex<BTreeMap<Name, Made>>,
+    by_name: Mutex<BTreeMap<Name, GroupEntry>>,
     /// Groups of topics that moved to other owners, whose members have not received everything.
     ending: Mutex<Vec<AnyGroup>>,
     groups_max: usize,
     idle_ns_max: u64,
-    due: Due,
+    due: NextDeadline,
 }
 
 /// Topic and group.
 type Name = (String, String);
 
 #[derive(Debug)]
-struct Made {
+struct GroupEntry {
     group: AnyGroup,
     /// Who made it, where nodes have users.
     by: Option<Maker>,
@@ -115,8 +115,8 @@ impl Node {
         group: &str,
         options: &ShareOptions,
     ) -> Result<ShareMember, JoinError> {
-        let seat = self.share_seat(topic, group, options, (Waiter::new(), 0))?;
-        Ok(ShareMember::here(seat, options.ahead, Confirms::Reads))
+        let membership = self.share_seat(topic, group, options, (Waiter::new(), 0))?;
+        Ok(ShareMember::here(membership, options.ahead, ConsumptionMode::Reads))
     }
 
     /// [`join_share`](Node::join_share) for a listener: news for the member notify `waiter` with `token`, and the
@@ -131,8 +131,8 @@ impl Node {
         if options.anywhere {
             return ShareMember::anywhere(self, topic, group, options, news);
         }
-        let seat = self.share_seat(topic, group, options, news)?;
-        Ok(ShareMember::here(seat, options.ahead, Confirms::Told))
+        let membership = self.share_seat(topic, group, options, news)?;
+        Ok(ShareMember::here(membership, options.ahead, ConsumptionMode::Told))
     }
 
     fn share_seat(
@@ -141,7 +141,7 @@ impl Node {
         group: &str,
         options: &ShareOptions,
         news: (Arc<Waiter>, u32),
-    ) -> Result<Seat<Share>, JoinError> {
+    ) -> Result<GroupMember<Share>, JoinError> {
         let limits = self.config().limits.topic;
         let new = NewGroup {
             start: options.start,
@@ -209,7 +209,8 @@ impl Node {
     pub fn end_group(&self, topic: &str, group: &str) {
         let mut by_name = self.groups_of_node().lock();
         let key = (topic.to_owned(), group.to_owned());
-        let is_over = |made: &Made| !made.group.is_lasting() && made.group.idle_since_ns(self).is_some();
+        let is_over =
+            |made: &GroupEntry| !made.group.is_lasting() && made.group.idle_since_ns(self).is_some();
         if by_name.get(&key).is_some_and(is_over) {
             by_name.remove(&key);
         }
@@ -237,7 +238,7 @@ impl Node {
     pub(crate) fn end_groups_of(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
-            let of_topic = |made: &Made| std::ptr::eq(Arc::as_ptr(made.group.topic()), topic);
+            let of_topic = |made: &GroupEntry| std::ptr::eq(Arc::as_ptr(made.group.topic()), topic);
             by_name.extract_if(.., |_, made| of_topic(made)).map(|(_, made)| made.group).collect()
         };
         let why = SubscribeError::from(why.clone());
@@ -254,7 +255,7 @@ impl Node {
         !ending.is_empty()
     }
 
-    fn join<M: Machine>(
+    fn join<M: GroupMachine>(
         &self,
         topic: &str,
         name: &str,
@@ -262,9 +263,9 @@ impl Node {
         new: NewGroup,
         news: (Arc<Waiter>, u32),
         machine: impl Fn(u64) -> M,
-    ) -> Result<Seat<M>, JoinError>
+    ) -> Result<GroupMember<M>, JoinError>
     where
-        AnyGroup: Holds<M>,
+        AnyGroup: OfKind<M>,
     {
         Subject::parse(name).map_err(|error: SubjectError| JoinError::Name(error))?;
         self.may_all(Action::Join, &Pattern::parse(name)?)?;
@@ -276,7 +277,7 @@ impl Node {
         };
         check_owner()?;
         let key = (topic.name().to_owned(), name.to_owned());
-        let is_known = |made: &&Made| Arc::ptr_eq(made.group.topic(), &topic);
+        let is_known = |made: &&GroupEntry| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
             // Not under the lock, because it may create a topic.
             new.check(self, &topic)?;
@@ -286,7 +287,7 @@ impl Node {
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
-            Some(Made { group: known, .. }) => {
+            Some(GroupEntry { group: known, .. }) => {
                 let kind = known.kind();
                 let of_kind = AnyGroup::get(known);
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
@@ -303,7 +304,7 @@ impl Node {
                     (new.is_lasting, new.dead_letters),
                     machine,
                 )?;
-                by_name.insert(key, Made { group: AnyGroup::put(Arc::clone(&group)), by });
+                by_name.insert(key, GroupEntry { group: AnyGroup::put(Arc::clone(&group)), by });
                 (group, notices)
             }
         };
@@ -311,7 +312,7 @@ impl Node {
         if let Some(why) = group.ended() {
             return Err(why.clone().into());
         }
-        Ok(Seat::new(self.unguarded(), group, member, news, notices))
+        Ok(GroupMember::new(self.unguarded(), group, member, news, notices))
     }
 
     /// Does the waiting part of joining a group: creates its topic, and the topic of its dead letters.
@@ -387,13 +388,13 @@ impl Groups {
             ending: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
-            due: Due::new(),
+            due: NextDeadline::new(),
         }
     }
 
     /// Housekeeping: expired claims and delays, lost records, idle groups.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
-        self.lock().retain(|_, Made { group, .. }| {
+        self.lock().retain(|_, GroupEntry { group, .. }| {
             let topic = group.topic();
             let is_there = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
             let idle_since_ns = group.idle_since_ns(node);
@@ -418,7 +419,7 @@ impl Groups {
     }
 
     /// Whether there is room for one more that this user makes.
-    fn check_room(&self, by_name: &BTreeMap<Name, Made>, by: Option<&Maker>) -> Result<(), JoinError> {
+    fn check_room(&self, by_name: &BTreeMap<Name, GroupEntry>, by: Option<&Maker>) -> Result<(), JoinError> {
         let check = |limit, count: usize, value: usize| match count < value {
             true => Ok(()),
             false => Err(JoinError::Limit { limit, value: value as u64 }),
@@ -441,7 +442,7 @@ impl Groups {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Made>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, GroupEntry>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

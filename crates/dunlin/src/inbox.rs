@@ -23,27 +23,27 @@ pub struct Inbox {
     pattern: String,
     bytes_max: u64,
     takes_replies: bool,
-    opened: Option<Arc<Opened>>,
+    opened: Option<Arc<InboxTopic>>,
 }
 
 /// The open inboxes of a node by name. A reconnected client can share an inbox that its previous connection has not
 /// released yet.
 #[derive(Debug, Default)]
 pub(crate) struct OpenInboxes {
-    by_name: Mutex<HashMap<String, Weak<Opened>>>,
+    by_name: Mutex<HashMap<String, Weak<InboxTopic>>>,
     /// Random keys, so that clients cannot guess the names of reply inboxes.
     keys: RandomState,
 }
 
 /// The topic of an inbox, deleted with its last user.
 #[derive(Debug)]
-struct Opened {
+struct InboxTopic {
     node: Node,
     topic: Arc<Topic>,
 }
 
 impl OpenInboxes {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<Opened>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<InboxTopic>>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +128,7 @@ impl Inbox {
         Ok(is_new)
     }
 
-    fn open_or_share(&self) -> Result<(Arc<Opened>, bool), TopicError> {
+    fn open_or_share(&self) -> Result<(Arc<InboxTopic>, bool), TopicError> {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(there)) => return Ok((there, false)),
@@ -145,7 +145,7 @@ impl Inbox {
             let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
             self.node.create(&self.name, config, false)?
         };
-        let opened = Arc::new(Opened { node: self.node.clone(), topic });
+        let opened = Arc::new(InboxTopic { node: self.node.clone(), topic });
         open.insert(self.name.clone(), Arc::downgrade(&opened));
         Ok((opened, true))
     }
@@ -158,7 +158,7 @@ fn own_prefix(reply: &str) -> Option<&str> {
     is_own.then_some(prefix)
 }
 
-impl Drop for Opened {
+impl Drop for InboxTopic {
     fn drop(&mut self) {
         let name = self.topic.name();
         let mut open = self.node.0.inboxes.lock();

@@ -34,8 +34,8 @@ mod epoch;
 mod error;
 mod groups;
 mod inbox;
-mod itself;
 mod node;
+mod node_topic;
 mod owner;
 mod ownership;
 mod refusal;
@@ -51,7 +51,7 @@ mod survey;
 mod tasks;
 mod waiting;
 
-pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, Work};
+pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, WorkScope};
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on};
@@ -59,31 +59,31 @@ pub use dunlin_control as state;
 pub use dunlin_feed as feed;
 pub use dunlin_journal as journal;
 pub use dunlin_raft as raft;
-pub use dunlin_raft::Lead;
+pub use dunlin_raft::Leadership;
 pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
-    Claimed, DeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim, WorkEvent,
-    WorkMember, WorkOptions,
+    ClaimedRecord, DeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim,
+    WorkEvent, WorkMember, WorkOptions,
 };
 pub use inbox::Inbox;
-pub use itself::ITSELF;
 pub use node::{Node, STATES};
-pub use owner::Owner;
+pub use node_topic::NODE_TOPIC;
+pub use owner::OwningTopic;
 pub use ownership::{
-    AskError, Beginning, Feed, Handed, Interest, InterestQuery, Membership, NODE_DOOR, Ownership,
-    OwnershipLimits, Peers, Presence, Taken, is_mirror,
+    ClusterCommandError, FeedOutcome, FeedStart, InFlightBatch, Interest, InterestQuery, MirrorFeed,
+    NODE_PROTOCOL, Ownership, OwnershipLimits, Peers, PublisherPresence, RemoteMembership, is_mirror,
 };
 pub use refusal::Refused;
-pub use registry::{LogsToRead, Page};
+pub use registry::{LogsToRead, TopicPage};
 pub use request::Requester;
-pub use respond::{Request, Responder, Runner, Running};
-pub use select::{Missing, Selected, log_of_position};
-pub use simulation::{Ran, Simulation};
+pub use respond::{Request, Responder, ResponderExecutor, ResponderTask};
+pub use select::{MissingTopicPolicy, SelectedLogs, log_of_position};
+pub use simulation::{Simulation, SimulationReport};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
 pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals, readers_of};
-pub use tasks::{Attaching, Outlet, Shard, TASKS, Tasks, TasksError, TasksLimits};
-pub use waiting::{CursorFuture, Later, TopicFuture, forbid_waiting};
+pub use tasks::{OrderQueue, TASKS, TaskShard, Tasks, TasksError, TasksLimits, WorkerAttachment};
+pub use waiting::{CursorFuture, NodeFuture, TopicFuture, forbid_waiting};

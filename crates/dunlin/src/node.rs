@@ -13,27 +13,27 @@ use dunlin_control::Command;
 use dunlin_journal::Disk;
 use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{
-    Budget, Charge, ConfigError, Consumption, Cursor, Fold, FoldConfig, FoldError, Newcomers, Pattern,
-    PublishError, Publisher, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic,
+    Budget, Charge, ConfigError, ConsumeMode, Cursor, NewLogs, Pattern, PublishError, Publisher, Reducer,
+    ReducerConfig, ReducerError, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic,
     TopicConfig,
 };
 
 use crate::access::{Action, User, Users};
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
-use crate::control::{Place, block_on};
-use crate::deleted::Deleted;
+use crate::control::{LazyStart, block_on};
+use crate::deleted::DeletedLogs;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
 use crate::inbox::OpenInboxes;
 use crate::ownership::Ownership;
-use crate::registry::{Page, Registry, cost_of, is_reserved};
-use crate::respond::Runners;
-use crate::select::Missing;
+use crate::registry::{Registry, TopicPage, cost_of, is_reserved};
+use crate::respond::ResponderExecutors;
+use crate::select::MissingTopicPolicy;
 use crate::space::Figures;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
-use crate::survey::Departed;
+use crate::survey::DeletedTotals;
 use crate::tasks;
 use crate::waiting::{self, Waiters};
 
@@ -41,11 +41,11 @@ use crate::waiting::{self, Waiters};
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
 
 /// Creates a built-in reducer.
-pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
+pub(crate) fn make_fold(of: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     if of.kind == REGION {
-        return AnyRegion::of(&of.options).map(AnyRegion::boxed).map_err(FoldError);
+        return AnyRegion::of(&of.options).map(AnyRegion::boxed).map_err(ReducerError);
     }
-    dunlin_feed::fold(&of.kind, &of.options).map_err(|error| FoldError(error.to_string()))
+    dunlin_feed::fold(&of.kind, &of.options).map_err(|error| ReducerError(error.to_string()))
 }
 
 /// A node. Clones share the same topics. A node made with [`Node::used_by`] allows only what its user may do.
@@ -62,14 +62,14 @@ pub(crate) struct Inner {
     last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
-    runners: Runners,
+    runners: ResponderExecutors,
     groups: Groups,
     storage: Option<Storage>,
     storing: Mutex<()>,
-    control: Place,
-    tasks: tasks::Place,
-    deleted: Deleted,
-    departed: Departed,
+    control: LazyStart,
+    tasks: tasks::LazyStart,
+    deleted: DeletedLogs,
+    departed: DeletedTotals,
     pub(crate) inboxes: OpenInboxes,
     pub(crate) waiters: Waiters,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
@@ -101,7 +101,7 @@ impl Node {
         let mut recovered = Vec::with_capacity(found.len());
         for (topic, remarks) in found {
             let (name, pattern) = (topic.name().to_owned(), topic.pattern().to_owned());
-            match (node.take_in(topic), &node.0.storage) {
+            match (node.add_recovered(topic), &node.0.storage) {
                 (Err(refused), Some(storage)) => {
                     storage.refuse(RefusedTopic { name, pattern, why: refused.to_string(), id: None });
                 }
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// Adds a topic found on disk.
-    fn take_in(&self, topic: Topic) -> Result<(), TopicError> {
+    fn add_recovered(&self, topic: Topic) -> Result<(), TopicError> {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
         // A topic on disk opens even when the memory budget is spent.
@@ -140,14 +140,14 @@ impl Node {
             last_config: Mutex::default(),
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
-            runners: Runners::default(),
+            runners: ResponderExecutors::default(),
             groups: Groups::new(limits),
             storage,
             storing: Mutex::default(),
-            control: Place::default(),
-            tasks: tasks::Place::default(),
-            deleted: Deleted::new(limits.deleted_age_max),
-            departed: Departed::default(),
+            control: LazyStart::default(),
+            tasks: tasks::LazyStart::default(),
+            deleted: DeletedLogs::new(limits.deleted_age_max),
+            departed: DeletedTotals::default(),
             inboxes: OpenInboxes::default(),
             waiters: Waiters::default(),
             ownership: OnceLock::new(),
@@ -198,11 +198,11 @@ impl Node {
         self.0.epochs.begin_anew(name, agreed, now_ns())
     }
 
-    pub(crate) fn control_place(&self) -> &Place {
+    pub(crate) fn control_place(&self) -> &LazyStart {
         &self.0.control
     }
 
-    pub(crate) fn tasks_place(&self) -> &tasks::Place {
+    pub(crate) fn tasks_place(&self) -> &tasks::LazyStart {
         &self.0.tasks
     }
 
@@ -214,11 +214,11 @@ impl Node {
         &self.0.registry
     }
 
-    pub(crate) fn departed(&self) -> &Departed {
+    pub(crate) fn departed(&self) -> &DeletedTotals {
         &self.0.departed
     }
 
-    pub(crate) fn runners(&self) -> &Runners {
+    pub(crate) fn runners(&self) -> &ResponderExecutors {
         &self.0.runners
     }
 
@@ -444,7 +444,7 @@ impl Node {
 
     /// Topics whose names follow `after`, in order, at most `topics_max`. Without a pattern, system topics and
     /// inboxes are left out.
-    pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
+    pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> TopicPage {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
         self.0.registry.page(pattern, after, topics_max, &self.shown_names(), |topic| self.shows(topic))
     }
@@ -477,8 +477,8 @@ impl Node {
         let (mut newcomers, mut is_awaiting) = (None, false);
         let mut logs = Vec::new();
         for pattern in patterns {
-            let shared = || Arc::clone(newcomers.get_or_insert_with(Newcomers::new));
-            let missing = Missing::of(options.start, false);
+            let shared = || Arc::clone(newcomers.get_or_insert_with(NewLogs::new));
+            let missing = MissingTopicPolicy::of(options.start, false);
             let selected = self.select(&Pattern::parse(pattern)?, options.start, missing, shared)?;
             is_awaiting |= selected.newcomers.is_some();
             logs.extend(selected.logs);
@@ -489,7 +489,7 @@ impl Node {
         {
             logs.iter().try_for_each(|(log, _)| block_on(self.check_handed_out(log, asked)))?;
         }
-        let cursor = |(log, filter)| Cursor::new(log, options, filter, Consumption::Reads);
+        let cursor = |(log, filter)| Cursor::new(log, options, filter, ConsumeMode::Reads);
         let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;
         Ok(match (cursors.len(), newcomers) {
             (1, None) => Subscriber::one(cursors.remove(0), options.wait),

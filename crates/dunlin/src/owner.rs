@@ -15,18 +15,18 @@ use crate::node::Node;
 /// The owner of a subject. Dropping this removes a topic that was created for it, unless somebody published to it or
 /// uses it.
 #[derive(Debug)]
-pub struct Owner {
+pub struct OwningTopic {
     topic: Arc<Topic>,
     made_by: Option<Node>,
 }
 
-impl Owner {
-    pub(crate) fn of(topic: Arc<Topic>) -> Owner {
-        Owner { topic, made_by: None }
+impl OwningTopic {
+    pub(crate) fn of(topic: Arc<Topic>) -> OwningTopic {
+        OwningTopic { topic, made_by: None }
     }
 
-    pub(crate) fn made(topic: Arc<Topic>, node: &Node) -> Owner {
-        Owner { topic, made_by: Some(node.clone()) }
+    pub(crate) fn made(topic: Arc<Topic>, node: &Node) -> OwningTopic {
+        OwningTopic { topic, made_by: Some(node.clone()) }
     }
 
     /// Keeps the topic, whatever becomes of the record.
@@ -36,7 +36,7 @@ impl Owner {
     }
 }
 
-impl Deref for Owner {
+impl Deref for OwningTopic {
     type Target = Arc<Topic>;
 
     fn deref(&self) -> &Arc<Topic> {
@@ -44,10 +44,10 @@ impl Deref for Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for OwningTopic {
     fn drop(&mut self) {
         if let Some(node) = self.made_by.take() {
-            node.take_back(&self.topic);
+            node.remove_if_unused(&self.topic);
         }
     }
 }

@@ -19,16 +19,16 @@
 //! Not here: connections between nodes ([`Peers`]), and durable topics of this node, which work as without a cluster.
 
 mod feed;
-mod handed;
+mod forwarded;
+mod housekeeper;
 mod inboxes;
 mod interest;
-mod keeper;
 mod lease;
 mod leaving;
 mod membership;
 mod presence;
+mod route;
 mod settle;
-mod way;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -44,18 +44,18 @@ use crate::error::TopicError;
 use crate::node::{Inner, Node};
 use crate::waiting::Waiters;
 
-pub use feed::{Beginning, Feed, NODE_DOOR, Taken, is_mirror};
-pub use handed::Handed;
-pub(crate) use handed::Tickets;
+pub use feed::{FeedOutcome, FeedStart, MirrorFeed, NODE_PROTOCOL, is_mirror};
+pub use forwarded::InFlightBatch;
+pub(crate) use forwarded::Tickets;
+use housekeeper::Housekeeper;
 pub(crate) use inboxes::InboxElsewhere;
 use inboxes::Inboxes;
-use interest::Remembered;
+use interest::InterestCache;
 pub use interest::{Interest, InterestQuery};
-use keeper::Keeper;
-pub use membership::Membership;
-pub(crate) use membership::{Outcome, Received};
-pub use presence::Presence;
-use way::Way;
+pub use membership::RemoteMembership;
+pub(crate) use membership::{RemoteEnd, RemoteEvent};
+pub use presence::PublisherPresence;
+use route::Route;
 
 /// Pause before the cluster is asked for owners again after it did not respond.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
@@ -98,7 +98,7 @@ impl Default for OwnershipLimits {
 
 /// Why a command to the cluster has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
+pub enum ClusterCommandError {
     /// The cluster refused the command.
     #[error("{0}")]
     Refused(#[from] Refusal),
@@ -110,23 +110,23 @@ pub enum AskError {
 /// Connections to the other nodes. Only [`Peers::ask`] and [`Peers::ask_all`] may block.
 pub trait Peers: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError>;
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError>;
 
     /// Proposes several commands, one after another; returns the result of each.
-    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, AskError>> {
+    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
     /// Sends a batch to a node, after earlier batches of the same topic. Each batch is [answered](Handed::answer)
     /// once.
-    fn hand_on(&self, to: u64, run: Handed);
+    fn forward_batch(&self, to: u64, run: InFlightBatch);
 
-    /// Feeds mirrors from a node until [`Feed::is_wanted`] returns `false`, or reports why it cannot.
-    fn feed(&self, from: u64, feed: Arc<Feed>);
+    /// Feeds mirrors from a node until [`MirrorFeed::is_wanted`] returns `false`, or reports why it cannot.
+    fn feed(&self, from: u64, feed: Arc<MirrorFeed>);
 
     /// Requests a membership of a `share` group from a node and delivers its records, until it [is not
     /// wanted](Membership::is_wanted) or has [ended](Membership::ended).
-    fn join(&self, to: u64, membership: Arc<Membership>) {
+    fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
         membership
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
@@ -134,7 +134,7 @@ pub trait Peers: Send + Sync + Debug {
     /// Reports to the owner of a state topic that publishers are connected here, until that [is not
     /// wanted](Presence::is_wanted). Afterwards, or if the node cannot be reached, the presence has
     /// [ended](Presence::ended).
-    fn announce(&self, _to: u64, _presence: Arc<Presence>) {}
+    fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
     /// Queries a node for the interest there; [answered](InterestQuery::answer) once, within bounded time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {
@@ -167,11 +167,11 @@ pub struct Ownership {
     /// The lease under which this node is known to take part. Everything agreed on before is known here.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
-    ways: Mutex<HashMap<Arc<str>, Arc<Way>>>,
+    routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
     /// Topics set aside since the last report.
     aside: Mutex<Vec<(String, String)>>,
     inboxes: Inboxes,
-    heard_elsewhere: Remembered,
+    heard_elsewhere: InterestCache,
     /// Held while the registry is updated to the agreed state.
     settling: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
@@ -181,7 +181,7 @@ pub struct Ownership {
     placing: Mutex<BTreeMap<u64, Waiters>>,
     /// Owners whose records did not come in time, with the time of the last wait.
     late: Mutex<BTreeMap<u64, u64>>,
-    keeper: Keeper,
+    housekeeper: Housekeeper,
 }
 
 impl Node {
@@ -200,16 +200,16 @@ impl Node {
                 alive: Mutex::default(),
                 enlisted: AtomicU64::new(0),
                 tickets: Arc::new(Tickets::new(limits.handed_bytes_max)),
-                ways: Mutex::default(),
+                routes: Mutex::default(),
                 aside: Mutex::default(),
                 inboxes: Inboxes::default(),
-                heard_elsewhere: Remembered::default(),
+                heard_elsewhere: InterestCache::default(),
                 settling: Mutex::default(),
                 private_mirrors: Arc::default(),
                 asked_in_vain_ns: AtomicU64::new(0),
                 placing: Mutex::default(),
                 late: Mutex::default(),
-                keeper: Keeper::start(this.clone()),
+                housekeeper: Housekeeper::start(this.clone()),
             })
         });
         Arc::clone(ownership)
@@ -245,7 +245,7 @@ impl Ownership {
             if node != self.id {
                 self.peers.came(node);
             }
-            self.keeper.look_at_all();
+            self.housekeeper.look_at_all();
         }
     }
 
@@ -257,7 +257,7 @@ impl Ownership {
         if node != self.id {
             self.peers.gone(node);
         }
-        self.keeper.look_at_all();
+        self.housekeeper.look_at_all();
     }
 
     /// The ids of all members.

@@ -33,13 +33,13 @@ impl Refused {
     }
 
     /// One line: the name of the code, then the text.
-    pub(crate) fn in_words(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         let name = self.code.row().map_or("UNKNOWN", |row| row.name);
         format!("{name}: {}", self.text)
     }
 
-    /// Parses a line of [`in_words`](Refused::in_words).
-    pub(crate) fn of_words(said: &str) -> Option<Refused> {
+    /// Parses a line of [`to_line`](Refused::to_line).
+    pub(crate) fn parse_line(said: &str) -> Option<Refused> {
         let (name, text) = said.split_once(": ")?;
         let row = CODES.iter().find(|row| row.name == name)?;
         Some(Refused::new(row.code, text))
@@ -99,12 +99,12 @@ impl From<&PublishError> for Refused {
             }
             PublishError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
             PublishError::DiskFailed(why) => Refused::new(Code::DiskFailed, why.as_str()),
-            PublishError::Fold { record: 0, why } => Refused::new(Code::Fold, why.to_string()),
-            PublishError::Fold { record, why } => {
+            PublishError::Reducer { record: 0, why } => Refused::new(Code::Reducer, why.to_string()),
+            PublishError::Reducer { record, why } => {
                 let numbers = [u64::from(*record), 0, 0];
                 Refused {
                     numbers,
-                    ..Refused::new(Code::Fold, format!("record {record} of the batch: {why}"))
+                    ..Refused::new(Code::Reducer, format!("record {record} of the batch: {why}"))
                 }
             }
             PublishError::StateLost(topic) => Refused::new(Code::StateLost, topic.as_str()),
@@ -113,7 +113,7 @@ impl From<&PublishError> for Refused {
             PublishError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
             PublishError::LeftOut { why, .. } => Refused { text: error.to_string(), ..Refused::from(&**why) },
             PublishError::Refused(said) => {
-                Refused::of_words(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
+                Refused::parse_line(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
             }
             other => Refused::new(Code::Internal, other.to_string()),
         }
@@ -139,7 +139,7 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
             SubscribeError::OwnerAway(why) => Refused::new(Code::OwnerAway, why.as_str()),
             SubscribeError::Refused(said) => {
-                Refused::of_words(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
+                Refused::parse_line(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
             }
             other => Refused::new(Code::Internal, other.to_string()),
         }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use dunlin_topic::{
-    Charge, Filter, Log, Newcomers, Pattern, PatternIndex, SERVICES, Selection, Subject, Topic,
+    Charge, Filter, Log, NewLogs, Pattern, PatternIndex, SERVICES, Selection, Subject, Topic,
 };
 
 use crate::access::User;
@@ -71,7 +71,7 @@ pub(crate) fn cost_of(name: &str, partitions: u16) -> usize {
 
 /// One page of a list of topics, in the order of their names.
 #[derive(Debug)]
-pub struct Page {
+pub struct TopicPage {
     /// The topics of this page.
     pub topics: Vec<Arc<Topic>>,
     /// Whether more topics follow.
@@ -211,7 +211,7 @@ impl Registry {
         }
         let index = if entry.replies.is_some() { &mut state.reply_inboxes } else { &mut state.owners };
         index.insert(&entry.pattern, Arc::clone(&entry));
-        state.tell_watchers(&entry);
+        state.notify_watchers(&entry);
         topic
     }
 
@@ -256,7 +256,7 @@ impl Registry {
     pub(crate) fn select(
         &self,
         pattern: &Pattern,
-        newcomers: Option<(&Arc<Newcomers>, ForUser<'_>)>,
+        newcomers: Option<(&Arc<NewLogs>, ForUser<'_>)>,
     ) -> Result<LogsToRead, TopicError> {
         let Some((newcomers, user)) = newcomers else { return Ok(self.read().overlapping(pattern)) };
         let mut state = self.write();
@@ -288,11 +288,11 @@ impl Registry {
         topics_max: usize,
         shown: &Stretches,
         shows: impl Fn(&Topic) -> bool,
-    ) -> Page {
+    ) -> TopicPage {
         let state = self.read();
         let asked = pattern.map_or_else(Stretches::all, |pattern| Stretches::of([pattern]));
         let matching = |name: &str| match pattern {
-            Some(pattern) => Subject::parse(name).is_ok_and(|name| is_met(pattern, name)),
+            Some(pattern) => Subject::parse(name).is_ok_and(|name| pattern_matches(pattern, name)),
             None => !is_reserved(name),
         };
         let visited = asked.and(shown);
@@ -307,7 +307,7 @@ impl Registry {
         });
         let mut found = in_order.filter(|(name, entry)| matching(name) && shows(&entry.topic));
         let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
-        Page { topics, more: found.next().is_some() }
+        TopicPage { topics, more: found.next().is_some() }
     }
 
     /// The topics with a retention by age.
@@ -377,7 +377,7 @@ impl State {
         found
     }
 
-    fn tell_watchers(&self, entry: &Entry) {
+    fn notify_watchers(&self, entry: &Entry) {
         self.watchers.for_each(&entry.pattern, |wanted, newcomers, user| {
             let permissions = user.map(|user| user.permissions());
             entry.for_each_wanted(wanted, |log, filter| match &permissions {
@@ -416,7 +416,7 @@ impl Entry {
 }
 
 /// Whether the pattern matches the subject. A reserved subject needs a pattern with the same first token.
-fn is_met(pattern: &Pattern, subject: Subject<'_>) -> bool {
+fn pattern_matches(pattern: &Pattern, subject: Subject<'_>) -> bool {
     let same_first = first_token(pattern.as_str()) == first_token(subject.as_str());
     (same_first || !is_reserved(subject.as_str())) && pattern.matches(subject)
 }

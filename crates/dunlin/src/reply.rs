@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use dunlin_topic::frame::Frame;
 use dunlin_topic::{
-    Budget, Charge, CheckedRun, Clock, Log, LogName, Pattern, PublishError, RunAppend, Start, StoredState,
-    Subject, ToOwner, Topic, Upstream, Waiter,
+    BatchAppend, Budget, Charge, CheckedBatch, Clock, ForwardedBatch, Log, LogName, Pattern, PublishError,
+    Start, StoredState, Subject, Topic, Upstream, Waiter,
 };
 
 use crate::clock::{CLOCK, STEADY, now_ns, steady_ns};
@@ -54,13 +54,13 @@ pub(crate) struct ReplySubjects {
 
 #[derive(Debug, Default)]
 struct State {
-    by_subject: HashMap<Arc<str>, Named>,
+    by_subject: HashMap<Arc<str>, NamedSubject>,
     /// Subjects in the order in which they were named, with their end times.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
 #[derive(Debug)]
-struct Named {
+struct NamedSubject {
     until_ns: u64,
     uses_left: u32,
     _charge: Charge,
@@ -83,7 +83,7 @@ impl ReplySubjects {
         let until_ns = now_ns.saturating_add(SUBJECT_AGE_MAX.as_nanos() as u64);
         let subject: Arc<str> = subject.into();
         state.order.push_back((Arc::clone(&subject), until_ns));
-        state.by_subject.insert(subject, Named { until_ns, uses_left: USES_MAX, _charge: charge });
+        state.by_subject.insert(subject, NamedSubject { until_ns, uses_left: USES_MAX, _charge: charge });
     }
 
     /// Whether the subject takes a reply now.
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-impl Named {
+impl NamedSubject {
     fn takes_reply(&self, now_ns: u64) -> bool {
         self.uses_left > 0 && now_ns < self.until_ns
     }
@@ -130,7 +130,7 @@ pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
 
 /// The destination of a reply.
 #[derive(Debug, Clone)]
-enum Place {
+enum ReplyTarget {
     /// The inbox is this node's.
     Here(Arc<Topic>),
     Elsewhere(InboxElsewhere),
@@ -184,19 +184,19 @@ impl Node {
     /// request has named it.
     pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         match self.reply_place(subject)? {
-            Place::Here(topic) | Place::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),
+            ReplyTarget::Here(topic) | ReplyTarget::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),
         }
     }
 
-    fn reply_place(&self, subject: Subject<'_>) -> Option<Place> {
+    fn reply_place(&self, subject: Subject<'_>) -> Option<ReplyTarget> {
         if !Inbox::has_own_prefix(subject.as_str()) || self.registry().owner(subject).is_some() {
             return None;
         }
         let here = self.reply_inbox_here(subject);
         let elsewhere = self.ownership().and_then(|ownership| ownership.known_reply_inbox(subject.as_str()));
         match (here, elsewhere) {
-            (Some(here), None) => Some(Place::Here(here)),
-            (None, Some(elsewhere)) => Some(Place::Elsewhere(elsewhere)),
+            (Some(here), None) => Some(ReplyTarget::Here(here)),
+            (None, Some(elsewhere)) => Some(ReplyTarget::Elsewhere(elsewhere)),
             // Clients of two nodes wait for the reply.
             _ => None,
         }
@@ -239,7 +239,7 @@ impl Node {
             return None;
         }
         let place = self.reply_place(subject)?;
-        if let Place::Here(inbox) = &place {
+        if let ReplyTarget::Here(inbox) = &place {
             let now_ns = steady_ns();
             let take = |_: &_, replies: &ReplySubjects| replies.take(subject.as_str(), now_ns);
             self.registry().with_reply_inbox(inbox.name(), take).filter(|is_taken| *is_taken)?;
@@ -253,7 +253,7 @@ impl Node {
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,
-    place: Place,
+    place: ReplyTarget,
     tail: Box<str>,
     until_ns: u64,
     records_left: AtomicU32,
@@ -262,8 +262,8 @@ struct ReplyTopic {
 }
 
 impl ReplyTopic {
-    fn open(node: &Node, subject: &str, place: Place) -> Option<Arc<Topic>> {
-        let (Place::Here(inbox) | Place::Elsewhere(InboxElsewhere { topic: inbox, .. })) = &place;
+    fn open(node: &Node, subject: &str, place: ReplyTarget) -> Option<Arc<Topic>> {
+        let (ReplyTarget::Here(inbox) | ReplyTarget::Elsewhere(InboxElsewhere { topic: inbox, .. })) = &place;
         let (name, pattern) = (inbox.name().to_owned(), inbox.pattern().to_owned());
         let prefix = inbox.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or_default().into();
@@ -280,7 +280,7 @@ impl ReplyTopic {
     }
 
     /// Whether all records are of the one subject.
-    fn holds_all(&self, run: &ToOwner<'_>) -> bool {
+    fn holds_all(&self, run: &ForwardedBatch<'_>) -> bool {
         let mut frames = run.frames;
         while let Some((frame, stride)) = Frame::split(frames) {
             if frame.subject_tail() != &*self.tail {
@@ -301,7 +301,7 @@ impl Upstream for ReplyTopic {
         0
     }
 
-    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
+    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         if run.relayed || !self.holds_all(&run) || self.node.strong_count() == 0 {
             return Err(PublishError::Closed);
         }
@@ -311,11 +311,11 @@ impl Upstream for ReplyTopic {
             return Err(PublishError::Closed);
         }
         match &self.place {
-            Place::Elsewhere(inbox) => inbox.upstream.forward(run),
-            Place::Here(inbox) => {
-                let ToOwner { partition, frames, count, mark, expect_last, claim, .. } = run;
-                let checked = CheckedRun::check(frames, count, inbox.config().record_bytes_max as usize)?;
-                let append = RunAppend {
+            ReplyTarget::Elsewhere(inbox) => inbox.upstream.forward(run),
+            ReplyTarget::Here(inbox) => {
+                let ForwardedBatch { partition, frames, count, mark, expect_last, claim, .. } = run;
+                let checked = CheckedBatch::check(frames, count, inbox.config().record_bytes_max as usize)?;
+                let append = BatchAppend {
                     run: checked,
                     partition,
                     mark,
@@ -334,22 +334,22 @@ impl Upstream for ReplyTopic {
 
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
         match &self.place {
-            Place::Here(_) => self.tickets.outcome(ticket, waiter, token),
-            Place::Elsewhere(inbox) => inbox.upstream.outcome(ticket, waiter, token),
+            ReplyTarget::Here(_) => self.tickets.outcome(ticket, waiter, token),
+            ReplyTarget::Elsewhere(inbox) => inbox.upstream.outcome(ticket, waiter, token),
         }
     }
 
     fn leave(&self, waiter: &Arc<Waiter>) {
         match &self.place {
-            Place::Here(_) => self.tickets.leave(waiter),
-            Place::Elsewhere(inbox) => inbox.upstream.leave(waiter),
+            ReplyTarget::Here(_) => self.tickets.leave(waiter),
+            ReplyTarget::Elsewhere(inbox) => inbox.upstream.leave(waiter),
         }
     }
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         match &self.place {
-            Place::Here(_) => self.tickets.await_room(waiter),
-            Place::Elsewhere(inbox) => inbox.upstream.await_room(waiter),
+            ReplyTarget::Here(_) => self.tickets.await_room(waiter),
+            ReplyTarget::Elsewhere(inbox) => inbox.upstream.await_room(waiter),
         }
     }
 

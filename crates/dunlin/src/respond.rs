@@ -24,10 +24,10 @@ const TURN_REQUESTS: usize = 64;
 /// Handles requests until it is dropped.
 #[derive(Debug)]
 #[must_use = "requests are answered as long as the responder is held"]
-pub struct Responder(Arc<Running>);
+pub struct Responder(Arc<ResponderTask>);
 
-/// A responder as a [`Runner`] sees it.
-pub struct Running {
+/// A responder as a [`ResponderExecutor`] sees it.
+pub struct ResponderTask {
     node: Node,
     work: Mutex<Option<Work>>,
     ended: OnceLock<SubscribeError>,
@@ -54,9 +54,9 @@ struct Replies {
 }
 
 /// Runs responders that a request woke.
-pub trait Runner: Send + Sync {
-    /// Runs [`Running::run`] soon. Called on the publishing thread, so it must not block.
-    fn schedule(&self, woken: Arc<Running>);
+pub trait ResponderExecutor: Send + Sync {
+    /// Runs [`ResponderTask::run`] soon. Called on the publishing thread, so it must not block.
+    fn schedule(&self, woken: Arc<ResponderTask>);
 }
 
 impl Node {
@@ -69,7 +69,8 @@ impl Node {
         let subscriber = self.subscribe(pattern, &SubscribeOptions::default())?;
         let replies = Replies { node: self.clone(), last: None };
         let work = Work { subscriber, handler: Box::new(handler), replies };
-        let running = Running { node: self.clone(), work: Mutex::new(Some(work)), ended: OnceLock::new() };
+        let running =
+            ResponderTask { node: self.clone(), work: Mutex::new(Some(work)), ended: OnceLock::new() };
         let responder = Responder(Arc::new(running));
         responder.0.run();
         Ok(responder)
@@ -89,9 +90,9 @@ impl Drop for Responder {
     }
 }
 
-impl Running {
+impl ResponderTask {
     /// Handles pending requests until none is left.
-    pub fn run(self: &Arc<Running>) {
+    pub fn run(self: &Arc<ResponderTask>) {
         let waker = Waker::from(Arc::clone(self));
         let mut guard = self.lock();
         let Some(work) = guard.as_mut() else { return };
@@ -128,14 +129,14 @@ impl Work {
     }
 }
 
-impl Wake for Running {
-    fn wake(self: Arc<Running>) {
+impl Wake for ResponderTask {
+    fn wake(self: Arc<ResponderTask>) {
         let node = self.node.clone();
         node.runners().schedule(self);
     }
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for ResponderTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Running").field("ended", &self.ended).finish_non_exhaustive()
     }
@@ -176,43 +177,43 @@ impl Replies {
 
 /// Runs the responders of a node: the registered listener, or else a thread started on first use.
 #[derive(Default)]
-pub(crate) struct Runners {
-    door: Mutex<Option<Weak<dyn Runner>>>,
-    thread: OnceLock<mpsc::Sender<Arc<Running>>>,
+pub(crate) struct ResponderExecutors {
+    executor: Mutex<Option<Weak<dyn ResponderExecutor>>>,
+    thread: OnceLock<mpsc::Sender<Arc<ResponderTask>>>,
 }
 
 impl Node {
     /// Lets `runner` run responders until its last `Arc` is dropped.
-    pub fn set_runner(&self, runner: &Arc<dyn Runner>) {
-        *self.runners().door() = Some(Arc::downgrade(runner));
+    pub fn set_runner(&self, runner: &Arc<dyn ResponderExecutor>) {
+        *self.runners().executor() = Some(Arc::downgrade(runner));
     }
 }
 
-impl Runners {
-    fn door(&self) -> MutexGuard<'_, Option<Weak<dyn Runner>>> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+impl ResponderExecutors {
+    fn executor(&self) -> MutexGuard<'_, Option<Weak<dyn ResponderExecutor>>> {
+        self.executor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn schedule(&self, woken: Arc<Running>) {
+    fn schedule(&self, woken: Arc<ResponderTask>) {
         // A reply whose topic has to be created may wait, and a listener thread must not.
         let waits = woken.node.ownership().is_some() || !woken.node.creates_at_once();
-        let door = self.door().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
-        match door {
-            Some(door) => door.schedule(woken),
+        let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
+        match executor {
+            Some(executor) => executor.schedule(woken),
             // The thread ends with the node, and then no requester is left.
             None => drop(self.thread.get_or_init(start_thread).send(woken)),
         }
     }
 }
 
-impl std::fmt::Debug for Runners {
+impl std::fmt::Debug for ResponderExecutors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Runners")
     }
 }
 
-fn start_thread() -> mpsc::Sender<Arc<Running>> {
-    let (send, receive) = mpsc::channel::<Arc<Running>>();
+fn start_thread() -> mpsc::Sender<Arc<ResponderTask>> {
+    let (send, receive) = mpsc::channel::<Arc<ResponderTask>>();
     let run = move || receive.iter().for_each(|woken| woken.run());
     // If no thread starts, sending fails and requests time out.
     let _ = thread::Builder::new().name("dunlin-respond".to_owned()).spawn(run);

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Log, Newcomers, Pattern, Position, Start, Subject, SubscribeError};
+use dunlin_topic::{Log, NewLogs, Pattern, Position, Start, Subject, SubscribeError};
 
 use crate::access::Action;
 use crate::control::KV;
 use crate::error::{TopicError, forbidden};
-use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
+use crate::node_topic::{NODE_TOPIC, is_node_topic_pattern};
 use crate::registry::{LogsToRead, is_reserved};
 use crate::reply::is_of_reply_inbox;
 use crate::tasks::{TASKS, is_of_tasks};
 
 /// What happens to a subscription whose subject no topic owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.
     Create,
     /// The subscription waits for a topic that somebody else creates. Used when a subscriber resumes: the topic may
@@ -26,25 +26,25 @@ pub enum Missing {
     Refuse,
 }
 
-impl Missing {
+impl MissingTopicPolicy {
     /// The policy for a subscription that begins at `start`, or resumes after a loss. A subscription to a state
     /// creates no topic, because the new topic would keep no state.
-    pub fn of(start: Start, goes_on: bool) -> Missing {
+    pub fn of(start: Start, goes_on: bool) -> MissingTopicPolicy {
         match start {
-            _ if goes_on => Missing::Await,
-            Start::Snapshot => Missing::Refuse,
-            _ => Missing::Create,
+            _ if goes_on => MissingTopicPolicy::Await,
+            Start::Snapshot => MissingTopicPolicy::Refuse,
+            _ => MissingTopicPolicy::Create,
         }
     }
 }
 
 /// The logs that a subscription reads.
 #[derive(Debug)]
-pub struct Selected {
+pub struct SelectedLogs {
     /// Existing logs, each with a filter.
     pub logs: LogsToRead,
     /// New logs arrive here, if the pattern can match any.
-    pub newcomers: Option<Arc<Newcomers>>,
+    pub newcomers: Option<Arc<NewLogs>>,
 }
 
 /// Topic and partition of a position that names none: those of the only log of the subscription. If the topic of its
@@ -72,9 +72,9 @@ impl Node {
         &self,
         pattern: &Pattern,
         start: Start,
-        missing: Missing,
-        newcomers: impl FnOnce() -> Arc<Newcomers>,
-    ) -> Result<Selected, SubscribeError> {
+        missing: MissingTopicPolicy,
+        newcomers: impl FnOnce() -> Arc<NewLogs>,
+    ) -> Result<SelectedLogs, SubscribeError> {
         let mut selected = self.select_any(pattern, missing, newcomers)?;
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
@@ -87,8 +87,10 @@ impl Node {
             selected.newcomers = None;
         }
         match selected {
-            Selected { logs, newcomers: None } if logs.len() == 1 => Ok(Selected { logs, newcomers: None }),
-            Selected { logs, newcomers } => {
+            SelectedLogs { logs, newcomers: None } if logs.len() == 1 => {
+                Ok(SelectedLogs { logs, newcomers: None })
+            }
+            SelectedLogs { logs, newcomers } => {
                 // New topics would add more logs.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
@@ -104,7 +106,7 @@ impl Node {
 
     /// The logs whose subjects match the pattern; creates none. New logs are added to `newcomers` until its last user
     /// drops it.
-    pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<Newcomers>) -> Result<LogsToRead, SubscribeError> {
+    pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         if !is_reserved(pattern.as_str()) {
             self.may(Action::Subscribe, pattern)?;
         }
@@ -149,7 +151,7 @@ impl Node {
     pub(crate) fn is_heard_here(&self, subject: Subject<'_>) -> bool {
         let is_read = self.registry().owner(subject).is_some_and(|topic| {
             let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
-            let is_read = |log: &Arc<Log>| log.has_own_listener(tail.unwrap_or(""));
+            let is_read = |log: &Arc<Log>| log.has_local_subscriber(tail.unwrap_or(""));
             topic.config().durable.is_some() || topic.logs().iter().any(is_read)
         });
         is_read || self.registry().is_watched(subject)
@@ -158,9 +160,9 @@ impl Node {
     fn select_any(
         &self,
         pattern: &Pattern,
-        missing: Missing,
-        newcomers: impl FnOnce() -> Arc<Newcomers>,
-    ) -> Result<Selected, SubscribeError> {
+        missing: MissingTopicPolicy,
+        newcomers: impl FnOnce() -> Arc<NewLogs>,
+    ) -> Result<SelectedLogs, SubscribeError> {
         if !is_reserved(pattern.as_str()) {
             self.may(Action::Subscribe, pattern)?;
         }
@@ -170,7 +172,7 @@ impl Node {
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, KV))),
-                false => Ok(Selected { logs, newcomers: None }),
+                false => Ok(SelectedLogs { logs, newcomers: None }),
             };
         }
         if is_of_tasks(pattern.as_str()) {
@@ -178,27 +180,27 @@ impl Node {
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, TASKS))),
-                false => Ok(Selected { logs, newcomers: None }),
+                false => Ok(SelectedLogs { logs, newcomers: None }),
             };
         }
-        if is_of_itself(pattern.as_str()) {
+        if is_node_topic_pattern(pattern.as_str()) {
             // The first subscriber creates this topic.
             self.own_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
-                true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, ITSELF))),
-                false => Ok(Selected { logs, newcomers: None }),
+                true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, NODE_TOPIC))),
+                false => Ok(SelectedLogs { logs, newcomers: None }),
             };
         }
         if pattern.is_literal() {
             let subject = Subject::parse(pattern.as_str())?;
             let owner = match missing {
-                Missing::Refuse => self.agreed_owner(subject),
-                Missing::Await if !is_reserved(pattern.as_str()) => {
+                MissingTopicPolicy::Refuse => self.agreed_owner(subject),
+                MissingTopicPolicy::Await if !is_reserved(pattern.as_str()) => {
                     let owner = self.registry().owner(subject);
                     owner.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
                 }
-                Missing::Create | Missing::Await => self.find_owner(subject),
+                MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.find_owner(subject),
             };
             match owner {
                 // Only its client reads an inbox of another node.
@@ -206,14 +208,14 @@ impl Node {
                 Ok(_) => {
                     let mut logs = self.readable(self.registry().select(pattern, None)?);
                     logs.retain(|(log, _)| is_reserved(pattern.as_str()) || !is_of_reply_inbox(log.name()));
-                    return Ok(Selected { logs, newcomers: None });
+                    return Ok(SelectedLogs { logs, newcomers: None });
                 }
-                Err(_) if missing == Missing::Await => {}
+                Err(_) if missing == MissingTopicPolicy::Await => {}
                 Err(refused) => return Err(refused.into()),
             }
         }
         let newcomers = newcomers();
         let logs = self.readable(self.registry().select(pattern, Some((&newcomers, self.user())))?);
-        Ok(Selected { logs, newcomers: Some(newcomers) })
+        Ok(SelectedLogs { logs, newcomers: Some(newcomers) })
     }
 }

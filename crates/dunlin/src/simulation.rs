@@ -2,7 +2,7 @@
 //!
 //! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then spins. At
 //! high rates it sleeps for moments and publishes the records that became due. Late records are published without a
-//! pause and none is left out. Event time is the due time, append time the real one, and [`Ran`] counts the delay.
+//! pause and none is left out. Event time is the due time, append time the real one, and [`SimulationReport`] counts the delay.
 //!
 //! Not here: the records ([`Simulator`]) and their due times ([`Schedule`]).
 
@@ -11,7 +11,7 @@ mod punctual;
 use std::thread;
 use std::time::Duration;
 
-use dunlin_feed::{Action, Instruments, Schedule, Simulator};
+use dunlin_feed::{Instruments, Schedule, ScheduleAction, Simulator};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, Payload, Publish, PublishError};
 
@@ -26,14 +26,14 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct Simulation<P> {
     simulator: Simulator,
     schedule: Schedule,
-    lines: Vec<Line<P>>,
+    lines: Vec<InstrumentLine<P>>,
     payload: Vec<u8>,
     /// Instruments whose publisher has unsent records.
     unsent: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Line<P> {
+struct InstrumentLine<P> {
     publisher: P,
     published: u64,
     unsent: bool,
@@ -41,7 +41,7 @@ struct Line<P> {
 
 /// Result of [`Simulation::run_until`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ran {
+pub struct SimulationReport {
     /// Published records.
     pub records: u64,
     /// Longest delay of a record, ns.
@@ -65,7 +65,8 @@ impl<P: Publish> Simulation<P> {
         assert!(publishers.len() >= instruments.list().len(), "a publisher for each instrument");
         let simulator = Simulator::new(instruments, seed);
         let rates = instruments.list().iter().map(|instrument| instrument.updates_per_sec);
-        let lines = publishers.into_iter().map(|publisher| Line { publisher, published: 0, unsent: false });
+        let lines =
+            publishers.into_iter().map(|publisher| InstrumentLine { publisher, published: 0, unsent: false });
         let mut simulation = Simulation {
             simulator,
             schedule: Schedule::new(start_ns, rates),
@@ -88,23 +89,27 @@ impl<P: Publish> Simulation<P> {
     }
 
     /// Publishes all records due before `until_ns`. `stop` is checked before each sleep and every 1024 records.
-    pub fn run_until(&mut self, until_ns: u64, mut stop: impl FnMut() -> bool) -> Result<Ran, PublishError> {
+    pub fn run_until(
+        &mut self,
+        until_ns: u64,
+        mut stop: impl FnMut() -> bool,
+    ) -> Result<SimulationReport, PublishError> {
         let _punctual = Punctual::new();
-        let mut ran = Ran::default();
+        let mut ran = SimulationReport::default();
         let mut now = now_ns();
         while self.schedule.peek().is_some_and(|due| due.at_ns < until_ns) {
             match self.schedule.next_action(now) {
-                Action::Emit => {
+                ScheduleAction::Emit => {
                     self.emit(now, &mut ran)?;
                     if ran.records.is_multiple_of(1024) && stop() {
                         break;
                     }
                 }
-                Action::Spin => {
+                ScheduleAction::Spin => {
                     self.hand_over()?;
                     std::hint::spin_loop();
                 }
-                Action::Sleep { until_ns } => {
+                ScheduleAction::Sleep { until_ns } => {
                     self.hand_over()?;
                     if stop() {
                         break;
@@ -123,7 +128,7 @@ impl<P: Publish> Simulation<P> {
         self.lines[instrument].published
     }
 
-    fn emit(&mut self, now_ns: u64, ran: &mut Ran) -> Result<(), PublishError> {
+    fn emit(&mut self, now_ns: u64, ran: &mut SimulationReport) -> Result<(), PublishError> {
         let Some(due) = self.schedule.take(now_ns) else { return Ok(()) };
         self.simulator.update(due.instrument, &mut self.payload);
         self.publish(due.instrument, due.at_ns)?;

@@ -9,5 +9,5 @@ mod standby;
 
 pub use dunlin_space::*;
 pub(crate) use host::Figures;
-pub use host::{Holding, Host, HostCounts, HostError, RegionFigures, Stage, Turn};
+pub use host::{EntityStatus, Host, HostCounts, HostError, HostOutput, RegionFigures, WorldTopics};
 pub use standby::{StandbyError, Standbys};

@@ -52,7 +52,7 @@ pub use recover::{RecoveredTopic, RefusedTopic};
 /// The durable topics of a data directory.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    place: Place,
+    place: StorageContext,
     topics: Mutex<Topics>,
     worker: Worker,
     _lock: Box<dyn DirLock>,
@@ -60,7 +60,7 @@ pub(crate) struct Storage {
 
 /// The disk, the directory, and what the logs share.
 #[derive(Debug)]
-struct Place {
+struct StorageContext {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     cache: Arc<Cache>,
@@ -112,7 +112,7 @@ impl Storage {
         }
         let lock = disk.lock(dir).map_err(failed("lock"))?;
         let lock = lock.ok_or_else(|| StorageError::InUse(dir.to_owned()))?;
-        let place = Place {
+        let place = StorageContext {
             disk,
             dir: dir.to_owned(),
             cache: Cache::new(limits.loaded_bytes_max),
@@ -231,7 +231,7 @@ impl Storage {
     }
 }
 
-impl Place {
+impl StorageContext {
     fn log_dir(&self, id: u64, partition: u16) -> PathBuf {
         self.dir.join("logs").join(format!("{id:08x}-{partition}"))
     }

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin_topic::{LogInfo, Losses, Pattern, ReaderInfo, Topic};
+use dunlin_topic::{LogInfo, LossCounters, Pattern, ReaderInfo, Topic};
 
 use crate::access::{Extent, Rule};
 use crate::node::Node;
@@ -26,7 +26,7 @@ pub struct Totals {
     /// Bytes appended in this process.
     pub bytes: u64,
     /// Losses of subscribers that did not keep up.
-    pub losses: Losses,
+    pub losses: LossCounters,
 }
 
 /// Figures of one topic.
@@ -101,9 +101,9 @@ pub struct Survey {
 
 /// Totals of deleted topics, so that totals never decrease.
 #[derive(Debug, Default)]
-pub(crate) struct Departed(Mutex<Totals>);
+pub(crate) struct DeletedTotals(Mutex<Totals>);
 
-impl Departed {
+impl DeletedTotals {
     pub(crate) fn add(&self, topic: &Topic) {
         let totals = totals(topic.logs().iter().map(|log| log.info()));
         self.lock().add(totals);

@@ -1,12 +1,12 @@
 //! The cluster's tasks: shards of the scheduler, each replicated by a raft group, and the dispatch of tasks to
 //! workers.
 //!
-//! Each group replicates one shard ([`Shard`]) with its own tenants. A worker serves all shards: it joins in the
+//! Each group replicates one shard ([`TaskShard`]) with its own tenants. A worker serves all shards: it joins in the
 //! first and is enlisted in the others. The node to which it is attached divides its slots among the shards
 //! (`dealer`).
 //!
 //! The state machine is in [`dunlin_tasks`]. Every node applies every command and so finds the orders for its
-//! attached workers ([`Outlet`]); the leader sends nothing to workers. Events of tasks are published to the topic
+//! attached workers ([`OrderQueue`]); the leader sends nothing to workers. Events of tasks are published to the topic
 //! [`TASKS`].
 //!
 //! Invariants:
@@ -25,11 +25,11 @@
 mod alone;
 mod ask;
 mod dealer;
+mod dispatcher;
 mod error;
 mod history;
-mod keeper;
+mod housekeeper;
 mod machine;
-mod outlets;
 mod place;
 mod refused;
 mod routed;
@@ -44,24 +44,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use dunlin_raft::{Lead, Member, Status, Transport, seed};
-use dunlin_tasks::{SHARDS_MAX, State, shard_of_id};
+use dunlin_raft::{Leadership, Member, Status, Transport, seed};
+use dunlin_tasks::{SHARDS_MAX, SchedulerState, shard_of_id};
 
 pub(crate) use ask::reply;
+pub use dispatcher::OrderQueue;
 pub use error::TasksError;
 pub use history::TASKS;
 pub(crate) use history::is_of_tasks;
-pub use outlets::Outlet;
-pub(crate) use place::Place;
-pub use shard::Shard;
-pub use workers::Attaching;
+pub(crate) use place::LazyStart;
+pub use shard::TaskShard;
+pub use workers::WorkerAttachment;
 
 use crate::node::Node;
 use dealer::Dealer;
+use dispatcher::Dispatcher;
 use history::History;
-use keeper::Keeper;
-use machine::Replicated;
-use outlets::Outlets;
+use housekeeper::Housekeeper;
+use machine::TasksMachine;
 
 /// Limits of one node for tasks. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,15 +85,15 @@ impl Default for TasksLimits {
 
 /// A node's part in the cluster's tasks. It ends when it is dropped or stopped.
 pub struct Tasks {
-    shards: Vec<Arc<Shard>>,
-    outlets: Arc<Outlets>,
+    shards: Vec<Arc<TaskShard>>,
+    dispatcher: Arc<Dispatcher>,
     dealer: Arc<Dealer>,
     limits: TasksLimits,
 }
 
 impl Tasks {
-    /// Joins a cluster again, or waits to be added to each shard: by [`Shard::begin`] on one node, or by
-    /// [`Shard::add_learner`] on the leader. `transport` creates the transport of a shard. Other nodes pass its
+    /// Joins a cluster again, or waits to be added to each shard: by [`TaskShard::begin`] on one node, or by
+    /// [`TaskShard::add_learner`] on the leader. `transport` creates the transport of a shard. Other nodes pass its
     /// requests to [`Tasks::receive`] if [`Tasks::is_for`] accepts them.
     pub fn take_part<T: Transport>(
         node: &Node,
@@ -105,21 +105,27 @@ impl Tasks {
     ) -> io::Result<Arc<Tasks>> {
         check_shards(&**disk, dir, limits.shards)?;
         let topic = History::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
-        let (outlets, dealer) = (Arc::new(Outlets::new(limits.shards)), Arc::new(Dealer::new()));
+        let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
         let mut shards = Vec::new();
         // The first shard is created last: if it exists, all do.
         for number in (0..limits.shards).rev() {
-            let (keeper, told) = Keeper::new();
+            let (housekeeper, receiver) = Housekeeper::new();
             let history = History::of(topic.clone(), number);
-            let machine =
-                Replicated::new(number, history, Arc::clone(&outlets), keeper.sender(), dealer.bell());
+            let machine = TasksMachine::new(
+                number,
+                history,
+                Arc::clone(&dispatcher),
+                housekeeper.sender(),
+                dealer.bell(),
+            );
             let place = (Arc::clone(disk), &*shard::dir_of(dir, number));
-            let shard = Shard::start((number, id), place, machine, transport(number), keeper, limits);
+            let shard =
+                TaskShard::start((number, id), place, machine, transport(number), housekeeper, limits);
             let shard = shard.inspect_err(|_| History::close(node))?;
-            shard.keeper.start(told, Arc::downgrade(&shard), node.unguarded())?;
+            shard.housekeeper.start(receiver, Arc::downgrade(&shard), node.unguarded())?;
             shards.insert(0, shard);
         }
-        let tasks = Arc::new(Tasks { shards, outlets, dealer, limits });
+        let tasks = Arc::new(Tasks { shards, dispatcher, dealer, limits });
         if limits.shards > 1 {
             tasks.dealer.start(Arc::downgrade(&tasks))?;
         }
@@ -144,12 +150,12 @@ impl Tasks {
     }
 
     /// All shards, by number.
-    pub fn shards(&self) -> &[Arc<Shard>] {
+    pub fn shards(&self) -> &[Arc<TaskShard>] {
         &self.shards
     }
 
     /// The shard in which workers join.
-    fn home(&self) -> &Arc<Shard> {
+    fn home(&self) -> &Arc<TaskShard> {
         &self.shards[0]
     }
 
@@ -166,7 +172,7 @@ impl Tasks {
     }
 
     /// The leader of the first shard.
-    pub fn lead(&self) -> Result<Lead, TasksError> {
+    pub fn lead(&self) -> Result<Leadership, TasksError> {
         self.home().lead()
     }
 
@@ -199,7 +205,7 @@ impl Tasks {
     }
 
     /// Calls `look` with the state of each shard, one after another.
-    pub fn each<R>(&self, mut look: impl FnMut(&State) -> R) -> Result<Vec<R>, TasksError> {
+    pub fn each<R>(&self, mut look: impl FnMut(&SchedulerState) -> R) -> Result<Vec<R>, TasksError> {
         self.shards.iter().map(|shard| shard.with(&mut look)).collect()
     }
 

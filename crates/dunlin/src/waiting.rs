@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_topic::{
-    Consumption, Cursor, Filter, Log, Pattern, Position, Start, Subject, SubscribeError, SubscribeOptions,
+    ConsumeMode, Cursor, Filter, Log, Pattern, Position, Start, Subject, SubscribeError, SubscribeOptions,
     Topic, TopicConfig,
 };
 use tokio::sync::oneshot;
@@ -25,10 +25,10 @@ use crate::control::{Control, ControlError, KV, block_on};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
 use crate::node::Node;
-use crate::owner::Owner;
+use crate::owner::OwningTopic;
 use crate::ownership::Ownership;
 use crate::registry::is_reserved;
-use crate::select::Missing;
+use crate::select::MissingTopicPolicy;
 use crate::tasks::{Tasks, TasksError, is_of_tasks};
 
 /// Maximum number of waiting threads. More would wait for the same cluster or disk.
@@ -184,12 +184,12 @@ impl Drop for Serving<'_> {
 /// Future of an operation that may wait.
 #[derive(Debug)]
 #[must_use = "it is done when it is awaited"]
-pub struct Later<T, E>(Outcome<T, E>);
+pub struct NodeFuture<T, E>(Outcome<T, E>);
 
 /// Future of an operation on topics.
-pub type TopicFuture<T> = Later<T, TopicError>;
+pub type TopicFuture<T> = NodeFuture<T, TopicError>;
 /// Future of a cursor, ready when the log is as far as at its owner.
-pub type CursorFuture = Later<Cursor, SubscribeError>;
+pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]
 enum Outcome<T, E> {
@@ -197,14 +197,14 @@ enum Outcome<T, E> {
     Waiting(oneshot::Receiver<Result<T, E>>),
 }
 
-impl<T, E> Later<T, E> {
-    pub(crate) fn ready(outcome: Result<T, E>) -> Later<T, E> {
-        Later(Outcome::Ready(Some(outcome)))
+impl<T, E> NodeFuture<T, E> {
+    pub(crate) fn ready(outcome: Result<T, E>) -> NodeFuture<T, E> {
+        NodeFuture(Outcome::Ready(Some(outcome)))
     }
 
     /// A future of a value that another thread sends.
-    pub(crate) fn waiting(outcome: oneshot::Receiver<Result<T, E>>) -> Later<T, E> {
-        Later(Outcome::Waiting(outcome))
+    pub(crate) fn waiting(outcome: oneshot::Receiver<Result<T, E>>) -> NodeFuture<T, E> {
+        NodeFuture(Outcome::Waiting(outcome))
     }
 
     /// The outcome, if it is ready.
@@ -216,14 +216,14 @@ impl<T, E> Later<T, E> {
     }
 
     /// The future, unless its outcome is ready.
-    pub fn if_waiting(self) -> Option<Later<T, E>> {
+    pub fn if_waiting(self) -> Option<NodeFuture<T, E>> {
         matches!(self.0, Outcome::Waiting(_)).then_some(self)
     }
 }
 
-impl<T, E> Unpin for Later<T, E> {}
+impl<T, E> Unpin for NodeFuture<T, E> {}
 
-impl<T, E: From<TopicError>> Future for Later<T, E> {
+impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
     type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, E>> {
@@ -245,10 +245,10 @@ impl Ownership {
         log: Arc<Log>,
         open: impl FnOnce(Arc<Log>) -> Result<Cursor, SubscribeError> + Send + 'static,
     ) -> CursorFuture {
-        let owner = self.way_owner(&log.name().topic);
+        let owner = self.route_owner(&log.name().topic);
         let mut placing = self.placing();
         let waiters = placing.entry(owner).or_insert_with(|| Waiters::of(PLACING_MAX));
-        Later(Outcome::Waiting(waiters.outcome(move || open(log))))
+        NodeFuture(Outcome::Waiting(waiters.outcome(move || open(log))))
     }
 }
 
@@ -259,25 +259,25 @@ impl Node {
         run: impl FnOnce(&Node) -> Result<T, TopicError> + Send + 'static,
     ) -> TopicFuture<T> {
         let node = self.clone();
-        Later(Outcome::Waiting(self.0.waiters.outcome(move || run(&node))))
+        NodeFuture(Outcome::Waiting(self.0.waiters.outcome(move || run(&node))))
     }
 
     /// Whether the owner of the subject is found, created or refused without waiting.
-    pub fn finds_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
+    pub fn finds_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;
         }
         match missing {
-            Missing::Refuse => self.ownership().is_none(),
-            Missing::Create | Missing::Await => self.creates_at_once(),
+            MissingTopicPolicy::Refuse => self.ownership().is_none(),
+            MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.creates_at_once(),
         }
     }
 
     /// Whether the destination of a record, possibly a reply, is found, created or refused without waiting.
-    fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: Missing) -> bool {
+    fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         match missing {
-            Missing::Refuse => self.finds_at_once(subject, missing),
-            Missing::Create | Missing::Await => {
+            MissingTopicPolicy::Refuse => self.finds_at_once(subject, missing),
+            MissingTopicPolicy::Create | MissingTopicPolicy::Await => {
                 let is_known = || self.reply_inbox(subject).is_some() || self.finds_at_once(subject, missing);
                 self.has_owner(subject) || !self.queries_reply_inbox(subject) && is_known()
             }
@@ -300,8 +300,8 @@ impl Node {
     }
 
     /// [`Node::owner_for`] for code that must not wait.
-    pub fn owner_for_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<Owner> {
-        if self.finds_to_publish_at_once(subject, Missing::Create) {
+    pub fn owner_for_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<OwningTopic> {
+        if self.finds_to_publish_at_once(subject, MissingTopicPolicy::Create) {
             return TopicFuture::ready(self.owner_for(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
@@ -309,8 +309,12 @@ impl Node {
     }
 
     /// [`Node::owner_for_no_reply`] for code that must not wait.
-    pub fn owner_for_no_reply_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<Owner> {
-        if self.finds_at_once(subject, Missing::Create) {
+    pub fn owner_for_no_reply_async(
+        &self,
+        subject: Subject<'_>,
+        payload_bytes: usize,
+    ) -> TopicFuture<OwningTopic> {
+        if self.finds_at_once(subject, MissingTopicPolicy::Create) {
             return TopicFuture::ready(self.owner_for_no_reply(subject, payload_bytes));
         }
         let subject = subject.as_str().to_owned();
@@ -330,8 +334,8 @@ impl Node {
     }
 
     /// [`Node::existing_owner`] for code that must not wait.
-    pub fn existing_owner_async(&self, subject: Subject<'_>) -> TopicFuture<Owner> {
-        if self.finds_at_once(subject, Missing::Refuse) {
+    pub fn existing_owner_async(&self, subject: Subject<'_>) -> TopicFuture<OwningTopic> {
+        if self.finds_at_once(subject, MissingTopicPolicy::Refuse) {
             return TopicFuture::ready(self.existing_owner(subject));
         }
         let subject = subject.as_str().to_owned();
@@ -340,10 +344,10 @@ impl Node {
 
     /// Finds or creates the topic for a publisher, for code that must not wait. Unless the topic is deleted,
     /// [`Node::owner_or_pattern`] then does not wait.
-    pub fn prepare_publish(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {
+    pub fn prepare_publish(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         match subject.filter(|subject| self.may_publish(*subject).is_ok()) {
-            Some(subject) if missing == Missing::Refuse => self.prepare_topic(subject, missing),
+            Some(subject) if missing == MissingTopicPolicy::Refuse => self.prepare_topic(subject, missing),
             Some(subject) if self.finds_to_publish_at_once(subject, missing) => TopicFuture::ready(Ok(())),
             Some(subject) => {
                 let subject = subject.as_str().to_owned();
@@ -373,8 +377,8 @@ impl Node {
         let is_there = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
         // The name of a topic need not be one of its subjects.
         let is_known = self.registry().get(topic).is_some();
-        let topic_at_once =
-            is_known || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, Missing::Create));
+        let topic_at_once = is_known
+            || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, MissingTopicPolicy::Create));
         let letters_at_once = || {
             let is_there = dead_letters.as_deref().is_none_or(is_there);
             is_there || self.makes_at_once(&self.config().topic) || self.has_group(topic, group)
@@ -386,7 +390,7 @@ impl Node {
         self.wait_for(move |node| node.prepare_join(&topic, &group, dead_letters.as_deref()))
     }
 
-    fn prepare_topic(&self, subject: Subject<'_>, missing: Missing) -> TopicFuture<()> {
+    fn prepare_topic(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> TopicFuture<()> {
         if self.finds_at_once(subject, missing) {
             return TopicFuture::ready(Ok(()));
         }
@@ -394,18 +398,18 @@ impl Node {
         self.wait_for(move |node| {
             let subject = Subject::parse(&subject)?;
             let found = match missing {
-                Missing::Refuse | Missing::Await => node.agreed_owner(subject),
-                Missing::Create => node.find_owner(subject),
+                MissingTopicPolicy::Refuse | MissingTopicPolicy::Await => node.agreed_owner(subject),
+                MissingTopicPolicy::Create => node.find_owner(subject),
             };
             match (found, missing) {
-                (Err(_), Missing::Await) => Ok(()),
+                (Err(_), MissingTopicPolicy::Await) => Ok(()),
                 (found, _) => found.map(drop),
             }
         })
     }
 
     /// Whether [`Node::select`] waits for nothing.
-    pub fn selects_at_once(&self, pattern: &Pattern, missing: Missing) -> bool {
+    pub fn selects_at_once(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> bool {
         if pattern.as_str() == KV {
             return self.control_if_any().is_some();
         }
@@ -417,7 +421,7 @@ impl Node {
     }
 
     /// Prepares [`Node::select`], so that it does not wait.
-    pub fn prepare_select(&self, pattern: &Pattern, missing: Missing) -> TopicFuture<()> {
+    pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         let is_denied = !is_reserved(pattern.as_str()) && self.may(Action::Subscribe, pattern).is_err();
         if self.selects_at_once(pattern, missing) || is_denied {
             // Selecting refuses denied patterns. Keys and tasks have their own permissions.
@@ -445,7 +449,7 @@ impl Node {
         options: &SubscribeOptions,
         start: Start,
         filter: Option<Filter>,
-        consumption: Consumption,
+        consumption: ConsumeMode,
     ) -> CursorFuture {
         let has_own = options.registered && log.config().reliable.is_some();
         let is_elsewhere = match start {
@@ -458,7 +462,7 @@ impl Node {
                 Start::After(asked) if log.awaits(asked) => {
                     self.open_ahead(log, options, asked, filter, consumption)
                 }
-                _ => Later::ready(Cursor::starting(log, options, start, filter, consumption)),
+                _ => NodeFuture::ready(Cursor::starting(log, options, start, filter, consumption)),
             };
         };
         let options = options.clone();
@@ -472,10 +476,10 @@ impl Node {
         options: &SubscribeOptions,
         asked: Position,
         filter: Option<Filter>,
-        consumption: Consumption,
+        consumption: ConsumeMode,
     ) -> CursorFuture {
         let (node, options) = (self.clone(), options.clone());
-        Later(Outcome::Waiting(self.0.waiters.outcome(move || {
+        NodeFuture(Outcome::Waiting(self.0.waiters.outcome(move || {
             block_on(node.check_handed_out(&log, asked))?;
             Cursor::starting(log, &options, Start::After(asked), filter, consumption)
         })))

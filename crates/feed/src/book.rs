@@ -7,20 +7,20 @@
 //! - The state is always whole; depth only limits views. With `max_depth` the state keeps that many best
 //!   levels a side.
 //!
-//! At most [`Limits::levels_max`] levels a side. The book remembers as many removals as it has levels, within
-//! [`Limits::removals_min`] and [`Limits::removals_max`].
+//! At most [`FeedLimits::levels_max`] levels a side. The book remembers as many removals as it has levels, within
+//! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod entry;
 mod frozen;
 
 use std::sync::Arc;
 
-use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+use dunlin_topic::{Frame, FrozenState, Reducer, ReducerError};
 
 use crate::checksum;
 use crate::entry_error::{EntryError, for_each_entry};
 use crate::ladder::{self, Ladder};
-use crate::limits::Limits;
+use crate::limits::FeedLimits;
 use crate::removals::Removals;
 use crate::scale::Scale;
 use crate::side::Side;
@@ -33,7 +33,7 @@ pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 #[derive(Debug)]
 pub struct Book {
     scale: Scale,
-    limits: Limits,
+    limits: FeedLimits,
     /// Bids, then asks: indexed by [`Side`], without a branch.
     halves: [HalfBook; 2],
     checksum: u64,
@@ -54,11 +54,11 @@ struct HalfBook {
 impl Book {
     /// Creates an empty book of an instrument.
     pub fn new(scale: Scale) -> Book {
-        Book::with_limits(scale, Limits::default())
+        Book::with_limits(scale, FeedLimits::default())
     }
 
     /// Creates an empty book with these limits.
-    pub fn with_limits(scale: Scale, limits: Limits) -> Book {
+    pub fn with_limits(scale: Scale, limits: FeedLimits) -> Book {
         Book {
             scale,
             limits,
@@ -70,7 +70,7 @@ impl Book {
     }
 
     /// Applies a record's payload. After an error the book is undefined until it is restored.
-    pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
+    pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), ReducerError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &BookEntry::decode(entry)?))?;
         if self.scale.max_depth > 0 {
             self.drop_beyond_depth(seq);
@@ -241,8 +241,8 @@ impl Book {
     }
 }
 
-impl Fold for Book {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+impl Reducer for Book {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         let mut sets = [0, 0];
         for (record, frame) in (1..).zip(frames) {
             if frame.payload().is_empty() {
@@ -255,15 +255,15 @@ impl Fold for Book {
         Ok(())
     }
 
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.apply_payload(seq, frame.payload())
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         Arc::new(frozen::FrozenBook::new(self.halves.each_mut().map(|half| half.ladder.freeze())))
     }
 
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         self.reset(seq);
         let read = self.read(seq, snapshot);
         if read.is_err() {

@@ -1,6 +1,6 @@
 //! Errors of records: malformed entries, or entries that do not fit the state.
 
-use dunlin_topic::FoldError;
+use dunlin_topic::ReducerError;
 
 use crate::scale::ScaleError;
 use crate::side::Side;
@@ -85,13 +85,13 @@ pub enum EntryError {
 impl EntryError {
     /// Converts to the reducer's error, with the numbers of record and entry from 1 where there are several.
     #[cold]
-    pub(crate) fn at(self, record: usize, entry: usize) -> FoldError {
+    pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
         let place = match (record, entry) {
             (1, 1) => String::new(),
             (1, _) => format!("entry {entry}: "),
             _ => format!("record {record}, entry {entry}: "),
         };
-        FoldError(format!("{place}{self}"))
+        ReducerError(format!("{place}{self}"))
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn for_each_entry<const N: usize>(
     record: usize,
     payload: &[u8],
     mut take: impl FnMut(&[u8; N]) -> Result<(), EntryError>,
-) -> Result<(), FoldError> {
+) -> Result<(), ReducerError> {
     let (entries, rest) = payload.as_chunks::<N>();
     for (index, entry) in entries.iter().enumerate() {
         if let Err(error) = take(entry) {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_topic::Fold;
+use dunlin_topic::Reducer;
 
 use crate::book::Book;
 use crate::last_value::LastValue;
-use crate::limits::Limits;
+use crate::limits::FeedLimits;
 use crate::orders::Orders;
 use crate::scale::{OptionsError, Scale};
 
@@ -20,16 +20,16 @@ pub const LAST: &str = "last";
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];
 
 /// Creates an empty state of a kind. Books take the options of a [`Scale`], last values none.
-pub fn fold(kind: &str, options: &BTreeMap<String, String>) -> Result<Box<dyn Fold>, OptionsError> {
-    fold_within(kind, options, Limits::default())
+pub fn fold(kind: &str, options: &BTreeMap<String, String>) -> Result<Box<dyn Reducer>, OptionsError> {
+    fold_within(kind, options, FeedLimits::default())
 }
 
 /// Does the same with limits.
 pub fn fold_within(
     kind: &str,
     options: &BTreeMap<String, String>,
-    limits: Limits,
-) -> Result<Box<dyn Fold>, OptionsError> {
+    limits: FeedLimits,
+) -> Result<Box<dyn Reducer>, OptionsError> {
     match kind {
         BOOK => Ok(Box::new(Book::with_limits(Scale::parse(kind, options)?, limits))),
         ORDERS => Ok(Box::new(Orders::with_limits(Scale::parse(kind, options)?, limits))),

@@ -3,8 +3,8 @@
 //! A record with a key sets that key to the record's payload; an empty payload removes the key. A record
 //! without a key holds [entries](ValueEntry), which can change many keys at once, or set an empty value.
 //!
-//! At most [`Limits::keys_max`] keys and [`Limits::last_bytes_max`] bytes. The state remembers as many
-//! removals as it has keys, within [`Limits::removals_min`] and [`Limits::removals_max`].
+//! At most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. The state remembers as many
+//! removals as it has keys, within [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod entry;
 mod frozen;
@@ -12,11 +12,11 @@ mod frozen;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+use dunlin_topic::{Frame, FrozenState, Reducer, ReducerError};
 
 use crate::checksum;
 use crate::entry_error::EntryError;
-use crate::limits::Limits;
+use crate::limits::FeedLimits;
 use crate::removals::Removals;
 use crate::slab::Slab;
 use crate::snapshot::{self, Kind, SnapshotError};
@@ -30,7 +30,7 @@ const KEY_HEAD_BYTES: usize = 8;
 
 /// Value of a key.
 #[derive(Debug, Clone)]
-struct Held {
+struct StoredValue {
     key: Arc<[u8]>,
     value: Arc<[u8]>,
     changed: u64,
@@ -38,7 +38,7 @@ struct Held {
 
 /// Size that the records of an append add to a state.
 #[derive(Debug, Default)]
-struct Added {
+struct AppendSize {
     keys: usize,
     bytes: i64,
 }
@@ -46,8 +46,8 @@ struct Added {
 /// Values by key.
 #[derive(Debug)]
 pub struct LastValue {
-    limits: Limits,
-    values: Slab<Held>,
+    limits: FeedLimits,
+    values: Slab<StoredValue>,
     places: HashMap<Arc<[u8]>, u32>,
     removals: Removals<Arc<[u8]>>,
     /// The record that removed all keys last.
@@ -59,13 +59,13 @@ pub struct LastValue {
 
 impl Default for LastValue {
     fn default() -> LastValue {
-        LastValue::with_limits(Limits::default())
+        LastValue::with_limits(FeedLimits::default())
     }
 }
 
 impl LastValue {
     /// Creates an empty state with these limits.
-    pub fn with_limits(limits: Limits) -> LastValue {
+    pub fn with_limits(limits: FeedLimits) -> LastValue {
         let (values, places, removals) = (Slab::default(), HashMap::new(), Removals::default());
         LastValue { limits, values, places, removals, cleared: 0, checksum: 0, content_bytes: 0 }
     }
@@ -106,7 +106,7 @@ impl LastValue {
         self.content_bytes += key.len() + value.len();
         let Some(place) = self.places.get(key) else {
             let key: Arc<[u8]> = key.into();
-            let held = Held { key: key.clone(), value: value.into(), changed: seq };
+            let held = StoredValue { key: key.clone(), value: value.into(), changed: seq };
             self.places.insert(key, self.values.insert(seq, held));
             return;
         };
@@ -118,7 +118,7 @@ impl LastValue {
 
     fn remove(&mut self, seq: u64, key: &[u8]) {
         if let Some(place) = self.places.remove(key) {
-            let Held { key, value, .. } = self.values.remove(place);
+            let StoredValue { key, value, .. } = self.values.remove(place);
             self.forget(&key, &value);
             let max = self.limits.removals(self.values.len());
             self.removals.push(seq, key, max);
@@ -132,8 +132,8 @@ impl LastValue {
 
     /// Counts what an append may add; a key that is set twice counts twice. Entries that need no room are
     /// never refused.
-    fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut Added) -> Result<(), EntryError> {
-        let Limits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
+    fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut AppendSize) -> Result<(), EntryError> {
+        let FeedLimits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
         match entry {
             ValueEntry::Set { key, value } => {
                 let before = self.get(key).map(<[u8]>::len);
@@ -147,7 +147,7 @@ impl LastValue {
                 return Ok(());
             }
             ValueEntry::Clear => {
-                *added = Added { keys: added.keys, bytes: -(self.snapshot_bytes() as i64) };
+                *added = AppendSize { keys: added.keys, bytes: -(self.snapshot_bytes() as i64) };
                 return Ok(());
             }
         }
@@ -171,7 +171,7 @@ impl LastValue {
                 return Err(SnapshotError::Order { entry });
             }
             let set = ValueEntry::Set { key, value };
-            self.check_entry(&set, &mut Added::default())
+            self.check_entry(&set, &mut AppendSize::default())
                 .map_err(|error| SnapshotError::Entry { entry, error })?;
             self.apply_entry(seq, &set);
             (last, rest) = (Some(key), after);
@@ -191,9 +191,9 @@ fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>,
     one.map(Ok).into_iter().chain(ValueEntry::decode_all(many))
 }
 
-impl Fold for LastValue {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
-        let mut added = Added::default();
+impl Reducer for LastValue {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
+        let mut added = AppendSize::default();
         for (record, frame) in frames.enumerate() {
             let mut index = 0;
             for entry in entries(&frame) {
@@ -209,18 +209,18 @@ impl Fold for LastValue {
         Ok(())
     }
 
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         for (index, entry) in entries(frame).enumerate() {
             self.apply_entry(seq, &entry.map_err(|error| error.at(1, index + 1))?);
         }
         Ok(())
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         Arc::new(FrozenValues::new(self.values.freeze()))
     }
 
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         *self = LastValue::with_limits(self.limits);
         let read = self.read(seq, snapshot);
         if read.is_err() {

@@ -56,12 +56,14 @@ pub use instruments::{
 };
 pub use kind::{BOOK, KINDS, LAST, ORDERS, fold, fold_within};
 pub use last_value::{LastValue, VALUE_HEAD_BYTES, ValueEntry};
-pub use limits::Limits;
+pub use limits::FeedLimits;
 pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};
-pub use replica::{By, Change, Counts, RETRY_NS, Replica, Report, Trouble};
+pub use replica::{ChangeCause, RETRY_NS, Replica, ReplicaCounts, ReplicaReport, StateChange, Trouble};
 pub use scale::{DECIMALS_MAX, OptionsError, Scale, ScaleError, UNITS_MAX};
-pub use schedule::{Action, Due, GRAIN_NS, LATE_NS_DEFAULT, SPIN_NS_DEFAULT, Schedule, Slips};
+pub use schedule::{
+    DueRecord, GRAIN_NS, LATE_NS_DEFAULT, Lateness, SPIN_NS_DEFAULT, Schedule, ScheduleAction,
+};
 pub use side::Side;
-pub use simulator::{Simulator, Update};
+pub use simulator::{SimulatedUpdate, Simulator};
 pub use snapshot::SnapshotError;
 pub use view::{Crossings, Level, Levels, Touch};

@@ -2,7 +2,7 @@
 
 /// What one state holds at most. At a limit the whole append is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct FeedLimits {
     /// Price levels on one side of a book.
     pub levels_max: u32,
     /// Orders in a book of orders.
@@ -19,9 +19,9 @@ pub struct Limits {
     pub removals_max: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for FeedLimits {
+    fn default() -> FeedLimits {
+        FeedLimits {
             levels_max: 1 << 20,
             orders_max: 1 << 22,
             keys_max: 1 << 20,
@@ -32,7 +32,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl FeedLimits {
     /// Removals that a state with this many entries remembers.
     #[inline(always)]
     pub(crate) fn removals(&self, entries: usize) -> usize {

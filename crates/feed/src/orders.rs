@@ -8,8 +8,8 @@
 //!   added again.
 //! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
 //!
-//! At most [`Limits::orders_max`] orders. The book remembers as many removals as it has orders, within
-//! [`Limits::removals_min`] and [`Limits::removals_max`].
+//! At most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within
+//! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
 mod book;
 mod changes;
@@ -21,11 +21,11 @@ mod queue;
 
 use std::sync::Arc;
 
-use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+use dunlin_topic::{Frame, FrozenState, Reducer, ReducerError};
 
 use crate::entry_error::{EntryError, for_each_entry};
 use crate::ladder;
-use crate::limits::Limits;
+use crate::limits::FeedLimits;
 use crate::scale::Scale;
 use crate::side::Side;
 use crate::snapshot::{self, Kind, SnapshotError};
@@ -40,7 +40,7 @@ use queue::Queue;
 #[derive(Debug)]
 pub struct Orders {
     scale: Scale,
-    limits: Limits,
+    limits: FeedLimits,
     book: book::OrderBook,
     touch: Touch,
     crossings: Crossings,
@@ -49,17 +49,17 @@ pub struct Orders {
 impl Orders {
     /// Creates an empty book of an instrument.
     pub fn new(scale: Scale) -> Orders {
-        Orders::with_limits(scale, Limits::default())
+        Orders::with_limits(scale, FeedLimits::default())
     }
 
     /// Creates an empty book with these limits.
-    pub fn with_limits(scale: Scale, limits: Limits) -> Orders {
+    pub fn with_limits(scale: Scale, limits: FeedLimits) -> Orders {
         let book = book::OrderBook::new(limits);
         Orders { scale, limits, book, touch: Touch::Open, crossings: Crossings::default() }
     }
 
     /// Applies a record's payload. After an error the book is undefined until it is restored.
-    pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
+    pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), ReducerError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &OrderEntry::decode(entry)?))?;
         let touch = self.book.touch();
         self.crossings.count(self.touch, touch);
@@ -154,9 +154,9 @@ impl Orders {
     }
 }
 
-impl Fold for Orders {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
-        let mut append = check::Append::new(self);
+impl Reducer for Orders {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
+        let mut append = check::AppendCheck::new(self);
         for (record, frame) in (1..).zip(frames) {
             if frame.payload().is_empty() {
                 return Err(EntryError::Empty.at(record, 1));
@@ -166,15 +166,15 @@ impl Fold for Orders {
         Ok(())
     }
 
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.apply_payload(seq, frame.payload())
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         Arc::new(self.book.freeze())
     }
 
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         *self = Orders::with_limits(self.scale, self.limits);
         let read = self.read(seq, snapshot);
         if read.is_err() {

@@ -23,30 +23,32 @@ use std::fmt;
 use crate::scale::Scale;
 
 pub use betfair::{Betfair, BetfairTally, RUNNERS_MAX};
-pub use bitstamp::{Bitstamp, BitstampTally, GRACE_MS, ORDERS_MAX, Phantom, Proof};
-pub use defect::{Defect, NumberError, What};
+pub use bitstamp::{Bitstamp, BitstampTally, GRACE_MS, ORDERS_MAX, Phantom, PhantomProof};
+pub use defect::{Defect, DefectKind, NumberError};
 pub use lines::LINE_BYTES_MAX;
 use lines::Lines;
 
 /// A format of recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum RecordingFormat {
     /// The Betfair Exchange Stream: a JSON message on each line.
     Betfair,
     /// Bitstamp's orders: comma-separated values with a heading.
     Bitstamp,
 }
 
-impl Layout {
+impl RecordingFormat {
     /// Detects the format from a file's first line, or its first few hundred bytes.
-    pub fn of(beginning: &[u8]) -> Option<Layout> {
+    pub fn of(beginning: &[u8]) -> Option<RecordingFormat> {
         let beginning = without_mark(beginning).trim_ascii_start();
         let heading = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match beginning.first() {
             // Each message of this stream has its kind in `op`. Many other exchanges have lines of JSON, too.
-            Some(b'{') if heading.windows(4).any(|bytes| bytes == b"\"op\"") => Some(Layout::Betfair),
+            Some(b'{') if heading.windows(4).any(|bytes| bytes == b"\"op\"") => {
+                Some(RecordingFormat::Betfair)
+            }
             Some(b'{') => None,
-            _ if heading.contains(&b',') => Some(Layout::Bitstamp),
+            _ if heading.contains(&b',') => Some(RecordingFormat::Bitstamp),
             _ => None,
         }
     }
@@ -57,18 +59,18 @@ fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for RecordingFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Layout::Betfair => "Betfair stream",
-            Layout::Bitstamp => "Bitstamp orders",
+            RecordingFormat::Betfair => "Betfair stream",
+            RecordingFormat::Bitstamp => "Bitstamp orders",
         })
     }
 }
 
 /// One book of a recording, and its topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedBook {
     /// Name of the topic.
     pub topic: String,
     /// Display name, if the recording has one.
@@ -88,7 +90,7 @@ pub enum Item<'a> {
         /// Number of the book, an index into the recording's [`books`](Recording::books).
         book: usize,
         /// The book and its topic.
-        recorded: &'a Recorded,
+        recorded: &'a RecordedBook,
     },
     /// A record to publish.
     Record {
@@ -138,10 +140,10 @@ enum Reader {
 
 impl Recording {
     /// Starts to read a file.
-    pub fn new(layout: Layout, options: &RecordingOptions) -> Recording {
+    pub fn new(layout: RecordingFormat, options: &RecordingOptions) -> Recording {
         let reader = match layout {
-            Layout::Betfair => Reader::Betfair(Box::default()),
-            Layout::Bitstamp => Reader::Bitstamp(Box::new(Bitstamp::new(options))),
+            RecordingFormat::Betfair => Reader::Betfair(Box::default()),
+            RecordingFormat::Bitstamp => Reader::Bitstamp(Box::new(Bitstamp::new(options))),
         };
         Recording { lines: Lines::default(), reader }
     }
@@ -170,7 +172,7 @@ impl Recording {
     }
 
     /// Books in the order in which they appeared. Each push may add some.
-    pub fn books(&self) -> &[Recorded] {
+    pub fn books(&self) -> &[RecordedBook] {
         match &self.reader {
             Reader::Betfair(betfair) => betfair.books(),
             Reader::Bitstamp(bitstamp) => bitstamp.books(),
@@ -190,7 +192,7 @@ impl Recording {
 }
 
 impl Reader {
-    fn line(&mut self, number: u64, line: Result<&[u8], What>, sink: &mut Sink<'_>) {
+    fn line(&mut self, number: u64, line: Result<&[u8], DefectKind>, sink: &mut Sink<'_>) {
         match line {
             Err(what) => sink(Item::Defect(Defect { line: number, what })),
             Ok(line) => match (self, if number == 1 { without_mark(line) } else { line }) {

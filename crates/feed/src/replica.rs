@@ -1,6 +1,6 @@
 //! A subscriber's copies of the states of one or many logs, which detect and repair their own errors.
 //!
-//! A replica consists of a [`Subscribe`] and a [`Fold`], in process or over a connection. It detects a record
+//! A replica consists of a [`Subscribe`] and a [`Reducer`], in process or over a connection. It detects a record
 //! that does not follow the last one, a checksum that differs, and a record that its state refuses. It then
 //! requests the missing records if they are enough, else the state.
 //!
@@ -17,11 +17,11 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_topic::{Event, Fold, LogName, Notice, Position, Publishers, Subscribe, SubscribeError};
+use dunlin_topic::{Event, LogName, Notice, Position, Publishers, Reducer, Subscribe, SubscribeError};
 use hashbrown::HashMap;
 
-use followed::{Followed, Telling};
-pub use report::{By, Change, Counts, Report, Trouble};
+use followed::{LogReplica, ReportSink};
+pub use report::{ChangeCause, ReplicaCounts, ReplicaReport, StateChange, Trouble};
 
 /// Time without a response after which a replica repeats a request, ns, by default.
 pub const RETRY_NS: u64 = 2_000_000_000;
@@ -31,16 +31,16 @@ pub struct Replica<F, S> {
     subscriber: S,
     make: Box<dyn FnMut(&LogName) -> F + Send>,
     states: States<F>,
-    counts: Counts,
+    counts: ReplicaCounts,
     retry_ns: u64,
 }
 
-impl<F: Fold, S: Subscribe> Replica<F, S> {
+impl<F: Reducer, S: Subscribe> Replica<F, S> {
     /// Creates a replica of all logs of a subscriber, which must be set to start, and continue after a gap,
     /// with a snapshot. The subscriber may be conflated. `make` creates the empty state of a log.
     pub fn new(subscriber: S, make: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
         let (make, states) = (Box::new(make), States::default());
-        Replica { subscriber, make, states, counts: Counts::default(), retry_ns: RETRY_NS }
+        Replica { subscriber, make, states, counts: ReplicaCounts::default(), retry_ns: RETRY_NS }
     }
 
     /// Sets the time after which a request is repeated.
@@ -54,11 +54,11 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
         &mut self,
         now_ns: u64,
         max: usize,
-        mut report: impl FnMut(Report<'_, F>),
+        mut report: impl FnMut(ReplicaReport<'_, F>),
     ) -> Result<usize, SubscribeError> {
         let Replica { subscriber, make, states, counts, .. } = self;
-        let mut telling = Telling { counts, report: &mut report };
-        let drained = subscriber.drain(max, |event| take_in(event, make, states, &mut telling));
+        let mut telling = ReportSink { counts, report: &mut report };
+        let drained = subscriber.drain(max, |event| handle_event(event, make, states, &mut telling));
         self.tick(now_ns)?;
         drained
     }
@@ -115,7 +115,7 @@ impl<F: Fold, S: Subscribe> Replica<F, S> {
     }
 
     /// Counters so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ReplicaCounts {
         self.counts
     }
 
@@ -135,7 +135,7 @@ impl<F, S: std::fmt::Debug> std::fmt::Debug for Replica<F, S> {
 /// States by log. A log is found by the address of its name, which is the same in consecutive records.
 #[derive(Debug)]
 struct States<F> {
-    all: Vec<Option<Followed<F>>>,
+    all: Vec<Option<LogReplica<F>>>,
     free: Vec<usize>,
     by_address: HashMap<usize, usize>,
     by_name: HashMap<Arc<LogName>, usize>,
@@ -152,7 +152,7 @@ impl<F> Default for States<F> {
     }
 }
 
-impl<F: Fold> States<F> {
+impl<F: Reducer> States<F> {
     #[inline]
     fn place(&mut self, log: &Arc<LogName>, make: &mut dyn FnMut(&LogName) -> F) -> usize {
         let address = Arc::as_ptr(log) as usize;
@@ -169,7 +169,7 @@ impl<F: Fold> States<F> {
             Some(&at) => at,
             None => {
                 let at = self.free.pop().unwrap_or(self.all.len());
-                let followed = Some(Followed::new(Arc::clone(log), make(log)));
+                let followed = Some(LogReplica::new(Arc::clone(log), make(log)));
                 match self.all.get_mut(at) {
                     Some(place) => *place = followed,
                     None => self.all.push(followed),
@@ -197,11 +197,11 @@ impl<F: Fold> States<F> {
     }
 }
 
-fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
+fn handle_event<F: Reducer, R: FnMut(ReplicaReport<'_, F>)>(
     event: Event<'_>,
     make: &mut dyn FnMut(&LogName) -> F,
     states: &mut States<F>,
-    telling: &mut Telling<'_, R>,
+    telling: &mut ReportSink<'_, R>,
 ) {
     let log = match &event {
         Event::Record(record) => record.log,
@@ -227,12 +227,12 @@ fn take_in<F: Fold, R: FnMut(Report<'_, F>)>(
         }
         Event::Notice(Notice::Publishers(publishers)) => {
             if followed.take_publishers(publishers) {
-                (telling.report)(Report::Publishers(publishers));
+                (telling.report)(ReplicaReport::Publishers(publishers));
             }
         }
         Event::Notice(Notice::Deleted { .. }) => {
             let (log, state) = (&followed.log, &followed.state);
-            (telling.report)(Report::Deleted { log, state });
+            (telling.report)(ReplicaReport::Deleted { log, state });
             return states.forget(at);
         }
         Event::Notice(_) => {}

@@ -2,7 +2,7 @@
 //!
 //! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part
 //! of 1 ÷ r, so that instruments of one rate alternate. Delays do not move the schedule: a source that was
-//! held up sends its overdue records at once, each with its intended time, and [`Slips`] counts the delay.
+//! held up sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay.
 //! Latency from the intended time therefore includes the source's own delay: no coordinated omission.
 //!
 //! Invariants:
@@ -20,7 +20,7 @@ mod lane;
 mod slips;
 
 use lane::Lane;
-pub use slips::Slips;
+pub use slips::Lateness;
 
 /// Time before a record at which a sleeping source wakes: Linux' wake-up latency with a margin, ns.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
@@ -42,12 +42,12 @@ pub struct Schedule {
     last_ns: u64,
     gap_ns: u64,
     spin_ns: u64,
-    slips: Slips,
+    slips: Lateness,
 }
 
 /// A record that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due {
+pub struct DueRecord {
     /// Intended time: the record's event time, ns.
     pub at_ns: u64,
     /// Number of the instrument, from 0.
@@ -56,7 +56,7 @@ pub struct Due {
 
 /// The next action of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum ScheduleAction {
     /// A record is due: [`Schedule::take`] it.
     Emit,
     /// The next record is too close for a sleep: ask again at once.
@@ -85,7 +85,7 @@ impl Schedule {
             last_ns: start_ns,
             gap_ns: SPARSE_NS,
             spin_ns: SPIN_NS_DEFAULT,
-            slips: Slips::later_than(LATE_NS_DEFAULT),
+            slips: Lateness::later_than(LATE_NS_DEFAULT),
         };
         schedule.find_next();
         schedule
@@ -100,31 +100,31 @@ impl Schedule {
 
     /// Sets the delay after which a record counts as late.
     pub fn late_after(mut self, late_ns: u64) -> Schedule {
-        self.slips = Slips::later_than(late_ns);
+        self.slips = Lateness::later_than(late_ns);
         self
     }
 
     /// The next record, due or not; `None` without instruments.
     #[inline]
-    pub fn peek(&self) -> Option<Due> {
+    pub fn peek(&self) -> Option<DueRecord> {
         self.lanes.get(self.next).map(Lane::next)
     }
 
     /// The action at this time; without instruments, to sleep for ever.
     #[inline]
-    pub fn next_action(&self, now_ns: u64) -> Action {
-        let Some(next) = self.peek() else { return Action::Sleep { until_ns: u64::MAX } };
+    pub fn next_action(&self, now_ns: u64) -> ScheduleAction {
+        let Some(next) = self.peek() else { return ScheduleAction::Sleep { until_ns: u64::MAX } };
         match next.at_ns {
-            at if at <= now_ns => Action::Emit,
-            at if at - now_ns > self.spin_ns => Action::Sleep { until_ns: at - self.spin_ns },
-            _ if self.is_dense() => Action::Sleep { until_ns: now_ns + GRAIN_NS },
-            _ => Action::Spin,
+            at if at <= now_ns => ScheduleAction::Emit,
+            at if at - now_ns > self.spin_ns => ScheduleAction::Sleep { until_ns: at - self.spin_ns },
+            _ if self.is_dense() => ScheduleAction::Sleep { until_ns: now_ns + GRAIN_NS },
+            _ => ScheduleAction::Spin,
         }
     }
 
     /// Takes the next record if it is due, and counts its delay.
     #[inline]
-    pub fn take(&mut self, now_ns: u64) -> Option<Due> {
+    pub fn take(&mut self, now_ns: u64) -> Option<DueRecord> {
         let next = self.peek().filter(|next| next.at_ns <= now_ns)?;
         self.slips.note(now_ns - next.at_ns);
         self.gap_ns = (GAPS - 1) * self.gap_ns.min(SPARSE_NS) / GAPS + (next.at_ns - self.last_ns) / GAPS;
@@ -152,7 +152,7 @@ impl Schedule {
     }
 
     /// Delays so far.
-    pub fn slips(&self) -> &Slips {
+    pub fn slips(&self) -> &Lateness {
         &self.slips
     }
 

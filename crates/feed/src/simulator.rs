@@ -22,7 +22,7 @@ pub struct Simulator {
 
 /// Effect of a simulated record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Update {
+pub enum SimulatedUpdate {
     /// Changes one level, with one entry.
     Level,
     /// Clears and reseeds the book, with many entries that take effect together.
@@ -50,7 +50,7 @@ impl Simulator {
     /// # Panics
     /// If there is no such instrument.
     #[inline]
-    pub fn update(&mut self, instrument: usize, payload: &mut Vec<u8>) -> Update {
+    pub fn update(&mut self, instrument: usize, payload: &mut Vec<u8>) -> SimulatedUpdate {
         self.markets[instrument].update(payload)
     }
 }

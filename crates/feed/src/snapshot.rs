@@ -13,7 +13,7 @@
 //! The same state always gives the same bytes: levels from the best on, orders of a level in queue order,
 //! keys by their bytes. All integers are little-endian.
 
-use dunlin_topic::FoldError;
+use dunlin_topic::ReducerError;
 
 /// Size of the header, bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
@@ -87,9 +87,9 @@ pub enum SnapshotError {
     },
 }
 
-impl From<SnapshotError> for FoldError {
-    fn from(error: SnapshotError) -> FoldError {
-        FoldError(error.to_string())
+impl From<SnapshotError> for ReducerError {
+    fn from(error: SnapshotError) -> ReducerError {
+        ReducerError(error.to_string())
     }
 }
 

@@ -23,9 +23,9 @@ pub struct Meta<'a> {
 /// Size and flags of a frame that is about to be written, packed into its first word. One word avoids store-to-load
 /// stalls on every publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Encoded(u64);
+pub struct FrameLayout(u64);
 
-impl Encoded {
+impl FrameLayout {
     /// Size in bytes without padding: the frame's `len` field.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -61,7 +61,7 @@ impl<'a> Meta<'a> {
     /// # Errors
     /// [`FrameError::FieldTooLong`] or [`FrameError::TooLarge`] if the layout cannot hold it.
     #[inline(always)]
-    pub fn measure(&self, payload_bytes: usize) -> Result<Encoded, FrameError> {
+    pub fn measure(&self, payload_bytes: usize) -> Result<FrameLayout, FrameError> {
         let (flags, meta_len) = if self.is_plain() { (0, META_BYTES_MIN) } else { self.measure_fields()? };
         let len = HEAD_BYTES + meta_len + payload_bytes;
         // Leaves room for the padding, so that `padded` fits a u32 too.
@@ -69,7 +69,7 @@ impl<'a> Meta<'a> {
             return Err(FrameError::TooLarge { bytes: len, bytes_max: u32::MAX as usize - FRAME_ALIGN });
         }
         let (len, kind, flags) = (len as u64, KIND_RECORD as u64, flags as u64);
-        Ok(Encoded(len | kind << 32 | flags << 40 | (meta_len as u64) << 48))
+        Ok(FrameLayout(len | kind << 32 | flags << 40 | (meta_len as u64) << 48))
     }
 
     /// Writes the whole frame, padding included, to the start of `out`.
@@ -77,7 +77,7 @@ impl<'a> Meta<'a> {
     /// # Panics
     /// If `out` is shorter than `encoded.padded()`, or if `encoded` was computed for another payload length.
     #[inline(always)]
-    pub fn encode(&self, encoded: Encoded, append_time_ns: u64, payload: &[u8], out: &mut [u8]) {
+    pub fn encode(&self, encoded: FrameLayout, append_time_ns: u64, payload: &[u8], out: &mut [u8]) {
         let out = &mut out[..encoded.padded()];
         let tail = out.len() - FRAME_ALIGN;
         out[tail..].fill(0);
@@ -90,7 +90,7 @@ impl<'a> Meta<'a> {
     /// # Panics
     /// If `out` is shorter than `encoded.head_bytes()`.
     #[inline(always)]
-    pub fn encode_head(&self, encoded: Encoded, append_time_ns: u64, more_flags: u8, out: &mut [u8]) {
+    pub fn encode_head(&self, encoded: FrameLayout, append_time_ns: u64, more_flags: u8, out: &mut [u8]) {
         let word = encoded.0 | (more_flags as u64) << 40;
         out[..8].copy_from_slice(&word.to_le_bytes());
         out[8..16].copy_from_slice(&append_time_ns.to_le_bytes());

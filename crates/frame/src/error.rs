@@ -52,5 +52,5 @@ pub enum FrameError {
     Padding,
     /// The fields of a batch header contradict each other.
     #[error("invalid batch header: {0}")]
-    Run(&'static str),
+    Batch(&'static str),
 }

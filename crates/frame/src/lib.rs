@@ -12,16 +12,16 @@
 //! Not here: appending ([topic](https://docs.rs/dunlin-topic)), messages between processes (`wire`), checksums (the
 //! journal's blocks).
 
+mod batch;
 mod check;
 mod encode;
 mod error;
 mod frame;
-mod run;
 
-pub use encode::{Encoded, Meta};
+pub use batch::{BATCH_HEADER_BYTES, BatchHeader};
+pub use encode::{FrameLayout, Meta};
 pub use error::FrameError;
 pub use frame::{
     APPEND_TIME_AT, FLAG_BY_REF, FLAG_EVENT_TIME, FLAG_EXPIRES, FLAG_HEADERS, FLAG_KEY, FLAG_REPLY,
     FLAG_SUBJECT, FRAME_ALIGN, Frame, HEAD_BYTES, Headers, KIND_RECORD, META_BYTES_MIN, padded,
 };
-pub use run::{RUN_HEADER_BYTES, RunHeader};

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use dunlin_journal::{Config, Load, measure_commits, measure_replay};
+use dunlin_journal::{CommitLoad, Config, measure_commits, measure_replay};
 
 const COMMIT_BYTES: usize = 64 * 272 + 48;
 const COMMITS: usize = 3_000;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let log = dir.join("log");
             let _ = std::fs::remove_dir_all(&log);
             let config = Config { ahead_bytes, ..Config::default() };
-            let load = Load { payload_bytes, in_flight, commits };
+            let load = CommitLoad { payload_bytes, in_flight, commits };
             let mut measured = measure_commits(&log, &load, config, now)?;
             measured.commits_ns.sort_unstable();
             let at =

@@ -16,7 +16,7 @@ use crate::position::Position;
 
 /// State that is common to the writer and the readers of a log.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedLog {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub name: String,
@@ -51,9 +51,9 @@ pub(crate) struct IndexEntry {
     pub first_time_ns: u64,
 }
 
-impl Shared {
-    pub fn new(disk: Arc<dyn Disk>, dir: &Path, name: &str, written_here: bool, files: Files) -> Shared {
-        Shared { disk, dir: dir.to_owned(), name: name.to_owned(), written_here, state: Mutex::new(files) }
+impl SharedLog {
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path, name: &str, written_here: bool, files: Files) -> SharedLog {
+        SharedLog { disk, dir: dir.to_owned(), name: name.to_owned(), written_here, state: Mutex::new(files) }
     }
 
     pub fn files(&self) -> MutexGuard<'_, Files> {
@@ -124,7 +124,7 @@ impl LogFile {
 
 /// A file of the directory, with its name and header.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedFile {
     pub name: FileName,
     pub path: PathBuf,
     pub bytes: u64,
@@ -132,9 +132,9 @@ pub(crate) struct Listed {
 }
 
 /// Makes readable files from listed ones. If a header is damaged, the name suffices.
-pub(crate) fn as_log_files(listed: &[Listed], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
+pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
     let mut time_ns = 0;
-    let file = |listed: &Listed| {
+    let file = |listed: &ListedFile| {
         let header = listed.header.clone().unwrap_or_else(|_| FileHeader {
             identity: listed.name.identity,
             previous: 0,
@@ -150,7 +150,7 @@ pub(crate) fn as_log_files(listed: &[Listed], dir: &Path, log_name: &str) -> Vec
 }
 
 /// Lists the record files of a directory, oldest first.
-pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, OpenError> {
+pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenError> {
     let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
     let mut names: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
     if names.len() > Limits::FILES_MAX {
@@ -162,7 +162,7 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, OpenError
 }
 
 /// Reads a file's header; `None` if its writer has dropped it meanwhile.
-fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<Listed>, OpenError> {
+fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile>, OpenError> {
     let path = dir.join(name.to_string());
     let file = match open(disk, &path, false) {
         Err(error) if error.is_missing() => return Ok(None),
@@ -172,12 +172,12 @@ fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<Listed>, O
     let mut start = [0; FILE_HEADER_BYTES];
     let count = file.read_at(&mut start, 0).map_err(DiskError::of("read", &path))?;
     let header = FileHeader::parse(&start[..count]);
-    Ok(Some(Listed { name, path, bytes, header }))
+    Ok(Some(ListedFile { name, path, bytes, header }))
 }
 
 /// Refuses files that this build cannot read, or that belong to another log. Damaged headers pass, because names
 /// suffice.
-pub(crate) fn check(listed: &[Listed], dir: &Path, log_name: Option<&str>) -> Result<(), OpenError> {
+pub(crate) fn check(listed: &[ListedFile], dir: &Path, log_name: Option<&str>) -> Result<(), OpenError> {
     for file in listed {
         match &file.header {
             Err(HeaderError::Newer(version)) => {

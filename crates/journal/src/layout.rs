@@ -14,7 +14,7 @@ mod file_name;
 mod mark;
 
 pub use block::{BLOCK_ALIGN, BLOCK_HEADER_BYTES};
-pub(crate) use block::{BlockHeader, Kind, Refused, block_checksum};
+pub(crate) use block::{BlockDefect, BlockHeader, BlockKind, block_checksum};
 pub use file_header::{FILE_HEADER_BYTES, FORMAT_VERSION};
 pub(crate) use file_header::{FileHeader, HeaderError};
 pub(crate) use file_name::{FileName, SnapshotName, TEMPORARY_SUFFIX};

@@ -40,7 +40,7 @@
 //! - [`Journal::append_noted`] writes a note of the caller beside the records; readers find it in [`Records::note`].
 //! - [`Journal::room`] ensures room before records are numbered. [`AppendError::Full`] means that nothing was changed
 //!   and a retry may succeed. After any other disk failure the log has ended.
-//! - [`Reserve`] keeps room free for a full disk; [`Journal::end_file`] allows dropping all files before the next
+//! - [`DiskReserve`] keeps room free for a full disk; [`Journal::end_file`] allows dropping all files before the next
 //!   record.
 //! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] saves a
 //!   reducer's state.
@@ -74,10 +74,10 @@ pub use disk::{DirLock, Disk, DiskFile, FakeDisk, Faults, MemoryDisk, RealDisk};
 pub use error::{AppendError, DiskError, OpenError, ReadError};
 pub use layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES, FORMAT_VERSION};
 pub use limits::{Config, Limits};
-pub use measure::{Load, MeasureError, Measured, measure_commits, measure_replay};
+pub use measure::{CommitLoad, CommitMeasurement, MeasureError, measure_commits, measure_replay};
 pub use position::{Hole, HoleCause, Position};
-pub use reader::{Item, Loaded, LoadedRecords, Reader, Records, Scan};
-pub use reserve::Reserve;
+pub use reader::{Loaded, LoadedRecords, Reader, Records, Scan, ScanItem};
+pub use reserve::DiskReserve;
 pub use snapshot::Snapshot;
-pub use verify::{FileReport, Problem, Report, verify};
+pub use verify::{FileReport, Problem, VerifyReport, verify};
 pub use writer::{Batch, Cut, Damage, Journal, Recovered};

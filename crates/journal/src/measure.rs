@@ -13,12 +13,12 @@ use crate::disk::{Disk, RealDisk};
 use crate::error::AppendError;
 use crate::limits::Config;
 use crate::position::Position;
-use crate::reader::{Item, Reader};
+use crate::reader::{Reader, ScanItem};
 use crate::writer::{Batch, Journal};
 
 /// The load of a measurement.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct CommitLoad {
     /// Payload size, bytes.
     pub payload_bytes: usize,
     /// Records per commit.
@@ -29,7 +29,7 @@ pub struct Load {
 
 /// The result of a measurement.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub struct CommitMeasurement {
     /// Records written or read.
     pub records: u64,
     /// Bytes of their frames.
@@ -40,7 +40,7 @@ pub struct Measured {
     pub commits_ns: Vec<u64>,
 }
 
-impl Measured {
+impl CommitMeasurement {
     /// Records per second.
     pub fn records_per_s(&self) -> f64 {
         self.records as f64 * 1e9 / self.took_ns.max(1) as f64
@@ -78,10 +78,10 @@ pub enum MeasureError {
 /// `now_ns` is a monotonic clock. A single thread runs one write and one sync of `in_flight` records per commit.
 pub fn measure_commits(
     dir: &Path,
-    load: &Load,
+    load: &CommitLoad,
     config: Config,
     now_ns: impl Fn() -> u64,
-) -> Result<Measured, MeasureError> {
+) -> Result<CommitMeasurement, MeasureError> {
     RealDisk.create_dir(dir)?;
     if RealDisk.in_memory(dir)? {
         return Err(MeasureError::NotADisk(dir.display().to_string()));
@@ -90,8 +90,10 @@ pub fn measure_commits(
     let epoch = found.next.epoch.max(1);
     let mut frames = frames(load);
     let mut next_seq = found.next.seq;
-    let mut measured =
-        Measured { commits_ns: Vec::with_capacity(load.commits as usize), ..Measured::default() };
+    let mut measured = CommitMeasurement {
+        commits_ns: Vec::with_capacity(load.commits as usize),
+        ..CommitMeasurement::default()
+    };
     let start_ns = now_ns();
     let mut before_ns = start_ns;
     for _ in 0..load.commits {
@@ -118,13 +120,13 @@ pub fn measure_commits(
 }
 
 /// Reads a whole log and validates every checksum and frame.
-pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<Measured, MeasureError> {
+pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<CommitMeasurement, MeasureError> {
     let reader = Reader::open(Arc::new(RealDisk), dir)?;
     let mut scan = reader.scan(Position::default());
-    let mut measured = Measured::default();
+    let mut measured = CommitMeasurement::default();
     let start_ns = now_ns();
     while let Some(item) = scan.next()? {
-        if let Item::Records(records) = item {
+        if let ScanItem::Records(records) = item {
             measured.records += u64::from(records.count);
             measured.bytes += records.frames.len() as u64;
         }
@@ -134,7 +136,7 @@ pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<Measured, 
 }
 
 /// The frames of one commit.
-fn frames(load: &Load) -> Vec<u8> {
+fn frames(load: &CommitLoad) -> Vec<u8> {
     let payload: Vec<u8> = (0..load.payload_bytes).map(|i| i as u8).collect();
     let mut out = Vec::new();
     for _ in 0..load.in_flight {

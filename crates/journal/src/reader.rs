@@ -17,17 +17,17 @@ use dunlin_frame::Frame;
 
 use crate::disk::Disk;
 use crate::error::{OpenError, ReadError};
-use crate::files::{self, Files, Shared};
+use crate::files::{self, Files, SharedLog};
 use crate::position::Position;
 use crate::snapshot::{self, Snapshot};
 
 pub use load::{Loaded, LoadedRecords};
-pub use scan::{Item, Records, Scan};
+pub use scan::{Records, Scan, ScanItem};
 
 /// A reader of a log. Clones read the same log.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedLog>,
 }
 
 impl Reader {
@@ -42,7 +42,7 @@ impl Reader {
         };
         files::check(&listed, dir, Some(&name))?;
         let files = Files { all: files::as_log_files(&listed, dir, &name), durable: None };
-        Ok(Reader { shared: Arc::new(Shared::new(disk, dir, &name, false, files)) })
+        Ok(Reader { shared: Arc::new(SharedLog::new(disk, dir, &name, false, files)) })
     }
 
     /// The log's name.
@@ -93,7 +93,7 @@ impl Reader {
         let Some(file) = start else { return Ok(None) };
         let mut scan = Scan::at_time(self.shared.clone(), file, time_ns);
         while let Some(item) = scan.next()? {
-            if let Item::Records(records) = item
+            if let ScanItem::Records(records) = item
                 && records.last_time_ns >= time_ns
             {
                 return Ok(Some(first_from(&records, time_ns)));

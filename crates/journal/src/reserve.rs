@@ -16,7 +16,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A file of zeros that reserves disk room.
 #[derive(Debug)]
-pub struct Reserve {
+pub struct DiskReserve {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     path: PathBuf,
@@ -24,13 +24,13 @@ pub struct Reserve {
     is_filled: bool,
 }
 
-impl Reserve {
+impl DiskReserve {
     /// Opens the reserve with this name in a directory, as it was left; one of 0 bytes never exists. An incomplete
     /// one is removed.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<Reserve, DiskError> {
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
         let path = dir.join(name);
-        let mut reserve = Reserve { disk, dir: dir.to_owned(), path, bytes, is_filled: false };
+        let mut reserve = DiskReserve { disk, dir: dir.to_owned(), path, bytes, is_filled: false };
         match reserve.disk.open(&reserve.path, false).and_then(|file| file.bytes()) {
             Ok(found) if found == bytes && bytes > 0 => reserve.is_filled = true,
             Ok(_) => reserve.remove()?,

@@ -12,7 +12,9 @@ use dunlin_frame::Frame;
 
 use crate::Limits;
 use crate::disk::DiskFile;
-use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, Kind, Mark, Refused, block_checksum};
+use crate::layout::{
+    BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockDefect, BlockHeader, BlockKind, Mark, block_checksum,
+};
 
 /// A scan through one file.
 #[derive(Debug)]
@@ -37,13 +39,13 @@ pub(crate) struct BlockScan {
 
 /// What a scan finds at an offset.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Step {
+pub(crate) enum ScanStep {
     /// Records; their frames are [`BlockScan::frames`] until the next step.
     Block { at: u64, header: BlockHeader },
     /// A mark.
     Mark { at: u64, mark: Mark },
     /// No sound block.
-    Bad { at: u64, why: Refused },
+    Bad { at: u64, why: BlockDefect },
     /// The end of the readable bytes, exactly after a block.
     End,
 }
@@ -101,14 +103,14 @@ impl BlockScan {
     }
 
     /// Reads the next block. After a bad one it stays: see [`BlockScan::search`].
-    pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<Step> {
+    pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<ScanStep> {
         let at = self.at;
         if at >= self.end {
-            return Ok(Step::End);
+            return Ok(ScanStep::End);
         }
         let header = match self.look(file, at)? {
             Ok(header) => header,
-            Err(why) => return Ok(Step::Bad { at, why }),
+            Err(why) => return Ok(ScanStep::Bad { at, why }),
         };
         self.at = at + header.whole_bytes();
         let start = (at - self.buffer_at) as usize + BLOCK_HEADER_BYTES;
@@ -116,8 +118,8 @@ impl BlockScan {
         self.body = start..note;
         self.note = note..start + header.bytes as usize;
         Ok(match Mark::of(&header, self.frames()) {
-            Some(mark) => Step::Mark { at, mark },
-            None => Step::Block { at, header },
+            Some(mark) => ScanStep::Mark { at, mark },
+            None => ScanStep::Block { at, header },
         })
     }
 
@@ -148,7 +150,7 @@ impl BlockScan {
         while at + (BLOCK_HEADER_BYTES as u64) <= self.end && self.search_left > 0 {
             let looked = match self.look(file, at)? {
                 Ok(header) => return Ok(Some((at, header))),
-                Err(Refused::Checksum | Refused::Frames) => {
+                Err(BlockDefect::Checksum | BlockDefect::Frames) => {
                     BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes_claimed(at))
                 }
                 Err(_) => BLOCK_ALIGN as u64,
@@ -184,7 +186,7 @@ impl BlockScan {
     }
 
     /// The valid block at this offset, buffered as a whole; or why there is none.
-    fn look(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, Refused>> {
+    fn look(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, BlockDefect>> {
         let left = self.end - at;
         self.fill(file, at, BLOCK_HEADER_BYTES)?;
         let header = match BlockHeader::parse(self.buffered(at), left) {
@@ -221,15 +223,15 @@ impl BlockScan {
 }
 
 /// Validates the checksum and every frame.
-fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(), Refused> {
-    let (head, rest) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>().ok_or(Refused::Short)?;
-    let body = rest.get(..header.bytes as usize).ok_or(Refused::Short)?;
+fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(), BlockDefect> {
+    let (head, rest) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>().ok_or(BlockDefect::Short)?;
+    let body = rest.get(..header.bytes as usize).ok_or(BlockDefect::Short)?;
     if crate::layout::u32_at(head, 0) != block_checksum(identity, at, head, &[body]) {
-        return Err(Refused::Checksum);
+        return Err(BlockDefect::Checksum);
     }
     let frames = &body[..body.len() - header.note_bytes as usize];
-    if header.kind == Kind::Records && count_frames(frames) != Some(header.count) {
-        return Err(Refused::Frames);
+    if header.kind == BlockKind::Records && count_frames(frames) != Some(header.count) {
+        return Err(BlockDefect::Frames);
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! Reads one whole file and reports its content, for recovery and verification.
 
 use crate::disk::DiskFile;
-use crate::layout::{FILE_HEADER_BYTES, FileName, Kind, Mark, Refused};
+use crate::layout::{BlockDefect, BlockKind, FILE_HEADER_BYTES, FileName, Mark};
 use crate::position::{Hole, HoleCause, Position};
-use crate::scan::{BlockScan, Step};
+use crate::scan::{BlockScan, ScanStep};
 
 use std::io;
 
 /// The content of a file.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct FileSurvey {
     pub blocks: u64,
     pub records: u64,
     /// Sequence of the next record.
@@ -26,9 +26,9 @@ pub(crate) struct Survey {
     /// Missing records.
     pub holes: Vec<Hole>,
     /// Bad blocks before valid ones.
-    pub bad: Vec<(u64, Refused)>,
+    pub bad: Vec<(u64, BlockDefect)>,
     /// The defect after the last valid block.
-    pub tail: Option<Refused>,
+    pub tail: Option<BlockDefect>,
     /// Offset after the last non-zero byte.
     pub written: u64,
 }
@@ -40,13 +40,13 @@ pub(crate) fn survey(
     name: FileName,
     may_be_torn: bool,
     mut each: impl FnMut(u64, &crate::layout::BlockHeader),
-) -> io::Result<Survey> {
+) -> io::Result<FileSurvey> {
     let start = FILE_HEADER_BYTES as u64;
     let mut scan = BlockScan::new(name.identity, start, file.bytes()?.max(start));
-    let mut survey = Survey::new(name.first.seq);
+    let mut survey = FileSurvey::new(name.first.seq);
     loop {
         let (at, why) = match scan.next(file)? {
-            Step::Block { at, header } => {
+            ScanStep::Block { at, header } => {
                 if header.epoch == name.first.epoch && header.first_seq >= survey.next_seq {
                     each(at, &header);
                     survey.hole_before(name.first.epoch, header.first_seq);
@@ -59,15 +59,15 @@ pub(crate) fn survey(
                     survey.end = scan.at();
                     continue;
                 }
-                (at, Refused::Order)
+                (at, BlockDefect::Order)
             }
-            Step::Mark { at, mark } => {
+            ScanStep::Mark { at, mark } => {
                 survey.see_mark(at, mark, name.first.epoch);
                 survey.end = scan.at();
                 continue;
             }
-            Step::Bad { at, why } => (at, why),
-            Step::End => break,
+            ScanStep::Bad { at, why } => (at, why),
+            ScanStep::End => break,
         };
         scan.stand_at(at);
         if !scan.search(file, may_be_torn)? {
@@ -81,9 +81,9 @@ pub(crate) fn survey(
     Ok(survey)
 }
 
-impl Survey {
-    fn new(next_seq: u64) -> Survey {
-        Survey {
+impl FileSurvey {
+    fn new(next_seq: u64) -> FileSurvey {
+        FileSurvey {
             blocks: 0,
             records: 0,
             next_seq,
@@ -121,14 +121,14 @@ impl Survey {
     }
 
     /// The mark of this kind, if it ends the file.
-    pub fn ended_with(&self, kind: Kind) -> Option<Mark> {
+    pub fn ended_with(&self, kind: BlockKind) -> Option<Mark> {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
     /// The kind of the final mark, if the log was closed or cut here and not begun since. The mark also vouches for
     /// all bad blocks before it, so that every recovery reads the file alike.
-    pub fn at_rest(&self) -> Option<Kind> {
-        let mark = self.ended_with(Kind::End).or_else(|| self.ended_with(Kind::Cut))?;
+    pub fn at_rest(&self) -> Option<BlockKind> {
+        let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)
     }
 }

@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
 use crate::error::{DiskError, OpenError};
-use crate::files::{self, Listed};
-use crate::layout::{FILE_HEADER_BYTES, Kind, Mark, SnapshotName};
+use crate::files::{self, ListedFile};
+use crate::layout::{BlockKind, FILE_HEADER_BYTES, Mark, SnapshotName};
 use crate::position::{Hole, HoleCause, Position};
 use crate::snapshot;
-use crate::survey::{Survey, survey};
+use crate::survey::{FileSurvey, survey};
 
 /// The result of a verification.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct VerifyReport {
     /// The log's name; empty if no file states it.
     pub name: String,
     /// Each file, oldest first.
@@ -77,7 +77,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether nothing is wrong; if `strict`, the log must also have ended properly.
     pub fn is_sound(&self, strict: bool) -> bool {
         self.wrong.is_empty() && self.holes.is_empty() && (!strict || self.unended.is_empty())
@@ -85,15 +85,15 @@ impl Report {
 }
 
 /// Verifies a whole log, without a lock and without changes.
-pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Report, OpenError> {
+pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport, OpenError> {
     let listed = files::list(disk, dir)?;
     if listed.is_empty() {
         return Err(OpenError::NoLog(dir.to_owned()));
     }
     let name = listed.iter().find_map(|file| Some(file.header.as_ref().ok()?.name.clone()));
     files::check(&listed, dir, name.as_deref())?;
-    let mut report = Report { name: name.unwrap_or_default(), ..Report::default() };
-    let mut before: Option<(&Listed, Option<Mark>)> = None;
+    let mut report = VerifyReport { name: name.unwrap_or_default(), ..VerifyReport::default() };
+    let mut before: Option<(&ListedFile, Option<Mark>)> = None;
     for (index, file) in listed.iter().enumerate() {
         let is_last = index + 1 == listed.len();
         let found = read_file(disk, file, is_last)?;
@@ -107,27 +107,27 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Report, OpenError> {
         } else {
             report.add_page_end(file, &found);
         }
-        before = Some((file, found.mark.filter(|mark| mark.kind == Kind::Continued)));
+        before = Some((file, found.mark.filter(|mark| mark.kind == BlockKind::Continued)));
     }
     report.add_snapshots(disk, dir)?;
     Ok(report)
 }
 
-fn read_file(disk: &dyn Disk, listed: &Listed, is_last: bool) -> Result<Survey, DiskError> {
+fn read_file(disk: &dyn Disk, listed: &ListedFile, is_last: bool) -> Result<FileSurvey, DiskError> {
     let file = files::open(disk, &listed.path, false)?;
     survey(&*file, listed.name, is_last, |_, _| {}).map_err(DiskError::of("read", &listed.path))
 }
 
-impl Report {
-    fn wrong(&mut self, file: &Listed, at: u64, what: impl ToString) {
+impl VerifyReport {
+    fn wrong(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
         self.wrong.push(Problem { file: file.path.clone(), at, what: what.to_string() });
     }
 
-    fn unended(&mut self, file: &Listed, at: u64, what: impl ToString) {
+    fn unended(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
         self.unended.push(Problem { file: file.path.clone(), at, what: what.to_string() });
     }
 
-    fn add_header(&mut self, file: &Listed, before: Option<&Listed>) {
+    fn add_header(&mut self, file: &ListedFile, before: Option<&ListedFile>) {
         match (&file.header, before) {
             (Err(error), _) => self.wrong(file, 0, error),
             (Ok(header), Some(before)) if header.previous != before.name.identity => {
@@ -137,7 +137,7 @@ impl Report {
         }
     }
 
-    fn add_file(&mut self, file: &Listed, found: &Survey) {
+    fn add_file(&mut self, file: &ListedFile, found: &FileSurvey) {
         for (at, why) in &found.bad {
             self.wrong(file, *at, why);
         }
@@ -164,7 +164,7 @@ impl Report {
     }
 
     /// Checks the link from a file to the next one.
-    fn add_join(&mut self, before: &Listed, mark: Option<&Mark>, file: &Listed) {
+    fn add_join(&mut self, before: &ListedFile, mark: Option<&Mark>, file: &ListedFile) {
         let Some(mark) = mark else { return };
         let first = file.name.first;
         let lost = |last| Hole { first: mark.next, last, cause: HoleCause::Damaged };
@@ -182,8 +182,8 @@ impl Report {
     }
 
     /// Checks that a file with a successor ends with a mark that names it.
-    fn add_page_end(&mut self, file: &Listed, found: &Survey) {
-        if found.mark.is_none_or(|mark| mark.kind != Kind::Continued) {
+    fn add_page_end(&mut self, file: &ListedFile, found: &FileSurvey) {
+        if found.mark.is_none_or(|mark| mark.kind != BlockKind::Continued) {
             self.wrong(file, found.end, "the mark that names the next file is missing");
         } else if found.written > found.end {
             self.wrong(file, found.end, "there are bytes after its last mark");
@@ -193,12 +193,12 @@ impl Report {
     }
 
     /// Checks that the last file ends with an end mark or a recovery mark.
-    fn add_ending(&mut self, file: &Listed, found: &Survey, oldest: Position) {
+    fn add_ending(&mut self, file: &ListedFile, found: &FileSurvey, oldest: Position) {
         match found.mark {
-            Some(mark) if mark.kind == Kind::Continued => {
+            Some(mark) if mark.kind == BlockKind::Continued => {
                 self.wrong(file, found.end, "the file that it names next is missing");
             }
-            Some(mark) if matches!(mark.kind, Kind::End | Kind::Cut) => {
+            Some(mark) if matches!(mark.kind, BlockKind::End | BlockKind::Cut) => {
                 if mark.oldest != oldest {
                     let what = format!(
                         "the log began at {} when this mark was written: files are missing",

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use crate::disk::{DirLock, Disk, DiskFile};
 use crate::error::{AppendError, DiskError, OpenError};
-use crate::files::{LogFile, Shared};
-use crate::layout::{Kind, Mark};
+use crate::files::{LogFile, SharedLog};
+use crate::layout::{BlockKind, Mark};
 use crate::limits::Config;
 use crate::position::Position;
 use crate::reader::Reader;
@@ -33,7 +33,7 @@ pub use recover::{Cut, Damage, Recovered};
 /// A log that is open for writing.
 #[derive(Debug)]
 pub struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     config: Config,
     current: Option<Current>,
     tail: Tail,
@@ -152,7 +152,14 @@ impl Journal {
 
 impl Current {
     /// Makes a mark with this file's present state.
-    fn mark(&self, kind: Kind, next: Position, oldest: Position, next_identity: u64, time_ns: u64) -> Mark {
+    fn mark(
+        &self,
+        kind: BlockKind,
+        next: Position,
+        oldest: Position,
+        next_identity: u64,
+        time_ns: u64,
+    ) -> Mark {
         Mark {
             kind,
             next,

@@ -23,22 +23,22 @@ impl From<CodecError> for std::io::Error {
     }
 }
 
-type Read<T> = Result<T, CodecError>;
+type Decoded<T> = Result<T, CodecError>;
 
 /// Encoding and decoding of a value.
-pub(crate) trait Code: Sized {
-    fn read(bytes: &mut Bytes) -> Read<Self>;
+pub(crate) trait Codec: Sized {
+    fn read(bytes: &mut Bytes) -> Decoded<Self>;
     fn write(&self, out: &mut Vec<u8>);
 }
 
 /// Decodes a value that fills all bytes.
-pub(crate) fn whole<T: Code>(mut bytes: Bytes, what: &'static str) -> Read<T> {
+pub(crate) fn whole<T: Codec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
     let read = T::read(&mut bytes)?;
     if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }
 }
 
-impl Code for u8 {
-    fn read(bytes: &mut Bytes) -> Read<u8> {
+impl Codec for u8 {
+    fn read(bytes: &mut Bytes) -> Decoded<u8> {
         bytes.try_get_u8().map_err(|_| CodecError("a byte"))
     }
 
@@ -47,8 +47,8 @@ impl Code for u8 {
     }
 }
 
-impl Code for bool {
-    fn read(bytes: &mut Bytes) -> Read<bool> {
+impl Codec for bool {
+    fn read(bytes: &mut Bytes) -> Decoded<bool> {
         match u8::read(bytes)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -61,8 +61,8 @@ impl Code for bool {
     }
 }
 
-impl Code for u64 {
-    fn read(bytes: &mut Bytes) -> Read<u64> {
+impl Codec for u64 {
+    fn read(bytes: &mut Bytes) -> Decoded<u64> {
         bytes.try_get_u64_le().map_err(|_| CodecError("a number"))
     }
 
@@ -71,8 +71,8 @@ impl Code for u64 {
     }
 }
 
-impl Code for Bytes {
-    fn read(bytes: &mut Bytes) -> Read<Bytes> {
+impl Codec for Bytes {
+    fn read(bytes: &mut Bytes) -> Decoded<Bytes> {
         let len = bytes.try_get_u32_le().map_err(|_| CodecError("a length"))? as usize;
         if len > bytes.len() { Err(CodecError("bytes")) } else { Ok(bytes.split_to(len)) }
     }
@@ -83,8 +83,8 @@ impl Code for Bytes {
     }
 }
 
-impl Code for String {
-    fn read(bytes: &mut Bytes) -> Read<String> {
+impl Codec for String {
+    fn read(bytes: &mut Bytes) -> Decoded<String> {
         String::from_utf8(Bytes::read(bytes)?.to_vec()).map_err(|_| CodecError("text"))
     }
 
@@ -94,8 +94,8 @@ impl Code for String {
     }
 }
 
-impl<T: Code> Code for Option<T> {
-    fn read(bytes: &mut Bytes) -> Read<Option<T>> {
+impl<T: Codec> Codec for Option<T> {
+    fn read(bytes: &mut Bytes) -> Decoded<Option<T>> {
         bool::read(bytes)?.then(|| T::read(bytes)).transpose()
     }
 
@@ -105,8 +105,8 @@ impl<T: Code> Code for Option<T> {
     }
 }
 
-impl<T: Code> Code for Vec<T> {
-    fn read(bytes: &mut Bytes) -> Read<Vec<T>> {
+impl<T: Codec> Codec for Vec<T> {
+    fn read(bytes: &mut Bytes) -> Decoded<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
         // Each item takes at least a byte, so a wrong count causes no large allocation.
         if count > bytes.len() {
@@ -121,8 +121,8 @@ impl<T: Code> Code for Vec<T> {
     }
 }
 
-impl Code for LeaderId<u64, u64> {
-    fn read(bytes: &mut Bytes) -> Read<LeaderId<u64, u64>> {
+impl Codec for LeaderId<u64, u64> {
+    fn read(bytes: &mut Bytes) -> Decoded<LeaderId<u64, u64>> {
         Ok(LeaderId { term: u64::read(bytes)?, node_id: u64::read(bytes)? })
     }
 
@@ -132,8 +132,8 @@ impl Code for LeaderId<u64, u64> {
     }
 }
 
-impl Code for Vote {
-    fn read(bytes: &mut Bytes) -> Read<Vote> {
+impl Codec for Vote {
+    fn read(bytes: &mut Bytes) -> Decoded<Vote> {
         Ok(Vote::from_leader_id(LeaderId::read(bytes)?, bool::read(bytes)?))
     }
 
@@ -143,8 +143,8 @@ impl Code for Vote {
     }
 }
 
-impl Code for LogId {
-    fn read(bytes: &mut Bytes) -> Read<LogId> {
+impl Codec for LogId {
+    fn read(bytes: &mut Bytes) -> Decoded<LogId> {
         Ok(LogId { leader_id: LeaderId::read(bytes)?, index: u64::read(bytes)? })
     }
 
@@ -154,8 +154,8 @@ impl Code for LogId {
     }
 }
 
-impl Code for (u64, String) {
-    fn read(bytes: &mut Bytes) -> Read<(u64, String)> {
+impl Codec for (u64, String) {
+    fn read(bytes: &mut Bytes) -> Decoded<(u64, String)> {
         Ok((u64::read(bytes)?, String::read(bytes)?))
     }
 
@@ -165,8 +165,8 @@ impl Code for (u64, String) {
     }
 }
 
-impl Code for Membership {
-    fn read(bytes: &mut Bytes) -> Read<Membership> {
+impl Codec for Membership {
+    fn read(bytes: &mut Bytes) -> Decoded<Membership> {
         let configs = Vec::<Vec<u64>>::read(bytes)?.into_iter().map(BTreeSet::from_iter).collect();
         let nodes = Vec::<(u64, String)>::read(bytes)?.into_iter();
         let nodes: BTreeMap<_, _> = nodes.map(|(id, addr)| (id, BasicNode { addr })).collect();
@@ -186,8 +186,8 @@ impl Code for Membership {
     }
 }
 
-impl Code for StoredMembership {
-    fn read(bytes: &mut Bytes) -> Read<StoredMembership> {
+impl Codec for StoredMembership {
+    fn read(bytes: &mut Bytes) -> Decoded<StoredMembership> {
         Ok(StoredMembership::new(Option::read(bytes)?, Membership::read(bytes)?))
     }
 
@@ -219,8 +219,8 @@ const BLANK: u8 = 0;
 const NORMAL: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 
-impl Code for Entry {
-    fn read(bytes: &mut Bytes) -> Read<Entry> {
+impl Codec for Entry {
+    fn read(bytes: &mut Bytes) -> Decoded<Entry> {
         let log_id = LogId::read(bytes)?;
         let payload = match u8::read(bytes)? {
             BLANK => EntryPayload::Blank,

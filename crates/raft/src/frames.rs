@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dunlin_frame::{Frame, Meta};
 use dunlin_journal::{AppendError, Batch, Journal, Records};
 
-use crate::codec::Code;
+use crate::codec::Codec;
 
 /// Consecutive encoded records.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Adds a record.
-    pub(crate) fn push(&mut self, item: &impl Code) -> io::Result<()> {
+    pub(crate) fn push(&mut self, item: &impl Codec) -> io::Result<()> {
         self.payload.clear();
         item.write(&mut self.payload);
         let encoded = Meta::default().measure(self.payload.len()).map_err(io::Error::other)?;

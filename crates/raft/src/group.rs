@@ -26,15 +26,15 @@ use tokio::time::Instant;
 use crate::commands::Commands;
 use crate::error::{GroupError, damaged};
 use crate::limits::{HEARTBEAT_MS, Limits};
-use crate::log::{self, Log, Room};
+use crate::log::{self, DiskSpace, Log};
 use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
 use crate::network::{Member, Peers, Transport};
 use crate::vocabulary::Types;
-use batches::{Asked, Commits, Waiting};
+use batches::{Commits, PendingCommands, PendingRead};
 use elections::Elections;
-use receiving::Receiving;
-use running::{Home, Running};
+use receiving::SnapshotReceiver;
+use running::{GroupTasks, GroupThread};
 
 type OurRaft = Raft<Types, Machines>;
 
@@ -51,29 +51,29 @@ const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's part in a group. Dropping the last handle stops it.
 pub struct Group<M> {
-    part: Part,
+    part: UntypedGroup,
     _machine: PhantomData<fn() -> M>,
 }
 
 /// The operations of a [`Group`] that do not depend on the type of its machine.
-pub struct Part {
+pub struct UntypedGroup {
     raft: OurRaft,
     machines: Machines,
     limits: Limits,
-    room: Room,
-    asked: mpsc::Sender<Asked>,
-    waiting: mpsc::Sender<Waiting>,
-    receiving: tokio::sync::Mutex<Receiving>,
+    room: DiskSpace,
+    asked: mpsc::Sender<PendingCommands>,
+    waiting: mpsc::Sender<PendingRead>,
+    receiving: tokio::sync::Mutex<SnapshotReceiver>,
     elections: Elections,
     commits: Commits,
     handle: Handle,
     last_before_start: Option<u64>,
-    _running: Running,
+    _running: GroupTasks,
 }
 
 /// The leader, as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lead {
+pub enum Leadership {
     /// This node.
     Here,
     /// Another node.
@@ -129,11 +129,11 @@ impl<M: Machine> Group<M> {
             );
             return Err(damaged("snapshot", &why));
         }
-        let part = Part::start(id, log, machines, Arc::new(transport), limits)?;
+        let part = UntypedGroup::start(id, log, machines, Arc::new(transport), limits)?;
         Ok(Group { part, _machine: PhantomData })
     }
 
-    /// Calls `look` with this node's machine. Call [`Part::catch_up`] first for a fresh state.
+    /// Calls `look` with this node's machine. Call [`UntypedGroup::catch_up`] first for a fresh state.
     pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
         self.part.machines.with(|machine| {
             let machine: &dyn Any = machine;
@@ -143,21 +143,21 @@ impl<M: Machine> Group<M> {
 }
 
 impl<M> Deref for Group<M> {
-    type Target = Part;
+    type Target = UntypedGroup;
 
-    fn deref(&self) -> &Part {
+    fn deref(&self) -> &UntypedGroup {
         &self.part
     }
 }
 
-impl Part {
+impl UntypedGroup {
     fn start(
         id: u64,
         log: Log,
         machines: Machines,
         transport: Arc<dyn Transport>,
         limits: Limits,
-    ) -> io::Result<Part> {
+    ) -> io::Result<UntypedGroup> {
         let (room, last_before_start) = (log.room().clone(), log.last());
         let config = config(&limits)?;
         let (started, start) = std::sync::mpsc::channel();
@@ -166,7 +166,7 @@ impl Part {
         let (elections, commits) = (Elections::default(), Commits::default());
         let (handle, home) = match transport.runtime() {
             Some(handle) => (handle, None),
-            None => Home::open().map(|(handle, home)| (handle, Some(home)))?,
+            None => GroupThread::open().map(|(handle, home)| (handle, Some(home)))?,
         };
         let (kept, seen, counted) = (machines.clone(), elections.clone(), commits.clone());
         let of_log = room.clone();
@@ -192,9 +192,9 @@ impl Part {
         };
         handle.spawn(run);
         let (raft, on) = start.recv().map_err(io::Error::other)??;
-        let _running = Running { end: Some(end), over: over.into(), on, _home: home };
+        let _running = GroupTasks { end: Some(end), over: over.into(), on, _home: home };
         let receiving = tokio::sync::Mutex::default();
-        Ok(Part {
+        Ok(UntypedGroup {
             raft,
             machines,
             limits,
@@ -210,7 +210,7 @@ impl Part {
         })
     }
 
-    /// The last entry of its log at the start. [`Part::status`] reports it only after a moment.
+    /// The last entry of its log at the start. [`UntypedGroup::status`] reports it only after a moment.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
@@ -243,24 +243,25 @@ impl Part {
             return Ok(Vec::new());
         }
         let (answer, answered) = oneshot::channel();
-        if let Err(refused) = self.asked.try_send(Asked { commands, since: Instant::now(), answer }) {
+        if let Err(refused) = self.asked.try_send(PendingCommands { commands, since: Instant::now(), answer })
+        {
             return Err((self.not_taken(&refused), refused.into_inner().commands));
         }
         answered.await.unwrap_or_else(|_| Err((GroupError::Unknown, Commands::default())))
     }
 
     /// The leader, as this node knows it.
-    pub fn lead(&self) -> Lead {
+    pub fn lead(&self) -> Leadership {
         use openraft::async_runtime::watch::WatchReceiver;
         let metrics = self.raft.metrics();
         let seen = metrics.borrow_watched();
         match seen.current_leader {
-            Some(id) if id == seen.id => Lead::Here,
+            Some(id) if id == seen.id => Leadership::Here,
             Some(id) => match seen.membership_config.membership().get_node(&id) {
-                Some(node) => Lead::There(Member { id, address: node.addr.clone() }),
-                None => Lead::Nobody,
+                Some(node) => Leadership::There(Member { id, address: node.addr.clone() }),
+                None => Leadership::Nobody,
             },
-            None => Lead::Nobody,
+            None => Leadership::Nobody,
         }
     }
 
@@ -294,7 +295,7 @@ impl Part {
         self.read_index().await.map(drop)
     }
 
-    /// The index that another node has to wait for with [`Part::applied`], to read what [`Part::catch_up`] guarantees
+    /// The index that another node has to wait for with [`UntypedGroup::applied`], to read what [`UntypedGroup::catch_up`] guarantees
     /// here.
     pub async fn read_index(&self) -> Result<u64, GroupError> {
         let (confirm, confirmed) = oneshot::channel();
@@ -353,7 +354,7 @@ impl Part {
         asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
     }
 
-    /// The present state, in constant time. Call [`Part::catch_up`] first for a fresh one.
+    /// The present state, in constant time. Call [`UntypedGroup::catch_up`] first for a fresh one.
     pub fn freeze(&self) -> Box<dyn Frozen> {
         self.machines.with(|machine| machine.freeze())
     }
@@ -443,7 +444,7 @@ async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) 
             let index = |id: Option<crate::vocabulary::LogId>| id.map(|id| id.index);
             (index(metrics.snapshot), index(metrics.purged), index(metrics.last_applied))
         };
-        let is_low = log.room().is_wanted();
+        let is_low = log.room().needs_purge();
         let last = match is_low {
             true => snapshot,
             false => snapshot.and_then(|snapshot| log.last_before(snapshot, kept_bytes)),
@@ -456,7 +457,7 @@ async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) 
         }
         // Each attempt costs time, so the pauses grow while room stays scarce.
         pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
-        machines.see_to_reserve().await;
+        machines.fill_reserve().await;
         // Once: without newly applied entries, another snapshot would be the same.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
         if is_long && applied > snapshot && asked_at != Some(applied) {

@@ -24,10 +24,10 @@ mod suite;
 
 pub use commands::Commands;
 pub use error::GroupError;
-pub use group::{Group, Lead, Part, Status};
+pub use group::{Group, Leadership, Status, UntypedGroup};
 pub use limits::{HEARTBEAT_MS, Limits};
 pub use log::is_begun;
 pub use machine::{Frozen, Machine};
-pub use network::{Asking, Lane, Member, Transport};
+pub use network::{Member, RequestLane, ResponseFuture, Transport};
 pub use on_disk::members_on_disk;
 pub use seed::seed;

@@ -4,7 +4,7 @@
 //! - The journal has the operations in the order in which they were done. A write counts once it is synced.
 //! - Entries that may still be read are in memory, and readable as soon as they are appended.
 //! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
-//! - On a full disk, writes wait for room, and [`Room`] reports it. A failed disk ends the log.
+//! - On a full disk, writes wait for room, and [`DiskSpace`] reports it. A failed disk ends the log.
 //!
 //! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::Limits::log_bytes_max) bounds the memory.
 
@@ -17,7 +17,7 @@ mod synced;
 mod writer;
 
 pub(crate) use recover::open;
-pub(crate) use room::{Level, Room};
+pub(crate) use room::{DiskSpace, SpaceLevel};
 pub(crate) use store::Log;
 pub use synced::is_begun;
 

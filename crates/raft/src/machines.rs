@@ -26,7 +26,7 @@ const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A handle to the machine and its snapshots. It hides the machine's type, so that openraft is compiled once.
 #[derive(Clone)]
 pub(crate) struct Machines {
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<AppliedMachine>>,
     /// [`Machine::grows`] and [`Machine::may_leave_out`].
     pub(crate) grows: fn(&[u8]) -> bool,
     may_leave_out: fn(&[u8]) -> bool,
@@ -36,7 +36,7 @@ pub(crate) struct Machines {
 }
 
 /// The machine, with the last entry and membership applied to it.
-struct Running {
+struct AppliedMachine {
     machine: Box<dyn Machine>,
     applied: Option<LogId>,
     membership: StoredMembership,
@@ -61,7 +61,7 @@ impl Machines {
             machine.restore(&mut blocks.0.into_iter())?;
             meta = last;
         }
-        let running = Running {
+        let running = AppliedMachine {
             machine: Box::new(machine),
             applied: meta.last_log_id,
             membership: meta.last_membership,
@@ -91,17 +91,17 @@ impl Machines {
     }
 
     /// Applies an entry. Large ones run on another thread, so that heartbeats are not delayed.
-    async fn take_in(
+    async fn apply_entry(
         &self,
         log_id: LogId,
         payload: EntryPayload<Proposal, u64, openraft::BasicNode>,
     ) -> io::Result<Answers> {
         let is_large = matches!(&payload, EntryPayload::Normal(proposed) if proposed.0.len() > LARGE_BYTES);
         if !is_large {
-            return Ok(lock(&self.running).take_in(log_id, &payload));
+            return Ok(lock(&self.running).apply_entry(log_id, &payload));
         }
         let running = Arc::clone(&self.running);
-        blocking(move || Ok(lock(&running).take_in(log_id, &payload))).await
+        blocking(move || Ok(lock(&running).apply_entry(log_id, &payload))).await
     }
 
     /// Size of the last snapshot, bytes; 0 if there is none.
@@ -128,13 +128,13 @@ impl Machines {
     }
 
     /// Fills the reserve for snapshots if it is lacking and there is room.
-    pub(crate) async fn see_to_reserve(&self) {
+    pub(crate) async fn fill_reserve(&self) {
         // A thread that writes a snapshot holds the lock and the reserve.
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let kept = self.clone();
             // A failing disk is reported by the next snapshot.
-            let _ = blocking(move || lock(&kept.snapshots).see_to_reserve()).await;
+            let _ = blocking(move || lock(&kept.snapshots).fill_reserve()).await;
         }
     }
 
@@ -158,8 +158,8 @@ impl Machines {
     }
 }
 
-impl Running {
-    fn take_in(
+impl AppliedMachine {
+    fn apply_entry(
         &mut self,
         log_id: LogId,
         payload: &EntryPayload<Proposal, u64, openraft::BasicNode>,
@@ -198,7 +198,7 @@ impl RaftStateMachine<Types> for Machines {
     {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
-            let answers = self.take_in(entry.log_id, entry.payload).await?;
+            let answers = self.apply_entry(entry.log_id, entry.payload).await?;
             if let Some(responder) = responder {
                 responder.send(answers);
             }

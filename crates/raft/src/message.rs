@@ -6,7 +6,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
 
-use crate::codec::{Code, CodecError, write_head};
+use crate::codec::{Codec, CodecError, write_head};
 use crate::vocabulary::{Entry, Snapshot, SnapshotMeta, Types, Vote};
 
 /// The version, the first byte of every message.
@@ -25,16 +25,16 @@ pub(crate) enum Request {
     PreVote(VoteRequest<Types>),
     TransferLeader(TransferLeaderRequest<Types>),
     /// Begins a snapshot. The response is the number of its blocks that are there already.
-    Begin(Vote, Offer, SnapshotMeta),
+    Begin(Vote, SnapshotId, SnapshotMeta),
     /// A block with its number. The response is as for `Begin`.
-    Block(Vote, Offer, u64, Bytes),
+    Block(Vote, SnapshotId, u64, Bytes),
     /// Ends the snapshot.
-    End(Vote, Offer),
+    End(Vote, SnapshotId),
 }
 
 /// Identifies a snapshot by its content, whichever leader sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct SnapshotId {
     /// Number of blocks.
     pub(crate) blocks: u64,
     /// Bytes of all blocks.
@@ -43,8 +43,8 @@ pub(crate) struct Offer {
     pub(crate) check: u64,
 }
 
-impl Offer {
-    pub(crate) fn of(snapshot: &Snapshot) -> Offer {
+impl SnapshotId {
+    pub(crate) fn of(snapshot: &Snapshot) -> SnapshotId {
         let blocks = &snapshot.snapshot.0;
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
         for block in blocks {
@@ -52,13 +52,13 @@ impl Offer {
             digest.update(block);
         }
         let bytes = blocks.iter().map(|block| block.len() as u64).sum();
-        Offer { blocks: blocks.len() as u64, bytes, check: digest.finalize() }
+        SnapshotId { blocks: blocks.len() as u64, bytes, check: digest.finalize() }
     }
 }
 
-impl Code for Offer {
-    fn read(bytes: &mut Bytes) -> Result<Offer, CodecError> {
-        Ok(Offer { blocks: u64::read(bytes)?, bytes: u64::read(bytes)?, check: u64::read(bytes)? })
+impl Codec for SnapshotId {
+    fn read(bytes: &mut Bytes) -> Result<SnapshotId, CodecError> {
+        Ok(SnapshotId { blocks: u64::read(bytes)?, bytes: u64::read(bytes)?, check: u64::read(bytes)? })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -161,7 +161,7 @@ impl Pieces {
     }
 }
 
-impl Code for Request {
+impl Codec for Request {
     fn read(bytes: &mut Bytes) -> Result<Request, CodecError> {
         if u8::read(bytes)? != VERSION {
             return Err(CodecError("a message of this version"));
@@ -173,20 +173,20 @@ impl Code for Request {
                 leader_commit: Option::read(bytes)?,
                 entries: Vec::<Entry>::read(bytes)?,
             }),
-            2 => Request::Vote(Code::read(bytes)?),
-            3 => Request::PreVote(Code::read(bytes)?),
+            2 => Request::Vote(Codec::read(bytes)?),
+            3 => Request::PreVote(Codec::read(bytes)?),
             4 => {
                 let (vote, to) = (Vote::read(bytes)?, u64::read(bytes)?);
                 Request::TransferLeader(TransferLeaderRequest::new(vote, to, Option::read(bytes)?))
             }
-            5 => Request::Begin(Vote::read(bytes)?, Offer::read(bytes)?, Code::read(bytes)?),
+            5 => Request::Begin(Vote::read(bytes)?, SnapshotId::read(bytes)?, Codec::read(bytes)?),
             6 => Request::Block(
                 Vote::read(bytes)?,
-                Offer::read(bytes)?,
+                SnapshotId::read(bytes)?,
                 u64::read(bytes)?,
                 Bytes::read(bytes)?,
             ),
-            7 => Request::End(Vote::read(bytes)?, Offer::read(bytes)?),
+            7 => Request::End(Vote::read(bytes)?, SnapshotId::read(bytes)?),
             _ => return Err(CodecError("a message")),
         })
     }
@@ -196,7 +196,7 @@ impl Code for Request {
     }
 }
 
-impl Code for VoteRequest<Types> {
+impl Codec for VoteRequest<Types> {
     fn read(bytes: &mut Bytes) -> Result<VoteRequest<Types>, CodecError> {
         let mut request = VoteRequest::new(Vote::read(bytes)?, Option::read(bytes)?);
         request.leadership_transfer = bool::read(bytes)?;
@@ -210,7 +210,7 @@ impl Code for VoteRequest<Types> {
     }
 }
 
-impl Code for VoteResponse<Types> {
+impl Codec for VoteResponse<Types> {
     fn read(bytes: &mut Bytes) -> Result<VoteResponse<Types>, CodecError> {
         let (vote, vote_granted) = (Vote::read(bytes)?, bool::read(bytes)?);
         Ok(VoteResponse { vote, vote_granted, last_log_id: Option::read(bytes)? })
@@ -223,7 +223,7 @@ impl Code for VoteResponse<Types> {
     }
 }
 
-impl Code for AppendEntriesResponse<Types> {
+impl Codec for AppendEntriesResponse<Types> {
     fn read(bytes: &mut Bytes) -> Result<AppendEntriesResponse<Types>, CodecError> {
         Ok(match u8::read(bytes)? {
             1 => AppendEntriesResponse::Success,
@@ -283,7 +283,7 @@ mod tests {
             last_log_id: Some(log_id(9)),
             last_membership: StoredMembership::new(Some(log_id(8)), membership),
         };
-        let offer = Offer { blocks: 4, bytes: 17, check: 0x1234 };
+        let offer = SnapshotId { blocks: 4, bytes: 17, check: 0x1234 };
         vec![
             Request::Append(append),
             Request::Vote(VoteRequest::new(vote, None)),

@@ -1,7 +1,7 @@
 //! Requests to other nodes.
 //!
 //! Requests with entries follow one another without waiting for responses. A slow disk delays only later requests of
-//! the same lane. Heartbeats and votes have their own lane ([`Lane`]).
+//! the same lane. Heartbeats and votes have their own lane ([`RequestLane`]).
 //!
 //! Large requests have another lane than small ones, which the transport may serve on another thread. Copying and
 //! encrypting megabytes then delays no heartbeat. All sent requests are answered before the lane changes, so none
@@ -26,10 +26,10 @@ use openraft::raft::{
 };
 use tokio::runtime::Handle;
 
-use crate::codec::{Code, whole};
+use crate::codec::{Codec, whole};
 use crate::limits::Limits;
 use crate::machines::LARGE_BYTES;
-use crate::message::{Offer, Request};
+use crate::message::{Request, SnapshotId};
 use crate::vocabulary::{Entry, LogId, Snapshot, Types, Vote};
 
 /// A node of the group.
@@ -42,11 +42,11 @@ pub struct Member {
 }
 
 /// The future of a response.
-pub type Asking = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
+pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
 /// Requests of one lane arrive in order and do not wait for other lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
+pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
     Urgent,
     /// Entries of the log.
@@ -57,13 +57,14 @@ pub enum Lane {
     Forward,
 }
 
-impl Lane {
+impl RequestLane {
     /// All lanes.
-    pub const ALL: [Lane; 4] = [Lane::Urgent, Lane::Log, Lane::Bulk, Lane::Forward];
+    pub const ALL: [RequestLane; 4] =
+        [RequestLane::Urgent, RequestLane::Log, RequestLane::Bulk, RequestLane::Forward];
 
     /// Whether its messages may be large. A transport serves these lanes outside its [`runtime`](Transport::runtime).
     pub fn may_be_large(self) -> bool {
-        matches!(self, Lane::Bulk | Lane::Forward)
+        matches!(self, RequestLane::Bulk | RequestLane::Forward)
     }
 }
 
@@ -75,7 +76,7 @@ impl Lane {
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request. Its place in the lane is fixed when this returns. Dropping the future ignores the response.
     /// The request consists of consecutive pieces, so that large parts need not be copied.
-    fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking;
+    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
     /// The runtime of the connections for short messages, if it has one thread and timers. The group then runs on it,
     /// so that messages wake no other thread. Otherwise the group has its own thread.
@@ -85,7 +86,7 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 impl<T: Transport + ?Sized> Transport for Arc<T> {
-    fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking {
+    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         T::ask(self, member, lane, request)
     }
 
@@ -104,12 +105,12 @@ pub(crate) struct Peers {
 pub(crate) struct Peer {
     transport: Arc<dyn Transport>,
     member: Member,
-    lane: Lane,
+    lane: RequestLane,
     limits: Limits,
 }
 
 impl Peers {
-    fn to(&self, id: u64, node: &openraft::BasicNode, lane: Lane) -> Peer {
+    fn to(&self, id: u64, node: &openraft::BasicNode, lane: RequestLane) -> Peer {
         let member = Member { id, address: node.addr.clone() };
         Peer { transport: Arc::clone(&self.transport), member, lane, limits: self.limits }
     }
@@ -119,21 +120,21 @@ impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
-        self.to(target, node, Lane::Log)
+        self.to(target, node, RequestLane::Log)
     }
 
     async fn new_heartbeat_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
-        self.to(target, node, Lane::Urgent)
+        self.to(target, node, RequestLane::Urgent)
     }
 
     async fn new_snapshot_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
-        self.to(target, node, Lane::Bulk)
+        self.to(target, node, RequestLane::Bulk)
     }
 }
 
-type Answered<A> = Result<A, RPCError<Types>>;
+type PeerResult<A> = Result<A, RPCError<Types>>;
 /// The result of a request with entries, and whether later requests are still useful.
-type Appended = (Answered<StreamAppendResult<Types>>, bool);
+type AppendResult = (PeerResult<StreamAppendResult<Types>>, bool);
 
 fn unreachable(error: &io::Error) -> RPCError<Types> {
     RPCError::Unreachable(Unreachable::new(error))
@@ -141,9 +142,9 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
 
 impl Peer {
     /// Sends a request at once, and waits for the response when awaited.
-    fn ask<A: Code>(
+    fn ask<A: Codec>(
         &self,
-        lane: Lane,
+        lane: RequestLane,
         request: &Request,
         within: Duration,
     ) -> impl Future<Output = io::Result<A>> + Send + use<A> {
@@ -152,19 +153,19 @@ impl Peer {
     }
 
     /// Sends a request that is useless when late.
-    async fn call<A: Code>(&self, request: Request, option: &RPCOption) -> Answered<A> {
-        let answer = self.ask(Lane::Urgent, &request, option.hard_ttl()).await;
+    async fn call<A: Codec>(&self, request: Request, option: &RPCOption) -> PeerResult<A> {
+        let answer = self.ask(RequestLane::Urgent, &request, option.hard_ttl()).await;
         answer.map_err(|error| unreachable(&error))
     }
 
     /// The lane of a request with entries.
-    fn lane_of(&self, append: &AppendEntriesRequest<Types>) -> Lane {
+    fn lane_of(&self, append: &AppendEntriesRequest<Types>) -> RequestLane {
         let bytes_of = |entry: &Entry| match &entry.payload {
             EntryPayload::Normal(proposal) => proposal.0.len(),
             _ => 0,
         };
         match append.entries.iter().map(bytes_of).sum::<usize>() > LARGE_BYTES {
-            true => Lane::Bulk,
+            true => RequestLane::Bulk,
             false => self.lane,
         }
     }
@@ -172,10 +173,10 @@ impl Peer {
     /// Sends a request with entries. Returns its result, and whether later requests are still useful.
     fn append(
         &self,
-        lane: Lane,
+        lane: RequestLane,
         append: AppendEntriesRequest<Types>,
         within: Duration,
-    ) -> impl Future<Output = Appended> + Send + use<> {
+    ) -> impl Future<Output = AppendResult> + Send + use<> {
         let prev = append.prev_log_id;
         let last = append.entries.last().map(|entry| entry.log_id).or(prev);
         let asking = self.ask::<AppendEntriesResponse<Types>>(lane, &Request::Append(append), within);
@@ -197,7 +198,7 @@ impl Peer {
 
     async fn send(&self, vote: Vote, snapshot: Snapshot) -> io::Result<Vote> {
         let within = Duration::from_millis(self.limits.block_ms_max);
-        let offer = Offer::of(&snapshot);
+        let offer = SnapshotId::of(&snapshot);
         let begin = Request::Begin(vote, offer, snapshot.meta);
         // Blocks of an earlier attempt are kept.
         let mut next: u64 = self.ask(self.lane, &begin, within).await?;
@@ -220,14 +221,14 @@ struct Sending<'a, S> {
     next: Option<AppendEntriesRequest<Types>>,
     /// Whether the input has ended.
     is_over: bool,
-    in_flight: FuturesOrdered<BoxFuture<'static, Appended>>,
+    in_flight: FuturesOrdered<BoxFuture<'static, AppendResult>>,
     /// The lane of the requests in flight.
-    lane: Lane,
+    lane: RequestLane,
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Sending<'_, S> {
     /// The next response; `None` when all are answered and the input has ended.
-    async fn answer(&mut self) -> Option<Appended> {
+    async fn answer(&mut self) -> Option<AppendResult> {
         loop {
             if let Some(append) = self.next.take() {
                 let lane = self.peer.lane_of(&append);
@@ -260,7 +261,7 @@ impl RaftNetworkV2<Types> for Peer {
         &mut self,
         append: AppendEntriesRequest<Types>,
         option: RPCOption,
-    ) -> Answered<AppendEntriesResponse<Types>> {
+    ) -> PeerResult<AppendEntriesResponse<Types>> {
         let lane = self.lane_of(&append);
         let answer = self.ask(lane, &Request::Append(append), option.hard_ttl()).await;
         answer.map_err(|error| unreachable(&error))
@@ -270,14 +271,16 @@ impl RaftNetworkV2<Types> for Peer {
         &'s mut self,
         input: S,
         option: RPCOption,
-    ) -> BoxFuture<'s, Answered<BoxStream<'s, Answered<StreamAppendResult<Types>>>>>
+    ) -> BoxFuture<'s, PeerResult<BoxStream<'s, PeerResult<StreamAppendResult<Types>>>>>
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
     {
         // openraft limits every request to a heartbeat's time, but a disk may take longer.
         let within = match self.lane {
-            Lane::Urgent => option.hard_ttl(),
-            Lane::Log | Lane::Bulk | Lane::Forward => Duration::from_millis(self.limits.append_ms_max),
+            RequestLane::Urgent => option.hard_ttl(),
+            RequestLane::Log | RequestLane::Bulk | RequestLane::Forward => {
+                Duration::from_millis(self.limits.append_ms_max)
+            }
         };
         let sending = Sending {
             peer: &*self,
@@ -297,7 +300,7 @@ impl RaftNetworkV2<Types> for Peer {
         Box::pin(std::future::ready(Ok(until_refused)))
     }
 
-    async fn vote(&mut self, vote: VoteRequest<Types>, option: RPCOption) -> Answered<VoteResponse<Types>> {
+    async fn vote(&mut self, vote: VoteRequest<Types>, option: RPCOption) -> PeerResult<VoteResponse<Types>> {
         self.call(Request::Vote(vote), &option).await
     }
 
@@ -305,7 +308,7 @@ impl RaftNetworkV2<Types> for Peer {
         &mut self,
         vote: VoteRequest<Types>,
         option: RPCOption,
-    ) -> Answered<VoteResponse<Types>> {
+    ) -> PeerResult<VoteResponse<Types>> {
         self.call(Request::PreVote(vote), &option).await
     }
 
@@ -329,7 +332,7 @@ impl RaftNetworkV2<Types> for Peer {
         &mut self,
         transfer: TransferLeaderRequest<Types>,
         option: RPCOption,
-    ) -> Answered<TransferLeaderResponse<Types>> {
+    ) -> PeerResult<TransferLeaderResponse<Types>> {
         // The elected leader shows whether the transfer succeeded.
         self.call::<Vote>(Request::TransferLeader(transfer), &option).await.map(|_| Ok(()))
     }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::{Disk, Item, Reader};
+use dunlin_journal::{Disk, Reader, ScanItem};
 use openraft::EntryPayload;
 
-use crate::codec::Code;
+use crate::codec::Codec;
 use crate::frames::payloads;
 use crate::network::Member;
 use crate::snapshots;
@@ -63,7 +63,7 @@ fn each_record(
     let Some(oldest) = reader.oldest() else { return Ok(()) };
     let mut scan = reader.scan(oldest);
     while let Some(item) = scan.next().map_err(io::Error::other)? {
-        if let Item::Records(records) = item {
+        if let ScanItem::Records(records) = item {
             payloads(&records).try_for_each(|(_, record)| take(record))?;
         }
     }

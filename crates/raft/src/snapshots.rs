@@ -2,7 +2,7 @@
 //! ignored.
 //!
 //! Each snapshot begins an epoch, and so a file, so that older files can be removed. It is written only if the disk
-//! has room for all of it. The [`Reserve`] is released for it if necessary, and filled again when older snapshots are
+//! has room for all of it. The [`DiskReserve`] is released for it if necessary, and filled again when older snapshots are
 //! gone.
 
 use std::io;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::{AppendError, Config, Disk, Item, Journal, Position, Reserve};
+use dunlin_journal::{AppendError, Config, Disk, DiskReserve, Journal, Position, ScanItem};
 
-use crate::codec::{Code, CodecError, whole};
+use crate::codec::{Codec, CodecError, whole};
 use crate::error::damaged;
 use crate::frames::{self, Frames, payloads};
 use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
@@ -31,9 +31,9 @@ const FILE_BYTES_EXTRA: u64 = 2 << 20;
 /// The first byte of the record that begins a snapshot; its [`SnapshotMeta`] follows.
 pub(crate) const BEGIN: u8 = 1;
 
-impl Code for SnapshotMeta {
+impl Codec for SnapshotMeta {
     fn read(bytes: &mut Bytes) -> Result<SnapshotMeta, CodecError> {
-        Ok(SnapshotMeta { last_log_id: Option::read(bytes)?, last_membership: Code::read(bytes)? })
+        Ok(SnapshotMeta { last_log_id: Option::read(bytes)?, last_membership: Codec::read(bytes)? })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -49,10 +49,10 @@ enum Record {
     End(u64),
 }
 
-impl Code for Record {
+impl Codec for Record {
     fn read(bytes: &mut Bytes) -> Result<Record, CodecError> {
         match u8::read(bytes)? {
-            BEGIN => Ok(Record::Begin(Code::read(bytes)?)),
+            BEGIN => Ok(Record::Begin(Codec::read(bytes)?)),
             2 => Ok(Record::Block(std::mem::take(bytes))),
             3 => Ok(Record::End(u64::read(bytes)?)),
             _ => Err(CodecError("a snapshot")),
@@ -82,7 +82,7 @@ impl Code for Record {
 pub(crate) struct Snapshots {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    reserve: Reserve,
+    reserve: DiskReserve,
     journal: Journal,
     epoch: u32,
     next_seq: u64,
@@ -96,7 +96,7 @@ impl Snapshots {
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, reserve_bytes: u64) -> io::Result<Snapshots> {
         let opened = Journal::open(Arc::clone(&disk), dir, NAME, Config::default());
         let (journal, found) = opened.map_err(io::Error::other)?;
-        let reserve = Reserve::open(Arc::clone(&disk), dir, RESERVE, reserve_bytes);
+        let reserve = DiskReserve::open(Arc::clone(&disk), dir, RESERVE, reserve_bytes);
         let (reserve, dir) = (reserve.map_err(io::Error::other)?, dir.to_owned());
         let epoch = found.next.epoch.max(found.epoch_least).max(1);
         let next_seq = found.last.map_or(1, |last| last.seq + 1);
@@ -127,7 +127,7 @@ impl Snapshots {
     fn scan(&self, from: Position, mut take: impl FnMut(Position, Option<Record>) -> bool) -> io::Result<()> {
         let mut scan = self.journal.reader().scan(from);
         while let Some(item) = scan.next().map_err(io::Error::other)? {
-            let Item::Records(records) = item else {
+            let ScanItem::Records(records) = item else {
                 take(from, None);
                 continue;
             };
@@ -199,7 +199,7 @@ impl Snapshots {
     }
 
     /// Fills the reserve if there is room.
-    pub(crate) fn see_to_reserve(&mut self) -> io::Result<bool> {
+    pub(crate) fn fill_reserve(&mut self) -> io::Result<bool> {
         self.reserve.fill().map_err(io::Error::other)
     }
 

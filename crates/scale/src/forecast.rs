@@ -20,7 +20,7 @@ const COMPARED: usize = 16;
 
 /// A forecast of arrivals per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ahead {
+pub struct ArrivalForecast {
     /// The expected value.
     pub point: f64,
     /// The upper bound, at the policy's quantile.
@@ -29,9 +29,9 @@ pub struct Ahead {
 
 /// The present forecast of a scaler.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outlook {
+pub struct ForecastStatus {
     /// The highest forecast within `lead_ms`; `None` without enough history.
-    pub ahead: Option<Ahead>,
+    pub ahead: Option<ArrivalForecast>,
     /// Workers needed for it; 0 without a forecast, or if a worker's rate is unknown.
     pub workers: u32,
     /// Whether the scaler uses the forecast.
@@ -54,9 +54,9 @@ pub struct Forecaster {
     filling: (f64, u32),
     bucket: u64,
     /// Forecasts from the current bucket on.
-    ahead: Vec<Ahead>,
+    ahead: Vec<ArrivalForecast>,
     /// Forecasts at the lead distance whose buckets are still to come.
-    said: VecDeque<(u64, f64)>,
+    predicted: VecDeque<(u64, f64)>,
     /// Recent absolute errors and actual values.
     errors: VecDeque<(f64, f64)>,
     /// The sums over all comparisons.
@@ -74,7 +74,7 @@ impl Forecaster {
             filling: (0.0, 0),
             bucket: 0,
             ahead: Vec::new(),
-            said: VecDeque::new(),
+            predicted: VecDeque::new(),
             errors: VecDeque::new(),
             compared: (0.0, 0.0),
             is_trusted: true,
@@ -111,12 +111,12 @@ impl Forecaster {
     }
 
     /// The highest forecast from now until `until_ms`; `None` without enough history, or after recent errors.
-    pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
+    pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         self.expected(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
     /// The same regardless of recent errors; for display only.
-    pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
+    pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         if self.ahead.is_empty() {
             return None;
         }
@@ -124,7 +124,9 @@ impl Forecaster {
         let step = (self.config.bucket_ms / 4).max(1);
         let steps = (until_ms.saturating_sub(now_ms) / step).min(self.ahead.len() as u64 * 4);
         let times = (0..=steps).map(|count| now_ms + count * step).chain([until_ms]);
-        times.filter_map(at).reduce(|a, b| Ahead { point: a.point.max(b.point), upper: a.upper.max(b.upper) })
+        times
+            .filter_map(at)
+            .reduce(|a, b| ArrivalForecast { point: a.point.max(b.point), upper: a.upper.max(b.upper) })
     }
 
     /// Whether forecasts are used.
@@ -146,13 +148,13 @@ impl Forecaster {
     }
 
     /// Interpolates linearly between the middles of the buckets.
-    fn between(&self, ms: u64) -> Option<Ahead> {
+    fn between(&self, ms: u64) -> Option<ArrivalForecast> {
         let place = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
         let low = place.floor();
         let at = |place: f64| self.ahead.get(place.max(0.0) as usize).or(self.ahead.last()).copied();
         let (a, b, part) = (at(low)?, at(low + 1.0)?, (place - low).clamp(0.0, 1.0));
         let mix = |a: f64, b: f64| a + (b - a) * part;
-        Some(Ahead { point: mix(a.point, b.point), upper: mix(a.upper, b.upper) })
+        Some(ArrivalForecast { point: mix(a.point, b.point), upper: mix(a.upper, b.upper) })
     }
 
     fn keep(&mut self, mean: f64) {
@@ -168,8 +170,10 @@ impl Forecaster {
             0 => self.history.back().copied().unwrap_or(0.0),
             count => sum / f64::from(count),
         };
-        while let Some(&(bucket, point)) = self.said.front().filter(|said| said.0 <= self.bucket) {
-            self.said.pop_front();
+        while let Some(&(bucket, point)) =
+            self.predicted.front().filter(|predicted| predicted.0 <= self.bucket)
+        {
+            self.predicted.pop_front();
             if bucket == self.bucket {
                 self.compare(point, mean);
             }
@@ -178,14 +182,15 @@ impl Forecaster {
     }
 
     /// Errors are summed before the division, so that quiet hours weigh little.
-    fn compare(&mut self, said: f64, came: f64) {
-        let error = (said - came).abs();
-        self.compared = (self.compared.0 + error, self.compared.1 + came);
+    fn compare(&mut self, predicted: f64, actual: f64) {
+        let error = (predicted - actual).abs();
+        self.compared = (self.compared.0 + error, self.compared.1 + actual);
         if self.errors.len() >= COMPARED {
             self.errors.pop_front();
         }
-        self.errors.push_back((error, came));
-        let (wrong, all) = self.errors.iter().fold((0.0, 0.0), |(a, b), (error, came)| (a + error, b + came));
+        self.errors.push_back((error, actual));
+        let (wrong, all) =
+            self.errors.iter().fold((0.0, 0.0), |(a, b), (error, actual)| (a + error, b + actual));
         let bound = if self.is_trusted { self.config.error_max } else { self.config.error_good };
         self.is_trusted = wrong <= bound * all;
     }
@@ -205,11 +210,13 @@ impl Forecaster {
         let Ok(forecast) = fitted.predict(lead + 3, level) else { return };
         let uppers = forecast.intervals.map_or_else(|| forecast.point.clone(), |intervals| intervals.upper);
         let values = forecast.point.iter().zip(uppers);
-        let values =
-            values.map(|(&point, upper)| Ahead { point: point.max(0.0), upper: upper.max(point.max(0.0)) });
+        let values = values.map(|(&point, upper)| ArrivalForecast {
+            point: point.max(0.0),
+            upper: upper.max(point.max(0.0)),
+        });
         self.ahead = values.take_while(|ahead| ahead.point.is_finite() && ahead.upper.is_finite()).collect();
         if let Some(far) = self.ahead.get(lead) {
-            self.said.push_back((self.bucket + lead as u64, far.point));
+            self.predicted.push_back((self.bucket + lead as u64, far.point));
         }
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.
 
-mod conductor;
+mod autoscaler;
 mod decision;
 #[cfg(feature = "planning")]
 mod document;
@@ -41,27 +41,29 @@ mod sizing;
 mod trigger;
 mod windows;
 
-pub use conductor::{Conductor, Looked};
+pub use autoscaler::{Autoscaler, SchedulerSnapshot};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
 #[cfg(feature = "planning")]
 pub use document::{Document, DocumentError, Group};
 pub use fleet::{Fleet, Member, Phase};
-pub use forecast::{Ahead, Forecaster, Outlook};
+pub use forecast::{ArrivalForecast, ForecastStatus, Forecaster};
 pub use limits::Limits;
 pub use meter::{Meter, Totals};
 #[cfg(feature = "planning")]
 pub use plan::{Demand, Plan, plan};
-pub use policy::{Inward, Out, Policy, PolicyError, Predictive, Spot, Triggers, Warm};
+pub use policy::{
+    Policy, PolicyError, Predictive, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, Spot, Warm,
+};
 #[cfg(feature = "planning")]
 pub use prices::{Machine, PRICES_TOML, Prices, PricesError};
 pub use provider::{Action, Event, Instance, Market, Provider};
 #[cfg(feature = "planning")]
 pub use recommend::{Recommendation, recommend};
-pub use sample::{Measured, Sample};
+pub use sample::{LoadMeasurement, Sample};
 pub use scaler::Scaler;
 #[cfg(feature = "planning")]
-pub use simulated::{Delays, Simulated};
+pub use simulated::{ProviderDelays, SimulatedProvider};
 #[cfg(feature = "planning")]
-pub use sizing::{Fit, Need};
+pub use sizing::{MachineFit, WorkerNeed};
 pub use trigger::Trigger;
 pub use windows::Window;

@@ -5,7 +5,7 @@
 
 use dunlin_tasks::Signals;
 
-use crate::sample::Measured;
+use crate::sample::LoadMeasurement;
 
 /// Counters of a scheduler since its start, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +39,7 @@ impl Meter {
     }
 
     /// The averages and rates since the last measurement.
-    pub fn measure(&mut self, now_ms: u64, totals: Totals) -> Measured {
+    pub fn measure(&mut self, now_ms: u64, totals: Totals) -> LoadMeasurement {
         let (last_ms, before) = self.last.replace((now_ms, totals)).unwrap_or((now_ms, totals));
         let per_s = |now: u64, before: u64| match now_ms.saturating_sub(last_ms) {
             0 => 0.0,
@@ -47,7 +47,7 @@ impl Meter {
             passed_ms => now.saturating_sub(before) as f64 * 1_000.0 / passed_ms as f64,
         };
         let looks = f64::from(self.looks.max(1));
-        let measured = Measured {
+        let measured = LoadMeasurement {
             cpu: self.busy / looks,
             workers: self.workers / looks,
             latency_ms: None,

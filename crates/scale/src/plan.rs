@@ -3,7 +3,7 @@
 use crate::document::{Document, Group};
 use crate::prices::Prices;
 use crate::sim::Node;
-use crate::sizing::Fit;
+use crate::sizing::MachineFit;
 
 /// The load that a cluster must carry.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -123,7 +123,7 @@ fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<S
         }
         // A document may use a whole machine for its only worker. Several workers leave memory for the system.
         let workers = if is_alone { 1 } else { onto(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
-        Some(Fit::new(machine, workers))
+        Some(MachineFit::new(machine, workers))
     };
     let spot = &document.policy.spot;
     // One machine per coordinator: two on one machine would fail together.

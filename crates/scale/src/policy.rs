@@ -15,11 +15,11 @@ pub struct Policy {
     /// The most workers.
     pub workers_max: u32,
     /// Thresholds that trigger scaling.
-    pub triggers: Triggers,
+    pub triggers: ScaleThresholds,
     /// Scaling out.
-    pub out: Out,
+    pub out: ScaleOutPolicy,
     /// Scaling in.
-    pub inward: Inward,
+    pub inward: ScaleInPolicy,
     /// Scaling by a forecast; `None` for measurements alone.
     pub predictive: Option<Predictive>,
     /// Scaling by a schedule.
@@ -32,7 +32,7 @@ pub struct Policy {
 
 /// Thresholds that trigger scaling.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Triggers {
+pub struct ScaleThresholds {
     /// Target load of processors, 0 to 1. Above it there are too few workers; the scaler aims at it.
     pub cpu_target: f64,
     /// Scaling in happens only below this load.
@@ -47,7 +47,7 @@ pub struct Triggers {
 
 /// Scaling out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Out {
+pub struct ScaleOutPolicy {
     /// How long a threshold is exceeded before it counts, ms.
     pub detect_ms: u64,
     /// Further observation before the decision, ms: for processors, queue, latency and forecast.
@@ -63,7 +63,7 @@ pub struct Out {
 
 /// Scaling in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Inward {
+pub struct ScaleInPolicy {
     /// How long fewer workers must suffice without interruption, ms.
     pub cooldown_ms: u64,
     /// Further observation before the decision, ms.
@@ -180,21 +180,21 @@ impl Policy {
         Policy {
             workers_min,
             workers_max,
-            triggers: Triggers {
+            triggers: ScaleThresholds {
                 cpu_target: 0.70,
                 cpu_low: 0.56,
                 queue_max: 5_000,
                 latency_ms_max: 2_000,
                 catch_up_ms: 60_000,
             },
-            out: Out {
+            out: ScaleOutPolicy {
                 detect_ms: 60_000,
                 decide_ms: [15_000, 10_000, 20_000, 10_000],
                 step_percent: 25,
                 step_workers: 20,
                 step_ms: 60_000,
             },
-            inward: Inward {
+            inward: ScaleInPolicy {
                 cooldown_ms: 300_000,
                 decide_ms: 60_000,
                 drain_ms: 60_000,
@@ -212,20 +212,25 @@ impl Policy {
     pub fn local(workers_min: u32, workers_max: u32) -> Policy {
         let document = Policy::document(workers_min, workers_max);
         Policy {
-            triggers: Triggers {
+            triggers: ScaleThresholds {
                 queue_max: 100,
                 latency_ms_max: 500,
                 catch_up_ms: 5_000,
                 ..document.triggers
             },
-            out: Out {
+            out: ScaleOutPolicy {
                 detect_ms: 1_000,
                 decide_ms: [500, 500, 500, 500],
                 step_percent: 100,
                 step_workers: 4,
                 step_ms: 1_000,
             },
-            inward: Inward { cooldown_ms: 10_000, decide_ms: 2_000, drain_ms: 5_000, ..document.inward },
+            inward: ScaleInPolicy {
+                cooldown_ms: 10_000,
+                decide_ms: 2_000,
+                drain_ms: 5_000,
+                ..document.inward
+            },
             ..document
         }
     }
@@ -277,7 +282,7 @@ impl Policy {
         if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
             return Err(PolicyError::Bounds { workers_min, workers_max, most: limits.workers_max });
         }
-        let Triggers { cpu_target, cpu_low, .. } = self.triggers;
+        let ScaleThresholds { cpu_target, cpu_low, .. } = self.triggers;
         share("the target of processors", cpu_target, 0.0, 1.0)?;
         share("the low mark of processors", cpu_low, 0.0, cpu_target)?;
         time("catch_up", self.triggers.catch_up_ms, 1)?;

@@ -3,7 +3,7 @@
 use crate::plan::Demand;
 use crate::prices::{Machine, Prices};
 use crate::sim::Node;
-use crate::sizing::{Fit, Need};
+use crate::sizing::{MachineFit, WorkerNeed};
 
 /// A recommended cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Recommendation {
     /// See `workers_min`.
     pub workers_max: u32,
     /// The workers' machines.
-    pub fit: Fit,
+    pub fit: MachineFit,
     /// Mean cost per month.
     pub cost: f64,
     /// The reasons, one sentence each.
@@ -40,7 +40,7 @@ const TASK_BYTES: f64 = 400.0;
 /// applies to workers beyond the minimum.
 pub fn recommend(
     demand: &Demand,
-    need: &Need,
+    need: &WorkerNeed,
     prices: &Prices,
     node: &Node,
     spot_percent: u32,

@@ -30,7 +30,7 @@ pub struct Sample {
 
 /// Measurements since the last sample, which signals do not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Measured {
+pub struct LoadMeasurement {
     /// See [`Sample::cpu`].
     pub cpu: f64,
     /// See [`Sample::workers`].
@@ -47,10 +47,10 @@ impl Sample {
     /// Makes a sample. `instance_of` maps a worker to its instance; `None` if the worker is not of this fleet.
     pub fn new(
         signals: &Signals,
-        measured: Measured,
+        measured: LoadMeasurement,
         instance_of: impl Fn(u64) -> Option<Instance>,
     ) -> Sample {
-        let Measured { cpu, workers, latency_ms, arrived_per_s, done_per_s } = measured;
+        let LoadMeasurement { cpu, workers, latency_ms, arrived_per_s, done_per_s } = measured;
         let idle = signals.idle.iter();
         Sample {
             startable: signals.startable,

@@ -24,7 +24,7 @@ use crate::provider::Action;
 use crate::sample::Sample;
 use crate::trigger::Since;
 
-use inward::Highest;
+use inward::WindowMax;
 
 /// Decides how many workers run.
 #[derive(Debug, Clone)]
@@ -42,14 +42,14 @@ pub struct Scaler {
     added: VecDeque<(u64, u32)>,
     /// How long fewer workers would suffice, and the most that were wanted during a cool-down.
     fewer: Since,
-    highest: Highest,
+    highest: WindowMax,
     /// Earliest time of the next scale-in, ms.
     next_in_ms: u64,
     /// Consecutive failed launches, and the end of the pause after too many.
     failures: u32,
     paused_until_ms: u64,
     /// Decisions whose replacements are launched after the pause.
-    owed: Vec<Option<u64>>,
+    postponed: Vec<Option<u64>>,
     /// Recent refusals and interruptions of spot instances, and until when none are launched.
     spot_trouble: VecDeque<u64>,
     on_demand_until_ms: u64,
@@ -73,11 +73,11 @@ impl Scaler {
             passed: [Since::default(); 4],
             added: VecDeque::new(),
             fewer: Since::default(),
-            highest: Highest::default(),
+            highest: WindowMax::default(),
             next_in_ms: 0,
             failures: 0,
             paused_until_ms: 0,
-            owed: Vec::new(),
+            postponed: Vec::new(),
             spot_trouble: VecDeque::new(),
             on_demand_until_ms: 0,
         })
@@ -117,7 +117,7 @@ impl Scaler {
             forecaster.note(now_ms, sample.arrived_per_s);
         }
         let want = self.wants(now_ms, unix_ms, sample);
-        self.pay_what_is_owed(now_ms, actions);
+        self.launch_postponed(now_ms, actions);
         self.scale_out(now_ms, sample, &want, actions);
         self.scale_in(now_ms, sample, &want, actions);
         self.keep_warm(now_ms, actions);

@@ -1,6 +1,6 @@
 //! The cluster simulator: the real scheduler and scaler in virtual time.
 //!
-//! Real: every task goes through [`dunlin_tasks::State`]; every worker joins, receives tasks, responds, drains and
+//! Real: every task goes through [`dunlin_tasks::SchedulerState`]; every worker joins, receives tasks, responds, drains and
 //! leaves; every decision comes from a [`Scaler`](crate::Scaler). Assumed in a [`Scenario`]: run times, a node's
 //! capacity, a provider's delays. The same scenario gives the same run, including the digest of its starts.
 
@@ -15,12 +15,12 @@ mod workload;
 mod world;
 
 pub use cases::{
-    CostRow, InRow, NoisyRow, OutRow, PolicyRow, TenantRow, ThroughputRow, WarmRow, compare, noisy_neighbour,
-    policy_scenario, savings, scale_in, scale_out, tenants, throughput, warm_pool,
+    CostRow, NoisyNeighbourRow, PolicyRow, ScaleInRow, ScaleOutRow, TenantRow, ThroughputRow, WarmPoolRow,
+    compare, noisy_neighbour, policy_scenario, savings, scale_in, scale_out, tenants, throughput, warm_pool,
 };
-pub use node::{Node, Used};
-pub use outcome::{Outcome, TenantOutcome, Waits};
-pub use scenario::{Crew, Load, Scenario, Service, TenantLoad};
+pub use node::{Node, Utilization};
+pub use outcome::{Outcome, TenantOutcome, WaitTimes};
+pub use scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
 pub use series::{Series, SeriesError};
 pub use workload::Workload;
 

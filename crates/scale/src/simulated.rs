@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// The delays and failure rates of a provider.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Delays {
+pub struct ProviderDelays {
     /// From launch to ready, ms.
     pub ready_ms: u64,
     /// From the warm pool to ready, ms.
@@ -26,12 +26,12 @@ pub struct Delays {
     pub spot_max: Option<u32>,
 }
 
-impl Delays {
+impl ProviderDelays {
     /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts.
     /// Deviation: waking takes 20 s, because the required total of 55 s is impossible with 60 s and 15 s for the
     /// decision.
-    pub fn document() -> Delays {
-        Delays {
+    pub fn document() -> ProviderDelays {
+        ProviderDelays {
             ready_ms: 45_000,
             wake_ms: 20_000,
             terminate_ms: 30_000,
@@ -72,26 +72,26 @@ enum Due {
 
 /// A provider of simulated machines.
 #[derive(Debug, Clone)]
-pub struct Simulated {
-    delays: Delays,
+pub struct SimulatedProvider {
+    delays: ProviderDelays,
     random: Random,
     machines: BTreeMap<Instance, Machine>,
     due: BTreeSet<(u64, Instance, Due)>,
-    said: Vec<Event>,
+    queued: Vec<Event>,
     launches: (u64, u64),
     failures: (u64, u64),
     interruptions: u64,
 }
 
-impl Simulated {
+impl SimulatedProvider {
     /// Creates a provider. The same calls at the same times give the same events for the same seed.
-    pub fn new(delays: Delays, seed: u64) -> Simulated {
-        Simulated {
+    pub fn new(delays: ProviderDelays, seed: u64) -> SimulatedProvider {
+        SimulatedProvider {
             delays,
             random: Random::new(seed),
             machines: BTreeMap::new(),
             due: BTreeSet::new(),
-            said: Vec::new(),
+            queued: Vec::new(),
             launches: (0, 0),
             failures: (0, 0),
             interruptions: 0,
@@ -99,7 +99,7 @@ impl Simulated {
     }
 
     /// Its delays.
-    pub fn delays(&self) -> &Delays {
+    pub fn delays(&self) -> &ProviderDelays {
         &self.delays
     }
 
@@ -115,14 +115,14 @@ impl Simulated {
     /// Reports that a draining instance holds no task any more.
     pub fn drained(&mut self, instance: Instance) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
-            self.said.push(Event::Drained { instance });
+            self.queued.push(Event::Drained { instance });
         }
     }
 
     /// Kills an instance without notice.
     pub fn kill(&mut self, instance: Instance) {
         if self.machines.remove(&instance).is_some() {
-            self.said.push(Event::Gone { instance });
+            self.queued.push(Event::Gone { instance });
         }
     }
 
@@ -144,7 +144,7 @@ impl Simulated {
     fn launch(&mut self, now_ms: u64, instance: Instance, market: Market, is_warm: bool) {
         let spot = || self.machines.values().filter(|machine| machine.market == Market::Spot).count();
         if market == Market::Spot && self.delays.spot_max.is_some_and(|most| spot() >= most as usize) {
-            self.said.push(Event::Failed { instance, is_capacity: true });
+            self.queued.push(Event::Failed { instance, is_capacity: true });
             return;
         }
         self.machines
@@ -181,7 +181,7 @@ impl Simulated {
     }
 
     fn come_up(&mut self, instance: Instance, is_for_pool: bool, was_warm: bool, events: &mut Vec<Event>) {
-        let Delays { cold_failures_permille, warm_failures_permille, .. } = self.delays;
+        let ProviderDelays { cold_failures_permille, warm_failures_permille, .. } = self.delays;
         let permille = if was_warm { warm_failures_permille } else { cold_failures_permille };
         let has_failed = self.random.unit() * 1_000.0 < permille;
         if !is_for_pool {
@@ -204,7 +204,7 @@ impl Simulated {
     }
 }
 
-impl Provider for Simulated {
+impl Provider for SimulatedProvider {
     fn act(&mut self, now_ms: u64, action: &Action) {
         if let Action::Launch { instance, market, is_warm } = *action {
             return self.launch(now_ms, instance, market, is_warm);
@@ -216,7 +216,7 @@ impl Provider for Simulated {
         | Action::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
             // It is gone meanwhile.
-            self.said.push(Event::Gone { instance });
+            self.queued.push(Event::Gone { instance });
             return;
         };
         match *action {
@@ -240,7 +240,7 @@ impl Provider for Simulated {
     }
 
     fn events(&mut self, now_ms: u64, events: &mut Vec<Event>) {
-        events.append(&mut self.said);
+        events.append(&mut self.queued);
         while let Some(&(at_ms, instance, due)) = self.due.first().filter(|due| due.0 <= now_ms) {
             self.due.pop_first();
             self.happen(at_ms, instance, due, events);
@@ -248,7 +248,7 @@ impl Provider for Simulated {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        match self.said.is_empty() {
+        match self.queued.is_empty() {
             true => self.due.first().map(|due| due.0),
             false => Some(0),
         }

@@ -12,7 +12,7 @@ const MEASURED_MIN: usize = 20;
 
 /// The peak use of a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Need {
+pub struct WorkerNeed {
     /// Processors, 95th percentile of the measurements.
     pub cpus: f64,
     /// Memory in GiB, 99th percentile. Higher than for processors, because a worker without memory dies.
@@ -21,7 +21,7 @@ pub struct Need {
 
 /// How workers fit onto a machine type.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fit {
+pub struct MachineFit {
     /// The machine type.
     pub machine: Machine,
     /// Workers per machine.
@@ -39,10 +39,10 @@ impl Machine {
     }
 }
 
-impl Fit {
+impl MachineFit {
     /// Makes a fit of `workers` per machine.
-    pub(crate) fn new(machine: &Machine, workers: u32) -> Fit {
-        Fit {
+    pub(crate) fn new(machine: &Machine, workers: u32) -> MachineFit {
+        MachineFit {
             machine: machine.clone(),
             workers,
             per_worker_hour: machine.per_hour / f64::from(workers),
@@ -57,33 +57,33 @@ impl Fit {
     }
 }
 
-impl Need {
+impl WorkerNeed {
     /// Computes the need from measurements of processors and GiB; `None` if there are too few.
-    pub fn of(cpus: &[f64], memory_gib: &[f64]) -> Option<Need> {
-        Some(Need { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
+    pub fn of(cpus: &[f64], memory_gib: &[f64]) -> Option<WorkerNeed> {
+        Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
     /// How many workers fit onto a machine with headroom; `None` if not even one does.
-    pub fn fit(&self, machine: &Machine) -> Option<Fit> {
+    pub fn fit(&self, machine: &Machine) -> Option<MachineFit> {
         let most =
             |has: f64, need: f64| if need > 0.0 { has / (need * (1.0 + ROOM)) } else { f64::from(u32::MAX) };
         let workers =
             most(f64::from(machine.cpus), self.cpus).min(most(machine.usable_gib(), self.memory_gib));
         let workers = workers.min(1_000_000.0) as u32;
-        (workers > 0).then(|| Fit::new(machine, workers))
+        (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
     /// The cheapest machine for so many workers on demand and on spot; of equal ones the smallest.
-    pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<Fit> {
+    pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
-            let price = |fit: &Fit| fit.per_hour(on_demand, on_spot);
+            let price = |fit: &MachineFit| fit.per_hour(on_demand, on_spot);
             price(a).total_cmp(&price(b)).then(a.machine.cpus.cmp(&b.machine.cpus))
         })
     }
 
     /// The machine with the lowest price per worker for large fleets; of equal ones the smallest.
-    pub fn cheapest(&self, prices: &Prices) -> Option<Fit> {
+    pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
             let by_price = a.per_worker_hour.total_cmp(&b.per_worker_hour);

@@ -26,13 +26,13 @@ mod nkey;
 mod quota;
 mod remembered;
 mod secret;
-mod standing;
 mod tenancy;
 #[cfg(test)]
 mod tests;
 mod throttle;
 mod users;
 mod users_file;
+mod validity;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -45,16 +45,16 @@ use tokio::sync::watch;
 pub(crate) use account::Account;
 pub(crate) use credentials::Credentials;
 pub(crate) use inboxes::InboxClaim;
-pub(crate) use login::{Login, Pending};
+pub(crate) use login::{Login, PendingLogin};
 pub(crate) use quota::{pause, slow_down};
-pub(crate) use remembered::Remembered;
+pub(crate) use remembered::RequestLoginCache;
 pub use secret::{SecretError, TOKEN_PREFIX, hash_password, new_token};
-pub(crate) use standing::{Admission, Standing};
 pub use users::{TENANT_DEFAULT, TenantLimits, UserInfo, UserLimits, Users, UsersError, is_name};
 pub(crate) use users_file::UsersFile;
+pub(crate) use validity::{Admission, SubscriptionAccess};
 
 use checker::Checker;
-use login::Cache;
+use login::PasswordCache;
 use tenancy::Tenancy;
 use throttle::Throttle;
 
@@ -97,15 +97,15 @@ pub(crate) struct Access {
     tenancies: Mutex<HashMap<String, Arc<Tenancy>>>,
     throttle: Mutex<Throttle>,
     checker: Checker,
-    cache: Mutex<Cache>,
+    cache: Mutex<PasswordCache>,
     nonces: nkey::Nonces,
     inboxes: inboxes::Inboxes,
-    counts: Counts,
+    counts: LoginCounts,
 }
 
 /// Counters of logins.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct LoginCounts {
     pub(crate) accepted: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) throttled: AtomicU64,
@@ -113,7 +113,7 @@ pub(crate) struct Counts {
 
 /// The users that a new users file affects.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedUsers {
     /// Removed users.
     pub(crate) removed: Vec<String>,
     /// Users whose permissions for keys have changed.
@@ -145,9 +145,9 @@ impl Access {
             throttle: Mutex::default(),
             checker: Checker::new(limits),
             inboxes: inboxes::Inboxes::default(),
-            cache: Mutex::new(Cache::new(limits)?),
+            cache: Mutex::new(PasswordCache::new(limits)?),
             nonces: nkey::Nonces::new().map_err(UsersError::unlikely)?,
-            counts: Counts::default(),
+            counts: LoginCounts::default(),
         };
         let access = Arc::new(access);
         node.set_users(Arc::downgrade(&access) as Weak<dyn dunlin::Users>);
@@ -155,7 +155,7 @@ impl Access {
     }
 
     /// Reads the users file again. An invalid file changes nothing.
-    pub(crate) fn reload(&self) -> Result<Changed, UsersError> {
+    pub(crate) fn reload(&self) -> Result<ChangedUsers, UsersError> {
         let users = Arc::new(Users::read(&self.path)?);
         let before = {
             // Accounts are locked, so that none is created from the old users from here on.
@@ -181,7 +181,7 @@ impl Access {
         lock(&self.cache).clear();
         self.generation.fetch_add(1, Ordering::Release);
         self.changes.send_replace(());
-        let mut changed = Changed::default();
+        let mut changed = ChangedUsers::default();
         for (name, user) in &before.by_name {
             match users.by_name.get(name) {
                 None => changed.removed.push(name.clone()),
@@ -203,7 +203,7 @@ impl Access {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &LoginCounts {
         &self.counts
     }
 

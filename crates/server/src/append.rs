@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Acknowledged, CheckedRun, Log, OnFull, Position, ProducerMark, PublishError, Receipt, RunAppend,
+    AckLevel, BatchAppend, CheckedBatch, Log, OnFull, Position, ProducerMark, PublishError, Receipt,
     StateClaim, StoredState, Topic, Waiter,
 };
 use dunlin::{Node, now_ns};
@@ -20,7 +20,7 @@ const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Frames for one partition.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ToAppend<'a> {
+pub(crate) struct AppendRequest<'a> {
     pub(crate) frames: &'a [u8],
     pub(crate) count: u32,
     pub(crate) partition: usize,
@@ -34,7 +34,7 @@ pub(crate) struct ToAppend<'a> {
     pub(crate) tail: &'a str,
 }
 
-impl ToAppend<'_> {
+impl AppendRequest<'_> {
     /// Checks the permission again, because the append may have waited since the last check.
     fn check_permission(&self, topic: &Topic) -> Result<(), PublishError> {
         let prefix = &topic.logs()[0].name().subject_prefix;
@@ -43,43 +43,44 @@ impl ToAppend<'_> {
 }
 
 /// Marks the receipt if its epoch differs from that of the publisher's last record.
-pub(crate) fn receipt_after(receipt: Receipt, after: Option<Position>) -> Receipt {
+pub(crate) fn with_epoch_change(receipt: Receipt, after: Option<Position>) -> Receipt {
     Receipt { new_epoch: after.is_some_and(|last| last.epoch != receipt.position.epoch), ..receipt }
 }
 
 /// Appends the frames, all or none. Waits for the topic's acknowledgement level, or for the response of another
 /// owner.
-pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+pub(crate) async fn append(topic: &Topic, what: AppendRequest<'_>) -> Result<Receipt, PublishError> {
     what.check_permission(topic)?;
     let receipt = match try_append(topic, what) {
-        Err(refused) if may_be_taken_later(&refused) => append_when_there_is_room(topic, what).await,
+        Err(refused) if can_retry_append(&refused) => append_when_there_is_room(topic, what).await,
         appended => appended,
     }?;
-    stored(topic, &receipt).await.map(|receipt| receipt_after(receipt, what.after))
+    wait_until_stored(topic, &receipt).await.map(|receipt| with_epoch_change(receipt, what.after))
 }
 
 /// Appends the frames now, all or none.
-pub(crate) fn try_append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+pub(crate) fn try_append(topic: &Topic, what: AppendRequest<'_>) -> Result<Receipt, PublishError> {
     attempt(topic, what, false)
 }
 
 /// Whether [`append_when_there_is_room`] may succeed after this refusal.
-pub(crate) fn may_be_taken_later(refused: &PublishError) -> bool {
+pub(crate) fn can_retry_append(refused: &PublishError) -> bool {
     refused.may_pass()
 }
 
-fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, PublishError> {
-    let ToAppend { frames, count, partition, mark, expect_last, after, .. } = what;
-    let run = CheckedRun::check(frames, count, topic.config().record_bytes_max as usize)?;
+fn attempt(topic: &Topic, what: AppendRequest<'_>, evict: bool) -> Result<Receipt, PublishError> {
+    let AppendRequest { frames, count, partition, mark, expect_last, after, .. } = what;
+    let run = CheckedBatch::check(frames, count, topic.config().record_bytes_max as usize)?;
     let claim = after.filter(|_| topic.config().fold.is_some()).map(StateClaim::after);
     let claim = claim.as_ref();
-    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, claim, evict, relayed: false })
+    topic
+        .append_run(now_ns(), BatchAppend { run, partition, mark, expect_last, claim, evict, relayed: false })
 }
 
 /// Retries the append whenever there may be room, until the topic's wait time is over.
 pub(crate) async fn append_when_there_is_room(
     topic: &Topic,
-    what: ToAppend<'_>,
+    what: AppendRequest<'_>,
 ) -> Result<Receipt, PublishError> {
     let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let waiter = Waiter::new();
@@ -106,12 +107,12 @@ pub(crate) async fn append_when_there_is_room(
 }
 
 /// Waits for the topic's acknowledgement level, or for the response of another owner, and returns the final receipt.
-pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, PublishError> {
-    if receipt.acknowledged == Acknowledged::Memory {
+pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, PublishError> {
+    if receipt.acknowledged == AckLevel::Memory {
         return Ok(*receipt);
     }
     let log = &topic.logs()[usize::from(receipt.partition)];
-    let waiting = Waiting { log, waiter: Waiter::new() };
+    let waiting = StoredWait { log, waiter: Waiter::new() };
     let reached = async {
         loop {
             match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
@@ -127,12 +128,12 @@ pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, 
 }
 
 /// Removes the waiter from the log's list when the request is dropped.
-struct Waiting<'a> {
+struct StoredWait<'a> {
     log: &'a Log,
     waiter: Arc<Waiter>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for StoredWait<'_> {
     fn drop(&mut self) {
         self.log.leave_stored(&self.waiter);
     }

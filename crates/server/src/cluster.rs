@@ -59,19 +59,19 @@ use tokio::sync::oneshot;
 
 pub use admin::NodeStatus;
 pub use backup::{BackupHeader, back_up, restore};
-pub use client::{ClusterClient, Surveyed};
+pub use client::{ClusterClient, NodeSurvey};
 pub use error::ClusterError;
 pub use limits::ClusterLimits;
-pub(crate) use owner::Owner;
+pub(crate) use owner::TopicOwner;
 pub use records::NodeRecord;
-pub(crate) use seat::Seat;
+pub(crate) use seat::ClusterMember;
 pub use token::Token;
 
 use authority::Authority;
-use files::{Files, Identity};
+use files::{Files, NodeIdentity};
 use frame::{Frame, Kind};
-use secure::Secrets;
-use transport::Links;
+use secure::ClusterTls;
+use transport::RaftTransport;
 
 /// The release of this build.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
@@ -103,11 +103,11 @@ pub struct ClusterConfig {
 
 /// A node's part in its cluster, until it is dropped.
 pub struct Cluster {
-    seat: Arc<Seat>,
+    seat: Arc<ClusterMember>,
     address: SocketAddr,
     handle: Handle,
-    topics: topics::Topics,
-    running: Vec<Thread>,
+    topics: topics::ClusterTopics,
+    running: Vec<StoppableThread>,
 }
 
 /// Counters of a node's requests and connections to other nodes.
@@ -120,7 +120,7 @@ pub struct LinkUse {
 }
 
 /// A thread, and a sender that ends the thread when dropped.
-type Thread = (oneshot::Sender<()>, JoinHandle<()>);
+type StoppableThread = (oneshot::Sender<()>, JoinHandle<()>);
 
 impl Cluster {
     /// Starts the node's part in the cluster that its data directory belongs to, or that [`init`] prepared; otherwise
@@ -145,9 +145,10 @@ impl Cluster {
         let (identity, authority, is_new) = handle.block_on(place(&files, &config, &others_reach_it_at))?;
         let own = authority.issue(identity.node, host_of(&identity.address))?;
         files.write_certificate(&own.cert_pem, &own.key_pem)?;
-        let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
+        let secrets = ClusterTls::new(&identity.cluster, &authority, &own)?;
         let member = Member { id: identity.node, address: identity.address.clone() };
-        let seat = Seat::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
+        let seat =
+            ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         seat.set_handles(handle.clone(), bulk.clone());
         // Other nodes that check this address must find this start.
         let accepting = Arc::clone(&seat);
@@ -160,7 +161,7 @@ impl Cluster {
         if seat.identity.before.is_some() {
             handle.block_on(started::begin(&seat)).map_err(ClusterError::Refused)?;
         }
-        let links = Links::new(Arc::clone(&seat), None, handle.clone(), bulk.clone());
+        let links = RaftTransport::new(Arc::clone(&seat), None, handle.clone(), bulk.clone());
         let (disk, dir) = (Arc::new(RealDisk), Files::control_dir(&config.data_dir));
         let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
         let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
@@ -171,7 +172,7 @@ impl Cluster {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let links = |shard: u8| {
             let handle = schedules[usize::from(shard)].0.clone();
-            Links::new(Arc::clone(&seat), Some(shard), handle, bulk.clone())
+            RaftTransport::new(Arc::clone(&seat), Some(shard), handle, bulk.clone())
         };
         let dir = Files::tasks_dir(&config.data_dir);
         let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
@@ -180,7 +181,7 @@ impl Cluster {
             return Err(ClusterError::Refused("the node has tasks of its own already".to_owned()));
         }
         seat.set_tasks(tasks);
-        let topics = topics::Topics::start(node, &seat, &control, config.ownership)?;
+        let topics = topics::ClusterTopics::start(node, &seat, &control, config.ownership)?;
         if is_new {
             if !handle.block_on(control.is_begun())? {
                 handle.block_on(control.begin(&[member]))?;
@@ -253,7 +254,7 @@ impl Cluster {
         let _ = handed.recv_timeout(HAND_OVER);
     }
 
-    pub(crate) fn seat(&self) -> &Arc<Seat> {
+    pub(crate) fn seat(&self) -> &Arc<ClusterMember> {
         &self.seat
     }
 }
@@ -284,7 +285,7 @@ impl std::fmt::Debug for Cluster {
 }
 
 /// Transfers the lead, if this node has it and there is another voter.
-async fn hand_over_lead(seat: &Seat) {
+async fn hand_over_lead(seat: &ClusterMember) {
     if let Some(control) = seat.control()
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
     {
@@ -300,7 +301,7 @@ async fn hand_over_lead(seat: &Seat) {
 }
 
 /// Starts a thread with a runtime.
-fn start_thread(name: &str) -> Result<(Handle, Thread), ClusterError> {
+fn start_thread(name: &str) -> Result<(Handle, StoppableThread), ClusterError> {
     let failed = || ClusterError::io("cannot start the cluster's thread");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
     let handle = runtime.handle().clone();
@@ -341,7 +342,7 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     marks::refuse_member(&files, data_dir)?;
     let cluster = new_cluster()?;
     files.write_authority(&Authority::make(&cluster)?)?;
-    files.write_identity(&Identity::first(&cluster, backup::FIRST, address)?)?;
+    files.write_identity(&NodeIdentity::first(&cluster, backup::FIRST, address)?)?;
     Ok(cluster)
 }
 
@@ -350,7 +351,7 @@ async fn place(
     files: &Files,
     config: &ClusterConfig,
     address: &str,
-) -> Result<(Identity, Authority, bool), ClusterError> {
+) -> Result<(NodeIdentity, Authority, bool), ClusterError> {
     let dir = config.data_dir.display();
     if let Some(identity) = files.identity()? {
         let authority = files.authority(&identity.cluster)?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::access::AccessLimits;
-use crate::door::Door;
+use crate::protocol::Protocol;
 use crate::tls::TlsConfig;
 
 /// Addresses, TLS, users and limits of the listeners.
@@ -42,15 +42,15 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// Each TCP address with its protocol.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = (Door, SocketAddr)> {
-        let of = |door, addresses: &[SocketAddr]| {
-            addresses.iter().map(move |&address| (door, address)).collect::<Vec<_>>()
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (Protocol, SocketAddr)> {
+        let of = |protocol, addresses: &[SocketAddr]| {
+            addresses.iter().map(move |&address| (protocol, address)).collect::<Vec<_>>()
         };
         [
-            of(Door::Tcp, &self.tcp),
-            of(Door::Nats, &self.nats),
-            of(Door::Http, &self.http),
-            of(Door::Grpc, &self.grpc),
+            of(Protocol::Tcp, &self.tcp),
+            of(Protocol::Nats, &self.nats),
+            of(Protocol::Http, &self.http),
+            of(Protocol::Grpc, &self.grpc),
         ]
         .into_iter()
         .flatten()

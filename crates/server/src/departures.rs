@@ -11,26 +11,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dunlin::{Refused, now_ns};
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 
 /// Bytes that are kept of a client's name and of a reason.
 const TEXT_BYTES_MAX: usize = 256;
 
 /// How a client's connection or request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum DepartureKind {
     /// The client or its request was refused.
     Refused,
     /// The client's connection or subscription was ended.
     CutOff,
 }
 
-impl Fate {
+impl DepartureKind {
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Fate::Refused => "refused",
-            Fate::CutOff => "cut off",
+            DepartureKind::Refused => "refused",
+            DepartureKind::CutOff => "cut off",
         }
     }
 }
@@ -38,8 +38,8 @@ impl Fate {
 /// A client that was refused or disconnected, once or repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Departure {
-    pub(crate) door: Door,
-    pub(crate) fate: Fate,
+    pub(crate) protocol: Protocol,
+    pub(crate) fate: DepartureKind,
     /// The client's name; empty if it gave none.
     pub(crate) name: String,
     pub(crate) peer: Option<SocketAddr>,
@@ -52,11 +52,11 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    pub(crate) fn new(door: Door, fate: Fate, why: &str) -> Departure {
+    pub(crate) fn new(protocol: Protocol, fate: DepartureKind, why: &str) -> Departure {
         let now = now_ns();
         let (name, peer) = (String::new(), None);
         let why = kept(why);
-        Departure { door, fate, name, peer, why, behind: 0, times: 1, first_ns: now, last_ns: now }
+        Departure { protocol, fate, name, peer, why, behind: 0, times: 1, first_ns: now, last_ns: now }
     }
 
     pub(crate) fn of(self, name: &str, peer: Option<SocketAddr>) -> Departure {
@@ -73,7 +73,7 @@ impl Departure {
     }
 
     fn is_like(&self, other: &Departure) -> bool {
-        let key = |d: &Departure| (d.door, d.fate.name(), d.ip());
+        let key = |d: &Departure| (d.protocol, d.fate.name(), d.ip());
         key(self) == key(other) && self.name == other.name && self.why == other.why
     }
 }
@@ -131,7 +131,9 @@ mod tests {
 
     fn departure(name: &str, port: u16) -> Departure {
         let peer = SocketAddr::from(([127, 0, 0, 1], port));
-        Departure::new(Door::Nats, Fate::CutOff, "Slow Consumer").of(name, Some(peer)).behind(port.into())
+        Departure::new(Protocol::Nats, DepartureKind::CutOff, "Slow Consumer")
+            .of(name, Some(peer))
+            .behind(port.into())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
 //! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
 //!
-//! Limits: a response has the named topics, [`Wanted::topics_max`] and [`Wanted::readers_max`] more, and
+//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::readers_max`] more, and
 //! [`READERS_SHOWN`] subscribers of each topic.
 
 mod form;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::topic::{LogInfo, Losses, ReaderInfo, Topic};
+use dunlin::topic::{LogInfo, LossCounters, ReaderInfo, Topic};
 use dunlin::{GroupInfo, Node, Ownership, is_mirror, readers_of};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub(crate) const READERS_SHOWN: usize = 20;
 
 /// The topics whose figures are requested.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct FiguresRequest {
     /// Topics by name.
     pub(crate) names: Vec<String>,
     /// Number of further topics: the busiest that the node owns.
@@ -38,17 +38,17 @@ pub(crate) struct Wanted {
 /// One node's figures of the requested topics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    topics: Vec<Part>,
+    topics: Vec<NodeTopicFigures>,
     /// Subscriptions at the node; set if subscribers were requested.
     subscriptions: usize,
 }
 
 /// One node's figures of a topic.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Part {
+struct NodeTopicFigures {
     topic: String,
     /// `None` if another node owns the topic.
-    owned: Option<Owned>,
+    owned: Option<OwnedFigures>,
     publishers: u32,
     readers_total: u32,
     waiting: u32,
@@ -57,23 +57,23 @@ struct Part {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Owned {
+struct OwnedFigures {
     logs: Vec<LogForm>,
     groups: Vec<GroupForm>,
 }
 
 /// A topic's figures from all nodes.
 #[derive(Debug, Clone)]
-pub(crate) struct Figures {
+pub(crate) struct TopicFigures {
     /// What its owner holds; `None` while the owner is away.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<OwnerFigures>,
     /// Its subscribers and publishers; `None` if a node did not respond.
-    pub(crate) users: Option<Users>,
+    pub(crate) users: Option<TopicClients>,
 }
 
 /// The owner's logs and groups of a topic.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct OwnerFigures {
     /// Each partition, by its number.
     pub(crate) logs: Vec<(u16, LogInfo)>,
     pub(crate) groups: Vec<GroupInfo>,
@@ -81,26 +81,26 @@ pub(crate) struct Held {
 
 /// Publishers and subscribers of a topic at all nodes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Users {
+pub(crate) struct TopicClients {
     pub(crate) publishers: u32,
     pub(crate) readers_total: u32,
     /// Subscribers that have read everything.
     pub(crate) waiting: u32,
     /// The slowest subscribers, most lag first, with their nodes in a cluster.
     pub(crate) readers: Vec<(Option<u64>, ReaderInfo)>,
-    pub(crate) losses: Losses,
+    pub(crate) losses: LossCounters,
 }
 
 /// The figures that the other nodes returned.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
-    parts: HashMap<String, BTreeMap<u64, Part>>,
+pub(crate) struct ClusterFigures {
+    parts: HashMap<String, BTreeMap<u64, NodeTopicFigures>>,
     subscriptions: usize,
     /// Live nodes that did not respond.
     pub(crate) silent: BTreeSet<u64>,
 }
 
-impl Held {
+impl OwnerFigures {
     /// Retained records.
     pub(crate) fn records(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - info.oldest_seq).sum()
@@ -134,7 +134,7 @@ impl Held {
 
 impl Answer {
     /// This node's figures; `None` outside a cluster.
-    pub(crate) fn of(shared: &Shared, wanted: &Wanted) -> Option<Answer> {
+    pub(crate) fn of(shared: &Shared, wanted: &FiguresRequest) -> Option<Answer> {
         let node = &shared.node;
         let ownership = shared.cluster.get()?.ownership()?;
         let mut topics: BTreeMap<String, Arc<Topic>> = BTreeMap::new();
@@ -148,13 +148,13 @@ impl Answer {
             let found = found.chain(survey.slowest.into_iter().map(|subscription| subscription.topic));
             topics.extend(found.map(|topic| (topic.name().to_owned(), topic)));
         }
-        let part = |topic: &Arc<Topic>| Part::of(node, Some(&ownership), topic);
+        let part = |topic: &Arc<Topic>| NodeTopicFigures::of(node, Some(&ownership), topic);
         Some(Answer { topics: topics.values().map(part).collect(), subscriptions })
     }
 }
 
-impl Part {
-    fn of(node: &Node, ownership: Option<&Ownership>, topic: &Arc<Topic>) -> Part {
+impl NodeTopicFigures {
+    fn of(node: &Node, ownership: Option<&Ownership>, topic: &Arc<Topic>) -> NodeTopicFigures {
         let is_owned = ownership.is_none_or(|ownership| ownership.owner_of(topic).0 == ownership.id());
         let infos: Vec<(u16, LogInfo)> =
             topic.logs().iter().map(|log| (log.name().partition, log.info())).collect();
@@ -162,18 +162,18 @@ impl Part {
         let waiting =
             infos.iter().map(|(_, info)| info.waiting).sum::<usize>().saturating_sub(mirrors) as u32;
         let readers = readers_of(topic);
-        let mut losses = Losses::default();
+        let mut losses = LossCounters::default();
         for (_, info) in &infos {
             losses.add(info.losses);
         }
-        Part {
+        NodeTopicFigures {
             topic: topic.name().to_owned(),
             publishers: topic.publishers(),
             readers_total: (readers.len() as u32).max(waiting),
             waiting,
             readers: readers.into_iter().take(READERS_SHOWN).map(ReaderForm::from).collect(),
             losses: LossesForm(losses),
-            owned: is_owned.then(|| Owned {
+            owned: is_owned.then(|| OwnedFigures {
                 logs: infos.into_iter().map(|(partition, info)| LogForm { partition, info }).collect(),
                 groups: node.groups(topic).into_iter().map(GroupForm).collect(),
             }),
@@ -181,7 +181,7 @@ impl Part {
     }
 }
 
-impl Answers {
+impl ClusterFigures {
     /// Adds the response of node `node`; `None` if it did not respond.
     pub(crate) fn take(&mut self, node: u64, answer: Option<Answer>) {
         let Some(answer) = answer else {
@@ -217,9 +217,9 @@ impl Answers {
     }
 
     /// A topic's figures from this node and all that responded.
-    pub(crate) fn of(&self, shared: &Shared, topic: &Arc<Topic>) -> Figures {
+    pub(crate) fn of(&self, shared: &Shared, topic: &Arc<Topic>) -> TopicFigures {
         let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
-        let own = Part::of(&shared.node, ownership.as_deref(), topic);
+        let own = NodeTopicFigures::of(&shared.node, ownership.as_deref(), topic);
         let here = ownership.as_ref().map(|ownership| ownership.id());
         let owner = ownership.as_ref().map(|ownership| ownership.owner_of(topic).0);
         let elsewhere = self.parts.get(topic.name());
@@ -229,7 +229,7 @@ impl Answers {
             (None, None) => None,
         };
         let users = self.silent.is_empty().then(|| {
-            let mut users = Users::default();
+            let mut users = TopicClients::default();
             users.add(here, own);
             for (node, part) in elsewhere.into_iter().flatten() {
                 users.add(Some(*node), part.clone());
@@ -237,12 +237,12 @@ impl Answers {
             users.readers.sort_by_key(|(_, reader)| std::cmp::Reverse(reader.behind));
             users
         });
-        Figures { held: held.map(Held::from), users }
+        TopicFigures { held: held.map(OwnerFigures::from), users }
     }
 }
 
-impl Users {
-    fn add(&mut self, node: Option<u64>, part: Part) {
+impl TopicClients {
+    fn add(&mut self, node: Option<u64>, part: NodeTopicFigures) {
         self.publishers += part.publishers;
         self.readers_total += part.readers_total;
         self.waiting += part.waiting;
@@ -251,9 +251,9 @@ impl Users {
     }
 }
 
-impl From<Owned> for Held {
-    fn from(owned: Owned) -> Held {
-        Held {
+impl From<OwnedFigures> for OwnerFigures {
+    fn from(owned: OwnedFigures) -> OwnerFigures {
+        OwnerFigures {
             logs: owned.logs.into_iter().map(|log| (log.partition, log.info)).collect(),
             groups: owned.groups.into_iter().map(|group| group.0).collect(),
         }
@@ -264,8 +264,8 @@ impl Shared {
     /// Requests figures from the other nodes; `None` if there are none. The request is under way when this returns.
     pub(crate) fn ask_for_figures(
         &self,
-        wanted: impl FnOnce() -> Wanted,
-    ) -> Option<impl Future<Output = Answers> + Send + 'static> {
+        wanted: impl FnOnce() -> FiguresRequest,
+    ) -> Option<impl Future<Output = ClusterFigures> + Send + 'static> {
         let seat = self.cluster.get()?;
         let others = seat.others();
         if others.is_empty() {
@@ -273,7 +273,7 @@ impl Shared {
         }
         let asked = seat.ask_for_figures(others, wanted());
         Some(async move {
-            let mut answers = Answers::default();
+            let mut answers = ClusterFigures::default();
             for (node, asked) in asked {
                 answers.take(node, asked.await.ok().flatten());
             }
@@ -282,11 +282,11 @@ impl Shared {
     }
 
     /// Requests the figures of `topics` from the other nodes.
-    pub(crate) async fn figures_of(&self, topics: &[Arc<Topic>]) -> Answers {
+    pub(crate) async fn figures_of(&self, topics: &[Arc<Topic>]) -> ClusterFigures {
         let names = || topics.iter().map(|topic| topic.name().to_owned()).collect();
-        match self.ask_for_figures(|| Wanted { names: names(), ..Wanted::default() }) {
+        match self.ask_for_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() }) {
             Some(asked) => asked.await,
-            None => Answers::default(),
+            None => ClusterFigures::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use dunlin::now_ns;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 use crate::shared::Shared;
 
 /// Interval of the housekeeping.
@@ -46,9 +46,9 @@ impl Housekeeping {
 }
 
 /// Wakes the task when a deadline moves forward.
-struct Keeper(Notify);
+struct WakeNotify(Notify);
 
-impl Wake for Keeper {
+impl Wake for WakeNotify {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
@@ -57,7 +57,7 @@ impl Wake for Keeper {
 /// Runs housekeeping and deadlines until the task is aborted.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let node = &shared.node;
-    let keeper = Arc::new(Keeper(Notify::new()));
+    let keeper = Arc::new(WakeNotify(Notify::new()));
     let waker = Waker::from(Arc::clone(&keeper));
     let due = async {
         loop {
@@ -74,12 +74,12 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 /// Logs once that the disk is full, and once that it has room again. Truncating a log on a full disk frees room for a
 /// moment, which is not reported.
 #[derive(Debug, Default)]
-struct RoomReport {
+struct DiskFullReport {
     /// Consecutive checks with room since the disk was reported full; `None` if it was not.
     ample: Option<u32>,
 }
 
-impl RoomReport {
+impl DiskFullReport {
     fn look(&mut self, lacking: Option<String>) {
         self.ample = match (lacking, self.ample) {
             (Some(why), None) => {
@@ -100,9 +100,9 @@ impl RoomReport {
 
 /// Runs the housekeeping off the listener threads: it may wait for a disk or the cluster.
 async fn tick(shared: &Arc<Shared>) {
-    let reached = || [Door::Nats, Door::Http].map(|door| shared.nats_addresses(door));
+    let reached = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known = reached();
-    let mut room = RoomReport::default();
+    let mut room = DiskFullReport::default();
     loop {
         let of = Arc::clone(shared);
         let done = shared.node.unblock(move |node| {

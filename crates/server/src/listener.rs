@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::door::Door;
 use crate::grpc;
 use crate::http;
 use crate::nats;
+use crate::protocol::Protocol;
 use crate::runtime::Core;
 use crate::shared::Shared;
-use crate::stream::{Accepted, Stream};
+use crate::stream::{AcceptedSocket, Stream};
 use crate::tcp;
-use crate::tls::{LetIn, let_in};
+use crate::tls::{TlsConnection, let_in};
 
 /// Pause of accepting after a failure.
 const REST: Duration = Duration::from_millis(50);
@@ -31,32 +31,32 @@ const BACKLOG: i32 = 4_096;
 /// A listening socket with its protocol.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    door: Door,
-    socket: Listening,
+    protocol: Protocol,
+    socket: ListeningSocket,
 }
 
 #[derive(Debug)]
-enum Listening {
+enum ListeningSocket {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
 }
 
-enum Accepting {
+enum AsyncListener {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
 }
 
 impl Listener {
-    pub(crate) fn bind_tcp(door: Door, address: SocketAddr) -> io::Result<Listener> {
+    pub(crate) fn bind_tcp(protocol: Protocol, address: SocketAddr) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener { door, socket: Listening::Tcp(socket.into()) })
+        Ok(Listener { protocol, socket: ListeningSocket::Tcp(socket.into()) })
     }
 
-    pub(crate) fn bind_unix(door: Door, path: &Path) -> io::Result<Listener> {
+    pub(crate) fn bind_unix(protocol: Protocol, path: &Path) -> io::Result<Listener> {
         let bound = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
                 std::fs::remove_file(path)?;
@@ -66,23 +66,25 @@ impl Listener {
         };
         let listener = bound?;
         listener.set_nonblocking(true)?;
-        Ok(Listener { door, socket: Listening::Unix(listener) })
+        Ok(Listener { protocol, socket: ListeningSocket::Unix(listener) })
     }
 
     /// Another handle to the same socket.
     pub(crate) fn try_clone(&self) -> io::Result<Listener> {
         let socket = match &self.socket {
-            Listening::Tcp(listener) => Listening::Tcp(listener.try_clone()?),
-            Listening::Unix(listener) => Listening::Unix(listener.try_clone()?),
+            ListeningSocket::Tcp(listener) => ListeningSocket::Tcp(listener.try_clone()?),
+            ListeningSocket::Unix(listener) => ListeningSocket::Unix(listener.try_clone()?),
         };
-        Ok(Listener { door: self.door, socket })
+        Ok(Listener { protocol: self.protocol, socket })
     }
 
     /// The protocol and the address with its real port; `None` for a Unix socket.
-    pub(crate) fn address(&self) -> Option<(Door, SocketAddr)> {
+    pub(crate) fn address(&self) -> Option<(Protocol, SocketAddr)> {
         match &self.socket {
-            Listening::Tcp(listener) => listener.local_addr().ok().map(|address| (self.door, address)),
-            Listening::Unix(_) => None,
+            ListeningSocket::Tcp(listener) => {
+                listener.local_addr().ok().map(|address| (self.protocol, address))
+            }
+            ListeningSocket::Unix(_) => None,
         }
     }
 }
@@ -96,10 +98,12 @@ fn is_left_behind(path: &Path) -> bool {
 
 /// Accepts connections until the task is aborted or its thread ends.
 pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<Core>) {
-    let door = listener.door;
+    let protocol = listener.protocol;
     let accepting = match listener.socket {
-        Listening::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
-        Listening::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
+        ListeningSocket::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(AsyncListener::Tcp),
+        ListeningSocket::Unix(listener) => {
+            tokio::net::UnixListener::from_std(listener).map(AsyncListener::Unix)
+        }
     };
     let accepting = match accepting {
         Ok(accepting) => accepting,
@@ -111,7 +115,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<C
             Ok(accepted) => {
                 resting = false;
                 let core = choose(&cores, shared.limits.sessions_before_spreading);
-                begin(door, core, &shared, accepted);
+                begin(protocol, core, &shared, accepted);
             }
             // The client disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -126,11 +130,11 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<C
     }
 }
 
-impl Accepting {
-    async fn accept(&self) -> io::Result<Accepted> {
+impl AsyncListener {
+    async fn accept(&self) -> io::Result<AcceptedSocket> {
         match self {
-            Accepting::Tcp(listener) => Accepted::tcp(listener.accept().await?.0),
-            Accepting::Unix(listener) => Accepted::unix(listener.accept().await?.0),
+            AsyncListener::Tcp(listener) => AcceptedSocket::tcp(listener.accept().await?.0),
+            AsyncListener::Unix(listener) => AcceptedSocket::unix(listener.accept().await?.0),
         }
     }
 }
@@ -145,29 +149,29 @@ fn choose(cores: &[Core], before_spreading: usize) -> &Core {
 }
 
 /// Starts a session of the protocol on the thread of `core`.
-fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
+fn begin(protocol: Protocol, core: &Core, shared: &Arc<Shared>, accepted: AcceptedSocket) {
     let seat = core.seat();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
-        let passage = shared.traffic.accepted(door);
+        let passage = shared.traffic.accepted(protocol);
         // The connection broke: no client is left to notify.
         let Ok(stream) = Stream::new(accepted) else { return };
         // Boxed, so that the future of a session does not grow.
         let (stream, told) = match (&shared.tls, stream) {
             (Some(identity), Stream::Tcp(socket)) => {
-                match Box::pin(let_in(&shared, identity, door, socket)).await {
-                    Some(LetIn { stream, told }) => (stream, told),
+                match Box::pin(let_in(&shared, identity, protocol, socket)).await {
+                    Some(TlsConnection { stream, told }) => (stream, told),
                     None => return,
                 }
             }
             (_, stream) => (stream, None),
         };
-        match door {
-            Door::Tcp => tcp::Session::begin(shared, stream).await,
-            Door::Nats => nats::Session::begin(shared, stream, told).await,
-            Door::Http | Door::Ws => http::serve(shared, stream, passage).await,
-            Door::Grpc => grpc::serve(shared, stream).await,
+        match protocol {
+            Protocol::Tcp => tcp::Session::begin(shared, stream).await,
+            Protocol::Nats => nats::Session::begin(shared, stream, told).await,
+            Protocol::Http | Protocol::Ws => http::serve(shared, stream, passage).await,
+            Protocol::Grpc => grpc::serve(shared, stream).await,
         }
     });
 }

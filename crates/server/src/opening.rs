@@ -13,19 +13,19 @@ use std::time::Instant;
 use dunlin::{Config, Node};
 
 use crate::config::ServerConfig;
-use crate::door::Door;
 use crate::error::StartError;
 use crate::listener::Listener;
+use crate::protocol::Protocol;
 use crate::server::{Server, listen};
 
 /// The current step of the start, and when the start began.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct StartupProgress {
     what: Mutex<String>,
     began: Instant,
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for StartupProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = self.what.lock().unwrap_or_else(PoisonError::into_inner);
         write!(f, "{what}; it started {} s ago", self.began.elapsed().as_secs())
@@ -35,30 +35,30 @@ impl fmt::Display for Progress {
 /// Listeners that refuse clients while the node starts. Dropping it closes them.
 #[derive(Debug)]
 pub struct Opening {
-    doors: Option<Server>,
+    server: Option<Server>,
     listeners: Vec<Listener>,
     unix: Vec<PathBuf>,
-    progress: Arc<Progress>,
+    progress: Arc<StartupProgress>,
 }
 
 impl Opening {
     /// Starts all listeners; clients are refused with `what`, the current step.
     pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
-        let progress = Arc::new(Progress { what: Mutex::new(what.to_owned()), began: Instant::now() });
+        let progress = Arc::new(StartupProgress { what: Mutex::new(what.to_owned()), began: Instant::now() });
         let failed = |error| StartError::Thread { name: "dunlin-opening".to_owned(), error };
         let nobody = Node::start(Config::default()).map_err(|error| failed(io::Error::other(error)))?;
         let copies = listeners.iter().map(Listener::try_clone).collect::<io::Result<_>>().map_err(failed)?;
         let unix = config.unix.clone();
         let config =
             ServerConfig { users_file: None, unix: Vec::new(), threads: 1, spin: false, ..config.clone() };
-        let doors = Server::on(copies, nobody, config, Some(Arc::clone(&progress)))?;
-        Ok(Opening { doors: Some(doors), listeners, unix, progress })
+        let server = Server::on(copies, nobody, config, Some(Arc::clone(&progress)))?;
+        Ok(Opening { server: Some(server), listeners, unix, progress })
     }
 
     /// The TCP addresses of every protocol, with their real ports.
-    pub fn addresses(&self) -> &[(Door, SocketAddr)] {
-        self.doors.as_ref().map_or(&[], Server::addresses)
+    pub fn addresses(&self) -> &[(Protocol, SocketAddr)] {
+        self.server.as_ref().map_or(&[], Server::addresses)
     }
 
     /// Sets the current step that refusals name.
@@ -69,7 +69,7 @@ impl Opening {
     /// Returns the listening sockets. New connections wait in the kernel's queue until the sockets are accepted from
     /// again.
     pub(crate) fn into_listeners(mut self) -> Vec<Listener> {
-        self.doors = None;
+        self.server = None;
         self.unix.clear();
         std::mem::take(&mut self.listeners)
     }

@@ -18,10 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dunlin::state::{Command, Reply};
-use dunlin::{AskError, Feed, Handed, InterestQuery, Membership, Peers, Presence};
+use dunlin::{
+    ClusterCommandError, InFlightBatch, InterestQuery, MirrorFeed, Peers, PublisherPresence, RemoteMembership,
+};
 use dunlin_client::{Address, Options};
 
-use link::Link;
+use link::NodeLink;
 
 /// Pause between two attempts to reach a node.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -29,16 +31,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) use crate::tcp::NODE_CLIENT;
 
 /// Submits commands to the cluster and returns their results.
-type Ask = Box<dyn Fn(&[Command<'_>]) -> Vec<Result<Reply, AskError>> + Send + Sync>;
+type CommandSender = Box<dyn Fn(&[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> + Send + Sync>;
 /// Finds a node's address for other nodes, and the options to connect.
-type Reach = Arc<dyn Fn(u64) -> Option<(Address, Options)> + Send + Sync>;
+type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, Options)> + Send + Sync>;
 
 /// The connections to the other nodes.
 pub struct NodeLinks {
     id: u64,
-    ask: Ask,
-    reach: Reach,
-    links: Mutex<HashMap<u64, Arc<Link>>>,
+    ask: CommandSender,
+    reach: AddressLookup,
+    links: Mutex<HashMap<u64, Arc<NodeLink>>>,
 }
 
 impl NodeLinks {
@@ -46,17 +48,17 @@ impl NodeLinks {
     /// connection.
     pub fn new(
         id: u64,
-        ask: impl Fn(&[Command<'_>]) -> Vec<Result<Reply, AskError>> + Send + Sync + 'static,
+        ask: impl Fn(&[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> + Send + Sync + 'static,
         reach: impl Fn(u64) -> Option<(Address, Options)> + Send + Sync + 'static,
     ) -> NodeLinks {
         NodeLinks { id, ask: Box::new(ask), reach: Arc::new(reach), links: Mutex::default() }
     }
 
-    fn link(&self, to: u64) -> Arc<Link> {
+    fn link(&self, to: u64) -> Arc<NodeLink> {
         let mut links = lock(&self.links);
         let link = links.entry(to).or_insert_with(|| {
             let (id, reach) = (self.id, Arc::clone(&self.reach));
-            Link::start(to, move || {
+            NodeLink::start(to, move || {
                 let (address, options) = reach(to)?;
                 Some((address, Options { name: format!("{NODE_CLIENT}-{id}"), ..options }))
             })
@@ -66,28 +68,28 @@ impl NodeLinks {
 }
 
 impl Peers for NodeLinks {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
-        let none = || Err(AskError::Away("the cluster did not respond".to_owned()));
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+        let none = || Err(ClusterCommandError::Away("the cluster did not respond".to_owned()));
         self.ask_all(std::slice::from_ref(command)).pop().unwrap_or_else(none)
     }
 
-    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, AskError>> {
+    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> {
         (self.ask)(commands)
     }
 
-    fn hand_on(&self, to: u64, run: Handed) {
-        self.link(to).hand_on(run);
+    fn forward_batch(&self, to: u64, run: InFlightBatch) {
+        self.link(to).forward_batch(run);
     }
 
-    fn feed(&self, from: u64, feed: Arc<Feed>) {
+    fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
         self.link(from).feed(feed);
     }
 
-    fn join(&self, to: u64, membership: Arc<Membership>) {
+    fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
         self.link(to).join(membership);
     }
 
-    fn announce(&self, to: u64, presence: Arc<Presence>) {
+    fn announce(&self, to: u64, presence: Arc<PublisherPresence>) {
         self.link(to).announce(presence);
     }
 

@@ -6,16 +6,16 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin::topic::{PublisherPlace, Topic};
+use dunlin::topic::{PublisherRegistration, Topic};
 
 /// Topics for each connection.
 const TOPICS_MAX: usize = 256;
 
 /// State topics to which one connection has published.
 #[derive(Debug, Default)]
-pub(crate) struct Publishes(Mutex<VecDeque<PublisherPlace>>);
+pub(crate) struct PublishedTopics(Mutex<VecDeque<PublisherRegistration>>);
 
-impl Publishes {
+impl PublishedTopics {
     /// Remembers that the connection has published to the topic.
     pub(crate) fn to(&self, topic: &Arc<Topic>) {
         if topic.config().fold.is_none() {
@@ -26,7 +26,7 @@ impl Publishes {
             return;
         }
         let first = if places.len() >= TOPICS_MAX { places.pop_front() } else { None };
-        places.push_back(topic.publisher_place());
+        places.push_back(topic.register_publisher());
         drop((places, first));
     }
 }

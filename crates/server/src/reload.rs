@@ -49,11 +49,11 @@ pub(crate) struct Reloads(Mutex<Vec<Entry>>);
 #[derive(Debug)]
 struct Entry {
     what: Arc<dyn Reload>,
-    seen: Vec<Option<Stamp>>,
+    seen: Vec<Option<FileStamp>>,
 }
 
 /// Inode, size and modification time of a file.
-type Stamp = (u64, u64, i64, i64);
+type FileStamp = (u64, u64, i64, i64);
 
 impl Reloads {
     pub(crate) fn add(&self, what: Arc<dyn Reload>) {
@@ -94,11 +94,11 @@ impl Reloads {
     }
 }
 
-fn stamps(what: &dyn Reload) -> Vec<Option<Stamp>> {
+fn stamps(what: &dyn Reload) -> Vec<Option<FileStamp>> {
     what.files().iter().map(|path| stamp(path)).collect()
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<FileStamp> {
     let file = metadata(path).ok()?;
     Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
 }

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use dunlin::{Runner, Running};
+use dunlin::{ResponderExecutor, ResponderTask};
 use tokio::runtime::Handle;
 
 /// A request that arrives on a listener's thread is answered there. A request of any other thread is answered on
 /// `first`.
 #[derive(Debug)]
-pub(crate) struct OnDoorThreads {
+pub(crate) struct ListenerRunner {
     pub(crate) first: Handle,
 }
 
-impl Runner for OnDoorThreads {
-    fn schedule(&self, woken: Arc<Running>) {
+impl ResponderExecutor for ListenerRunner {
+    fn schedule(&self, woken: Arc<ResponderTask>) {
         let here = Handle::try_current();
         here.as_ref().unwrap_or(&self.first).spawn(async move { woken.run() });
     }

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
 use crate::error::StartError;
-use crate::session::pace::beat;
+use crate::session::pace::wake_paused;
 use crate::watchdog::Pulse;
 
 /// Number of tasks between two polls of all sockets on a spinning thread: a poll costs a system call, and busy
@@ -48,7 +48,7 @@ pub(crate) struct Core {
 
 /// Counts one session on a thread until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat(Arc<AtomicUsize>);
+pub(crate) struct SessionSlot(Arc<AtomicUsize>);
 
 impl Runtime {
     pub(crate) fn start(name: String, spin: bool) -> Result<Runtime, StartError> {
@@ -71,7 +71,7 @@ impl Runtime {
                 if spin {
                     tokio::spawn(spin_for_ever());
                 }
-                tokio::spawn(beat());
+                tokio::spawn(wake_paused());
                 stopped.notified().await;
             });
             // Blocking tasks that still run are not waited for.
@@ -96,9 +96,9 @@ impl Core {
         self.load.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn seat(&self) -> Seat {
+    pub(crate) fn seat(&self) -> SessionSlot {
         self.load.fetch_add(1, Ordering::Relaxed);
-        Seat(Arc::clone(&self.load))
+        SessionSlot(Arc::clone(&self.load))
     }
 }
 
@@ -127,7 +127,7 @@ impl Drop for Runtime {
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -8,28 +8,28 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::{Node, Runner};
+use dunlin::{Node, ResponderExecutor};
 use rustix::process::{Resource, Rlimit};
 use tokio::task::AbortHandle;
 
 use crate::access::{Access, UsersError, UsersFile};
 use crate::cluster::Cluster;
 use crate::config::ServerConfig;
-use crate::door::Door;
 use crate::error::StartError;
 use crate::figures::Answer;
 use crate::housekeeping;
 use crate::http::has_page;
-use crate::itself;
 use crate::listener::{Listener, accept};
-use crate::opening::{Opening, Progress};
+use crate::node_report;
+use crate::opening::{Opening, StartupProgress};
+use crate::protocol::Protocol;
 use crate::reload;
-use crate::responders::OnDoorThreads;
+use crate::responders::ListenerRunner;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::tcp;
-use crate::tls::Identity;
+use crate::tls::TlsIdentity;
 use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
@@ -41,13 +41,13 @@ const ANSWERS_MAX: Duration = Duration::from_secs(10);
 /// The listeners of a node. Dropping it closes them at once; [`Server::stop`] ends sessions gracefully first.
 pub struct Server {
     shared: Arc<Shared>,
-    addresses: Vec<(Door, SocketAddr)>,
+    addresses: Vec<(Protocol, SocketAddr)>,
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
     /// Dropped before the threads that it watches: their end is no stall.
     watchdog: Watchdog,
-    _runner: Arc<dyn Runner>,
+    _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
     /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another node,
     /// and that node must not wait for this thread in turn.
@@ -72,16 +72,19 @@ impl Server {
         listeners: Vec<Listener>,
         node: Node,
         config: ServerConfig,
-        opening: Option<Arc<Progress>>,
+        opening: Option<Arc<StartupProgress>>,
     ) -> Result<Server, StartError> {
         raise_file_limit();
-        let tls = config.tls.clone().map(Identity::read).transpose()?.map(Arc::new);
+        let tls = config.tls.clone().map(TlsIdentity::read).transpose()?.map(Arc::new);
         let limits = config.limits.access;
         let users = config.users_file.as_deref();
         let access = users.map(|path| Access::open(path, &node, limits)).transpose()?;
         let addresses: Vec<_> = listeners.iter().filter_map(Listener::address).collect();
-        let tcp =
-            addresses.iter().filter(|(door, _)| *door == Door::Tcp).map(|(_, address)| *address).collect();
+        let tcp = addresses
+            .iter()
+            .filter(|(protocol, _)| *protocol == Protocol::Tcp)
+            .map(|(_, address)| *address)
+            .collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
             // Clients on this machine need cores as well.
@@ -112,13 +115,13 @@ impl Server {
         shared.set_addresses(&addresses);
         let first = cores[0].handle.clone();
         let mut tasks = vec![first.spawn(housekeeping::keep(Arc::clone(&shared))).abort_handle()];
-        tasks.push(first.spawn(itself::keep(Arc::clone(&shared))).abort_handle());
+        tasks.push(first.spawn(node_report::keep(Arc::clone(&shared))).abort_handle());
         tasks.push(first.spawn(reload::watch(Arc::clone(&shared.reloads))).abort_handle());
         for listener in listeners {
             let accepting = accept(listener, Arc::clone(&shared), cores.clone());
             tasks.push(first.spawn(accepting).abort_handle());
         }
-        let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
+        let runner: Arc<dyn ResponderExecutor> = Arc::new(ListenerRunner { first });
         node.set_runner(&runner);
         node.failed_parts()
             .iter()
@@ -136,26 +139,26 @@ impl Server {
         let core = runtime.core().clone();
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
-        let doors = self.addresses.iter().map(|(door, at)| match at.ip().is_unspecified() {
+        let doors = self.addresses.iter().map(|(protocol, at)| match at.ip().is_unspecified() {
             // A listener on every interface is advertised at the host that the other nodes use.
-            true => (door.name().to_owned(), format!("{host}:{}", at.port())),
-            false => (door.name().to_owned(), at.to_string()),
+            true => (protocol.name().to_owned(), format!("{host}:{}", at.port())),
+            false => (protocol.name().to_owned(), at.to_string()),
         });
         let doors = doors.collect();
         let shared = Arc::downgrade(&self.shared);
-        let for_door = move |_node, stream| {
+        let on_connection = move |_node, stream| {
             let shared = shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
             let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
             let leaving = secured.leave()?;
             let seat = core.seat();
             core.handle.clone().spawn(async move {
-                let (_seat, _passage) = (seat, shared.traffic.accepted(Door::Tcp));
+                let (_seat, _passage) = (seat, shared.traffic.accepted(Protocol::Tcp));
                 let Ok(secured) = leaving.arrive() else { return };
                 tcp::Session::of_node(shared, Stream::Tls(Box::new(secured))).await;
             });
             Ok(())
         };
-        cluster.seat().set_doors(doors, Box::new(for_door));
+        cluster.seat().set_listeners(doors, Box::new(on_connection));
         let shared = Arc::downgrade(&self.shared);
         cluster.seat().set_figures(move |wanted| {
             shared.upgrade().and_then(|shared| Answer::of(&shared, wanted)).unwrap_or_default()
@@ -167,23 +170,23 @@ impl Server {
 
     /// Adds these workers to the node's report about itself.
     pub fn shows_workers(&self, workers: &Workers) {
-        self.shared.itself.starts(workers.view());
+        self.shared.node_report.starts(workers.view());
     }
 
     /// The TCP addresses of every protocol, with their real ports.
-    pub fn addresses(&self) -> &[(Door, SocketAddr)] {
+    pub fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         &self.addresses
     }
 
     /// The dashboard's URL; `None` without an HTTP listener, or if the dashboard was not built in.
     pub fn dashboard(&self) -> Option<String> {
-        let (_, mut address) = *self.addresses.iter().find(|(door, _)| *door == Door::Http)?;
+        let (_, mut address) = *self.addresses.iter().find(|(protocol, _)| *protocol == Protocol::Http)?;
         match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
             IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
             _ => {}
         }
-        let scheme = if self.has_tls() { Door::Http.tls_scheme() } else { Door::Http.scheme() };
+        let scheme = if self.has_tls() { Protocol::Http.tls_scheme() } else { Protocol::Http.scheme() };
         has_page().then(|| format!("{scheme}://{address}/"))
     }
 
@@ -267,16 +270,16 @@ pub(crate) fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError>
     let mut listeners = Vec::new();
     let knows_clients =
         config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some() || config.users_file.is_some());
-    for (door, address) in config.addresses() {
+    for (protocol, address) in config.addresses() {
         let is_open = !address.ip().is_loopback() && !knows_clients;
         if is_open && !config.anyone_on_the_network_may_connect {
             return Err(StartError::OffLoopback(address));
         }
-        let listener = Listener::bind_tcp(door, address);
+        let listener = Listener::bind_tcp(protocol, address);
         listeners.push(listener.map_err(|error| StartError::Listen { address, error })?);
     }
     for path in &config.unix {
-        let listener = Listener::bind_unix(Door::Tcp, path);
+        let listener = Listener::bind_unix(Protocol::Tcp, path);
         listeners.push(listener.map_err(|error| StartError::ListenUnix { path: path.clone(), error })?);
     }
     Ok(listeners)

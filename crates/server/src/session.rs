@@ -9,11 +9,11 @@ pub(crate) mod timer;
 
 /// The connection is lost.
 #[derive(Debug)]
-pub(crate) struct Gone;
+pub(crate) struct Disconnected;
 
 /// Whether a turn did any work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum TurnProgress {
     Some,
     None,
 }

@@ -11,19 +11,19 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 use tokio::sync::Semaphore;
 
-use crate::access::{Access, Changed, UsersError};
-use crate::cluster::{Owner, Seat};
+use crate::access::{Access, ChangedUsers, UsersError};
+use crate::cluster::{ClusterMember, TopicOwner};
 use crate::config::{Limits, ServerConfig};
 use crate::departures::Departures;
-use crate::door::Door;
 use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
-use crate::itself::Itself;
-use crate::opening::Progress;
+use crate::node_report::NodeReports;
+use crate::opening::StartupProgress;
+use crate::protocol::Protocol;
 use crate::reload::Reloads;
 use crate::runtime::Core;
-use crate::tls::Identity;
+use crate::tls::TlsIdentity;
 use crate::traffic::Traffic;
 
 /// Waiter token: the server stops.
@@ -52,11 +52,11 @@ pub(crate) struct Shared {
     /// The file served at `/report`.
     pub(crate) report: Option<std::path::PathBuf>,
     /// The certificate, if clients must use TLS.
-    pub(crate) tls: Option<Arc<Identity>>,
+    pub(crate) tls: Option<Arc<TlsIdentity>>,
     pub(crate) reloads: Arc<Reloads>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) surveys: Surveys,
-    pub(crate) itself: Itself,
+    pub(crate) node_report: NodeReports,
     pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
@@ -65,16 +65,16 @@ pub(crate) struct Shared {
     /// Permits for TLS handshakes.
     pub(crate) handshakes: Semaphore,
     cores: OnceLock<Vec<Core>>,
-    addresses: OnceLock<Vec<(Door, SocketAddr)>>,
+    addresses: OnceLock<Vec<(Protocol, SocketAddr)>>,
     /// The node's part in its cluster, if it has one.
-    pub(crate) cluster: OnceLock<Arc<Seat>>,
+    pub(crate) cluster: OnceLock<Arc<ClusterMember>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
     /// Number of sessions of other nodes, which end last.
     nodes: AtomicUsize,
     stopping_nodes: AtomicBool,
     /// The start's progress while the node is opening.
-    opening: Option<Arc<Progress>>,
+    opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
     /// Held by each session of Dunlin's own protocol, which may owe responses.
     pub(crate) answering: Arc<()>,
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
 
 /// Counts a session among the server's until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SessionGuard {
     shared: Arc<Shared>,
     session: u64,
     is_of_node: bool,
@@ -92,9 +92,9 @@ impl Shared {
     pub(crate) fn new(
         node: Node,
         config: &ServerConfig,
-        tls: Option<Arc<Identity>>,
+        tls: Option<Arc<TlsIdentity>>,
         access: Option<Arc<Access>>,
-        opening: Option<Arc<Progress>>,
+        opening: Option<Arc<StartupProgress>>,
     ) -> Arc<Shared> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
         Arc::new(Shared {
@@ -108,7 +108,7 @@ impl Shared {
             reloads: Arc::default(),
             traffic: Arc::default(),
             surveys: Surveys::default(),
-            itself: Itself::default(),
+            node_report: NodeReports::default(),
             began: Instant::now(),
             departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),
@@ -142,14 +142,14 @@ impl Shared {
 
     /// Admits one more session; `None` at the limit or while the node is opening, for the reason of
     /// [`Shared::no_place`].
-    pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<Place> {
+    pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<SessionGuard> {
         let mut sessions = self.sessions();
         if self.is_opening() || sessions.len() >= self.limits.sessions_max {
             self.traffic.refused();
             return None;
         }
         sessions.insert(session, Arc::clone(waiter));
-        Some(Place { shared: Arc::clone(self), session, is_of_node: false })
+        Some(SessionGuard { shared: Arc::clone(self), session, is_of_node: false })
     }
 
     /// Charges the memory budget for `readers` subscriptions or logs, and for `texts` bytes of text.
@@ -170,17 +170,17 @@ impl Shared {
     }
 
     /// The listeners' addresses.
-    pub(crate) fn addresses(&self) -> &[(Door, SocketAddr)] {
+    pub(crate) fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         self.addresses.get().map_or(&[], Vec::as_slice)
     }
 
     /// Sets the listeners' addresses, once.
-    pub(crate) fn set_addresses(&self, addresses: &[(Door, SocketAddr)]) {
+    pub(crate) fn set_addresses(&self, addresses: &[(Protocol, SocketAddr)]) {
         let _ = self.addresses.set(addresses.to_vec());
     }
 
     /// The owner of a topic; `None` outside a cluster.
-    pub(crate) fn owner_of(&self, topic: &Topic) -> Option<Owner> {
+    pub(crate) fn owner_of(&self, topic: &Topic) -> Option<TopicOwner> {
         self.cluster.get()?.owner_of(topic)
     }
 
@@ -232,15 +232,15 @@ impl Shared {
     /// Reads the users file again, and has every session check its user's permissions.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
-        let Changed { removed, changed } = access.reload()?;
+        let ChangedUsers { removed, changed } = access.reload()?;
         self.tell(USERS);
         self.node.users_changed(removed, changed);
         Ok(())
     }
 
     /// Addresses of all members' listeners of a protocol; empty outside a cluster.
-    pub(crate) fn nats_addresses(&self, door: Door) -> Vec<String> {
-        self.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(door))
+    pub(crate) fn nats_addresses(&self, protocol: Protocol) -> Vec<String> {
+        self.cluster.get().map_or_else(Vec::new, |seat| seat.addresses_of(protocol))
     }
 
     /// Notifies every session that the members' addresses have changed.
@@ -258,7 +258,7 @@ impl Shared {
     }
 }
 
-impl Place {
+impl SessionGuard {
     /// Marks the session as another node's.
     pub(crate) fn is_of_node(&mut self) {
         self.is_of_node = true;
@@ -266,7 +266,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         self.shared.sessions().remove(&self.session);
         if self.is_of_node {

@@ -4,14 +4,14 @@
 //! each other runner it sends handovers, ghosts and records for standbys. Between ticks it waits in one `poll` for
 //! all of them, and handles messages.
 //!
-//! Clients send requests to a [`SpaceDoor`], which are handled between ticks.
+//! Clients send requests to a [`SpaceEndpoint`], which are handled between ticks.
 //!
 //! The crate `space` defines the messages, and the crate `dunlin` runs the regions of one process.
 
 mod config;
 mod connection;
 mod description;
-mod door;
+mod endpoint;
 mod error;
 mod frame;
 mod handle;
@@ -25,19 +25,19 @@ mod process;
 mod runner;
 mod samples;
 mod secret;
-mod standing;
+mod standby_tracker;
 mod stats;
 
 pub use config::{Peer, SpaceConfig, SpaceLimits};
-pub use description::{Description, DescriptionError};
-pub use door::{SpaceDoor, command_subject, spawn_subject, watch_subject};
+pub use description::{WorldDescription, WorldDescriptionError};
+pub use endpoint::{SpaceEndpoint, command_subject, spawn_subject, watch_subject};
 pub use error::{Refused, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
-pub use owners::{Owners, OwnersConfig, Populate, TTL_MIN, Told, process_number};
-pub use pace::{Pace, monotonic_ns};
+pub use owners::{Populate, RegionOwnership, RegionOwnershipConfig, TTL_MIN, WorldEvent, process_number};
+pub use pace::{TickPace, monotonic_ns};
 pub use process::{WorldConfig, WorldProcess};
 pub use runner::{Runner, SpawnError};
-pub use samples::Samples;
+pub use samples::DurationHistogram;
 pub use secret::Secret;
-pub use stats::Stats;
+pub use stats::RunnerStats;

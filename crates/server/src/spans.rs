@@ -21,19 +21,19 @@ use http_body::{Body, Frame, SizeHint};
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 
 /// The target of every span of this module.
 pub const TARGET: &str = module_path!();
 
 /// Makes a span part of the trace that the headers of its request name.
-type Continue = fn(&Span, &HeaderMap);
+type TraceContinuation = fn(&Span, &HeaderMap);
 
-static CONTINUE: OnceLock<Continue> = OnceLock::new();
+static CONTINUE: OnceLock<TraceContinuation> = OnceLock::new();
 
 /// Sets the function by which a span continues the trace of its request. A process has one tracing subscriber; the
 /// first call counts.
-pub fn continue_traces_by(how: Continue) {
+pub fn continue_traces_by(how: TraceContinuation) {
     let _ = CONTINUE.set(how);
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span
 }
 
 /// The span of a session of Dunlin's own protocol or of NATS.
-pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> Span {
+pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session: u64) -> Span {
     let span = info_span!(
         "session",
         otel.name = Empty,
@@ -133,7 +133,8 @@ pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> 
         dunlin.records.sent = Empty,
     );
     if !span.is_disabled() {
-        let protocol = if matches!(door, Door::Tcp | Door::Ws) { "dunlin" } else { door.name() };
+        let protocol =
+            if matches!(protocol, Protocol::Tcp | Protocol::Ws) { "dunlin" } else { protocol.name() };
         span.record("otel.name", format!("{protocol} session"));
         span.record("network.protocol.name", protocol);
         span.record("network.transport", if peer.is_some() { "tcp" } else { "unix" });
@@ -170,20 +171,20 @@ pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
 
 /// A body whose span ends when the body is sent or dropped. A gRPC call's status is in the trailers.
 #[derive(Debug)]
-pub(crate) struct Traced<B> {
+pub(crate) struct TracedBody<B> {
     body: B,
     span: Span,
     is_call: bool,
 }
 
-impl<B> Traced<B> {
-    pub(crate) fn of_request(body: B, span: Span) -> Traced<B> {
-        Traced { body, span, is_call: false }
+impl<B> TracedBody<B> {
+    pub(crate) fn of_request(body: B, span: Span) -> TracedBody<B> {
+        TracedBody { body, span, is_call: false }
     }
 
     /// `headers` are the response's: a call without messages has its status there.
-    pub(crate) fn of_call(body: B, span: Span, headers: &HeaderMap) -> Traced<B> {
-        let mut traced = Traced { body, span, is_call: true };
+    pub(crate) fn of_call(body: B, span: Span, headers: &HeaderMap) -> TracedBody<B> {
+        let mut traced = TracedBody { body, span, is_call: true };
         traced.look_for_status(headers);
         traced
     }
@@ -206,7 +207,7 @@ impl<B> Traced<B> {
     }
 }
 
-impl<B: Body + Unpin> Body for Traced<B> {
+impl<B: Body + Unpin> Body for TracedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -233,7 +234,7 @@ impl<B: Body + Unpin> Body for Traced<B> {
     }
 }
 
-impl<B> Drop for Traced<B> {
+impl<B> Drop for TracedBody<B> {
     fn drop(&mut self) {
         /// The status of a call that the client cancels.
         const CANCELLED: i64 = 1;

@@ -13,27 +13,27 @@ use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 use crate::tls::ClientCertificate;
 
-pub(crate) use framed::Framed;
-pub(crate) use secured::{Secured, explain};
+pub(crate) use framed::WebSocketStream;
+pub(crate) use secured::{TlsStream, explain};
 
 /// A connection on its way to the thread that will serve it.
 #[derive(Debug)]
-pub(crate) enum Accepted {
+pub(crate) enum AcceptedSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl Accepted {
-    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Accepted> {
+impl AcceptedSocket {
+    pub(crate) fn tcp(stream: TcpStream) -> io::Result<AcceptedSocket> {
         stream.set_nodelay(true)?;
-        stream.into_std().map(Accepted::Tcp)
+        stream.into_std().map(AcceptedSocket::Tcp)
     }
 
-    pub(crate) fn unix(stream: UnixStream) -> io::Result<Accepted> {
-        stream.into_std().map(Accepted::Unix)
+    pub(crate) fn unix(stream: UnixStream) -> io::Result<AcceptedSocket> {
+        stream.into_std().map(AcceptedSocket::Unix)
     }
 }
 
@@ -43,9 +43,9 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     /// TCP with TLS, after the handshake.
-    Tls(Box<Secured>),
+    Tls(Box<TlsStream>),
     /// A WebSocket over TCP or TLS, after its handshake.
-    Ws(Box<Framed>),
+    Ws(Box<WebSocketStream>),
 }
 
 /// Takes one expression for plain sockets, and one for TLS and WebSockets.
@@ -62,10 +62,10 @@ macro_rules! either {
 
 impl Stream {
     /// Must be called on the thread that serves the connection.
-    pub(crate) fn new(accepted: Accepted) -> io::Result<Stream> {
+    pub(crate) fn new(accepted: AcceptedSocket) -> io::Result<Stream> {
         Ok(match accepted {
-            Accepted::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
-            Accepted::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
+            AcceptedSocket::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
+            AcceptedSocket::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
         })
     }
 
@@ -80,10 +80,10 @@ impl Stream {
     }
 
     /// The listener of a session with Dunlin's own protocol over this connection.
-    pub(crate) fn door(&self) -> Door {
+    pub(crate) fn protocol(&self) -> Protocol {
         match self {
-            Stream::Ws(_) => Door::Ws,
-            _ => Door::Tcp,
+            Stream::Ws(_) => Protocol::Ws,
+            _ => Protocol::Tcp,
         }
     }
 

@@ -3,7 +3,9 @@
 //! Tasks without a tenant belong to the user's tenant. With `auto_create`, an unknown tenant is created.
 
 use dunlin::raft::Commands;
-use dunlin::scheduler::{Answered, Command, NewTask, Refusal, Reply, Taken, no_tenant};
+use dunlin::scheduler::{
+    Command, CommandOutcome, CommandReply, NewTask, SubmittedTask, TaskRefusal, no_tenant,
+};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, TaskRule};
 
@@ -11,7 +13,7 @@ use dunlin::{Node, Refused, TaskRule};
 #[derive(Debug)]
 pub(crate) struct Submitted {
     /// In the order of the request.
-    pub(crate) tasks: Vec<Taken>,
+    pub(crate) tasks: Vec<SubmittedTask>,
     /// Many tasks wait already: pause this long before the next submission, ms.
     pub(crate) slow_down_ms: u32,
 }
@@ -33,19 +35,19 @@ pub(crate) async fn submit(
     node.permit_task(rule, &command, None, &mut commands).map_err(|error| Refused::from(&error))?;
     let answers = scheduler.propose(commands).await.map_err(|error| Refused::from(&error))?;
     match answers.into_iter().last() {
-        Some(Answered::Done { reply: Reply::Submitted { tasks, slow_down_ms } }) => {
+        Some(CommandOutcome::Done { reply: CommandReply::Submitted { tasks, slow_down_ms } }) => {
             Ok(Submitted { tasks, slow_down_ms })
         }
-        Some(Answered::Refused { refusal: Refusal::NoTenant }) => {
+        Some(CommandOutcome::Refused { refusal: TaskRefusal::NoTenant }) => {
             Err(Refused::new(ErrorCode::TenantUnknown, no_tenant(tenant)))
         }
-        Some(Answered::Refused { refusal }) => Err(Refused::from(&refusal)),
-        _ => Err(odd()),
+        Some(CommandOutcome::Refused { refusal }) => Err(Refused::from(&refusal)),
+        _ => Err(unexpected_reply()),
     }
 }
 
 /// The refusal for a reply of the wrong kind.
-pub(crate) fn odd() -> Refused {
+pub(crate) fn unexpected_reply() -> Refused {
     Refused::new(
         ErrorCode::Internal,
         "the cluster's reply does not fit the request; update all nodes to the same version",

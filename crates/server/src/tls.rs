@@ -12,9 +12,9 @@ mod identity;
 
 use std::path::PathBuf;
 
-pub(crate) use files::Identity;
 pub use files::TlsError;
-pub(crate) use handshake::{LetIn, let_in, poll_shake};
+pub(crate) use files::TlsIdentity;
+pub(crate) use handshake::{TlsConnection, let_in, poll_shake};
 pub(crate) use identity::ClientCertificate;
 
 /// The TLS files, all PEM.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 
 /// Methods that are counted by name; all others count as `other`.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
@@ -14,29 +14,29 @@ const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
 /// Counters of connections and HTTP responses.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    doors: [Passing; Door::ALL.len()],
+    listeners: [ConnectionCounters; Protocol::ALL.len()],
     refused: AtomicU64,
     answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
 /// Connections of one protocol.
 #[derive(Debug, Default)]
-struct Passing {
+struct ConnectionCounters {
     open: AtomicU64,
     accepted: AtomicU64,
 }
 
 /// A connection, counted as open as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Passage(Arc<Traffic>, Door);
+pub(crate) struct OpenConnection(Arc<Traffic>, Protocol);
 
 impl Traffic {
     /// Counts an accepted connection.
-    pub(crate) fn accepted(self: &Arc<Traffic>, door: Door) -> Passage {
-        let passing = self.of(door);
+    pub(crate) fn accepted(self: &Arc<Traffic>, protocol: Protocol) -> OpenConnection {
+        let passing = self.of(protocol);
         passing.accepted.fetch_add(1, Ordering::Relaxed);
         passing.open.fetch_add(1, Ordering::Relaxed);
-        Passage(Arc::clone(self), door)
+        OpenConnection(Arc::clone(self), protocol)
     }
 
     /// Counts a connection that was refused at the session limit.
@@ -52,11 +52,11 @@ impl Traffic {
     }
 
     /// Each protocol with its open connections and all that it ever accepted.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = (Door, u64, u64)> {
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = (Protocol, u64, u64)> {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        Door::ALL.into_iter().map(move |door| {
-            let passing = self.of(door);
-            (door, read(&passing.open), read(&passing.accepted))
+        Protocol::ALL.into_iter().map(move |protocol| {
+            let passing = self.of(protocol);
+            (protocol, read(&passing.open), read(&passing.accepted))
         })
     }
 
@@ -70,19 +70,19 @@ impl Traffic {
         answers.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
     }
 
-    fn of(&self, door: Door) -> &Passing {
-        &self.doors[door as usize]
+    fn of(&self, protocol: Protocol) -> &ConnectionCounters {
+        &self.listeners[protocol as usize]
     }
 }
 
-impl Passage {
+impl OpenConnection {
     /// Moves the connection to another protocol.
-    pub(crate) fn moves_to(self, door: Door) -> Passage {
-        self.0.accepted(door)
+    pub(crate) fn moves_to(self, protocol: Protocol) -> OpenConnection {
+        self.0.accepted(protocol)
     }
 }
 
-impl Drop for Passage {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.of(self.1).open.fetch_sub(1, Ordering::Relaxed);
     }

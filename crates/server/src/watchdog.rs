@@ -76,14 +76,14 @@ impl fmt::Display for Stall {
 /// Watches threads until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    watched: Arc<Mutex<Vec<Watched>>>,
+    watched: Arc<Mutex<Vec<WatchedThread>>>,
     _ends: mpsc::Sender<()>,
 }
 
 impl Watchdog {
     /// Starts the watchdog. `told` is called once for each stall.
     pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
-        let watched = Arc::<Mutex<Vec<Watched>>>::default();
+        let watched = Arc::<Mutex<Vec<WatchedThread>>>::default();
         let (ends, ended) = mpsc::channel::<()>();
         let of_thread = Arc::clone(&watched);
         let run = move || {
@@ -101,13 +101,13 @@ impl Watchdog {
 
     pub(crate) fn watch(&self, pulse: &Arc<Pulse>, handle: &Handle) {
         let (pulse, handle) = (Arc::clone(pulse), handle.clone());
-        let watched = Watched {
+        let watched = WatchedThread {
             pulse,
             handle,
             parks: 0,
             asked: 0,
             still: Duration::ZERO,
-            spent: Spent::default(),
+            spent: ThreadTimes::default(),
             told: false,
         };
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
@@ -116,7 +116,7 @@ impl Watchdog {
 
 /// A thread under watch.
 #[derive(Debug)]
-struct Watched {
+struct WatchedThread {
     pulse: Arc<Pulse>,
     handle: Handle,
     /// Number of parks at the last check.
@@ -126,27 +126,27 @@ struct Watched {
     /// How long the probe has waited, without the time in which the thread could not run.
     still: Duration,
     /// Times of the thread at the last check.
-    spent: Spent,
+    spent: ThreadTimes,
     told: bool,
 }
 
 /// Running and waiting time of a thread since its start, ns; 0 if the system does not report them.
 #[derive(Debug, Clone, Copy, Default)]
-struct Spent {
+struct ThreadTimes {
     running_ns: u64,
     /// Counted up to the last time the thread began to run.
     waiting_ns: u64,
 }
 
-impl Spent {
-    fn of(thread: u32) -> Spent {
+impl ThreadTimes {
+    fn of(thread: u32) -> ThreadTimes {
         let line = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
         let mut numbers = line.split_whitespace().map_while(|ns| ns.parse().ok());
-        Spent { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
+        ThreadTimes { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
     /// How much of `step` the thread could run, given its times at the step's start.
-    fn could_run(self, since: Spent, step: Duration, state: char) -> Duration {
+    fn could_run(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {
             // The thread runs or waits for a processor.
@@ -156,12 +156,12 @@ impl Spent {
     }
 }
 
-impl Watched {
+impl WatchedThread {
     /// Checks the thread, `step` after the last check; returns a stall that was not reported yet.
     fn look(&mut self, step: Duration) -> Option<Stall> {
-        let Watched { pulse, .. } = self;
+        let WatchedThread { pulse, .. } = self;
         let thread = pulse.thread.load(Ordering::Relaxed);
-        let spent = Spent::of(thread);
+        let spent = ThreadTimes::of(thread);
         let since = std::mem::replace(&mut self.spent, spent);
         let parks = pulse.parks.load(Ordering::Relaxed);
         let has_parked = pulse.is_parked.load(Ordering::Relaxed) || parks != self.parks;
@@ -232,11 +232,11 @@ mod tests {
 
     #[test]
     fn only_time_in_which_a_thread_could_run_counts() {
-        let spent = |running_ms: u64, waiting_ms: u64| Spent {
+        let spent = |running_ms: u64, waiting_ms: u64| ThreadTimes {
             running_ns: running_ms * 1_000_000,
             waiting_ns: waiting_ms * 1_000_000,
         };
-        let could_run = |now: Spent, state| now.could_run(spent(10, 20), LOOK, state);
+        let could_run = |now: ThreadTimes, state| now.could_run(spent(10, 20), LOOK, state);
         assert_eq!(could_run(spent(10, 20), 'R'), Duration::ZERO, "it still waits for a processor");
         assert_eq!(could_run(spent(40, 20), 'R'), Duration::from_millis(30), "it ran a part of the time");
         assert_eq!(could_run(spent(10, 20), 'S'), LOOK, "it waits for something else");

@@ -18,7 +18,7 @@
 //!
 //! Limits: [`WorkersLimits`]. The number of workers is decided by `dunlin_scale`.
 
-mod life;
+mod lifecycle;
 mod local;
 mod seen;
 mod view;
@@ -30,7 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_scale::{Conductor, Instance, Looked, Outlook, Phase, Policy, PolicyError, ScaleIn, ScaleOut};
+use dunlin_scale::{
+    Autoscaler, ForecastStatus, Instance, Phase, Policy, PolicyError, ScaleIn, ScaleOut, SchedulerSnapshot,
+};
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
 pub use seen::of_node;
@@ -43,9 +45,9 @@ const SAMPLE_MS: u64 = 500;
 
 /// The scheduler's load and its workers.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct SchedulerState {
     /// The autoscaler's input.
-    pub looked: Looked,
+    pub looked: SchedulerSnapshot,
     /// Ids and names of the workers.
     pub workers: Vec<(u64, String)>,
 }
@@ -64,13 +66,13 @@ pub enum WorkersError {
 /// Runs worker processes, on a thread of its own, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Workers {
-    shared: Arc<Shared>,
+    shared: Arc<WorkersState>,
     view: WorkersView,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WorkersState {
     is_stopping: AtomicBool,
     /// Grace period of the stop.
     grace_ms: AtomicU64,
@@ -79,13 +81,13 @@ struct Shared {
     ready: AtomicU64,
     /// Number of processes in the warm pool.
     warm: AtomicU64,
-    decided: Mutex<Decided>,
-    outlook: Mutex<Option<Outlook>>,
+    decided: Mutex<ScalingDecisions>,
+    outlook: Mutex<Option<ForecastStatus>>,
 }
 
 /// The last scaling decisions and their progress. Times count from the start of the workers' thread.
 #[derive(Debug, Clone, Default)]
-pub struct Decided {
+pub struct ScalingDecisions {
     /// Decisions to start workers, oldest first.
     pub out: Vec<ScaleOut>,
     /// Decisions to end workers, one per process.
@@ -102,18 +104,18 @@ impl Workers {
         policy: Policy,
         command: WorkerCommand,
         limits: WorkersLimits,
-        look: impl FnMut() -> Option<Seen> + Send + 'static,
+        look: impl FnMut() -> Option<SchedulerState> + Send + 'static,
     ) -> Result<Workers, WorkersError> {
         let (workers_min, workers_max) = (policy.workers_min, policy.workers_max);
         let provider = LocalWorkers::new(command, limits);
-        let conductor = Conductor::new(policy, dunlin_scale::Limits::default(), provider, SAMPLE_MS)?;
-        let shared = Arc::new(Shared::default());
+        let conductor = Autoscaler::new(policy, dunlin_scale::Limits::default(), provider, SAMPLE_MS)?;
+        let shared = Arc::new(WorkersState::default());
         let kept = Arc::clone(&shared);
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = began.as_millis() as u64;
         let view = WorkersView { shared: Arc::clone(&shared), workers_min, workers_max, began_unix_ms };
         let thread = thread::Builder::new().name("dunlin-workers".to_owned());
-        let thread = thread.spawn(move || Keeper::new(conductor, look, kept).run());
+        let thread = thread.spawn(move || WorkersThread::new(conductor, look, kept).run());
         Ok(Workers { shared, view, thread: Some(thread.map_err(WorkersError::Thread)?) })
     }
 
@@ -138,7 +140,7 @@ impl Workers {
     }
 
     /// The recent scaling decisions and the times of their phases.
-    pub fn decided(&self) -> Decided {
+    pub fn decided(&self) -> ScalingDecisions {
         self.shared.decided().clone()
     }
 
@@ -158,12 +160,12 @@ impl Workers {
     }
 }
 
-impl Shared {
-    fn decided(&self) -> MutexGuard<'_, Decided> {
+impl WorkersState {
+    fn decided(&self) -> MutexGuard<'_, ScalingDecisions> {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outlook(&self) -> MutexGuard<'_, Option<Outlook>> {
+    fn outlook(&self) -> MutexGuard<'_, Option<ForecastStatus>> {
         self.outlook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,16 +176,16 @@ impl Drop for Workers {
     }
 }
 
-struct Keeper<L> {
-    conductor: Conductor<LocalWorkers>,
+struct WorkersThread<L> {
+    conductor: Autoscaler<LocalWorkers>,
     look: L,
-    shared: Arc<Shared>,
+    shared: Arc<WorkersState>,
     started: Instant,
 }
 
-impl<L: FnMut() -> Option<Seen>> Keeper<L> {
-    fn new(conductor: Conductor<LocalWorkers>, look: L, shared: Arc<Shared>) -> Keeper<L> {
-        Keeper { conductor, look, shared, started: Instant::now() }
+impl<L: FnMut() -> Option<SchedulerState>> WorkersThread<L> {
+    fn new(conductor: Autoscaler<LocalWorkers>, look: L, shared: Arc<WorkersState>) -> WorkersThread<L> {
+        WorkersThread { conductor, look, shared, started: Instant::now() }
     }
 
     fn run(mut self) {
@@ -203,7 +205,7 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
         }
     }
 
-    fn turn(&mut self, seen: Option<Seen>) {
+    fn turn(&mut self, seen: Option<SchedulerState>) {
         let now_ms = self.now_ms();
         let provider = self.conductor.provider();
         match seen {
@@ -211,7 +213,7 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
                 provider.cannot_see();
                 self.conductor.poll(now_ms);
             }
-            Some(Seen { looked, workers }) => {
+            Some(SchedulerState { looked, workers }) => {
                 provider.attached(now_ms, workers.iter().map(|(_, name)| name.as_str()));
                 let instances: Vec<(u64, Instance)> = workers
                     .iter()
@@ -234,7 +236,8 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
         self.shared.processes.store(self.conductor.provider().len() as u64, Ordering::Relaxed);
         let decisions = self.conductor.scaler().decisions();
         *self.shared.outlook() = self.conductor.scaler().outlook(self.now_ms());
-        *self.shared.decided() = Decided { out: last(decisions.out()), inward: last(decisions.inward()) };
+        *self.shared.decided() =
+            ScalingDecisions { out: last(decisions.out()), inward: last(decisions.inward()) };
     }
 
     fn now_ms(&self) -> u64 {

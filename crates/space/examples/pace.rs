@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use dunlin_space::behaviour::Flock;
 use dunlin_space::{
-    Around, Behaviour, Entity, EntityId, Grid, Index, Lockstep, Moment, Motion, Own, RegionId, Setup, World,
+    Behaviour, Entity, EntityId, Grid, Index, Lockstep, Motion, NearbyEntities, OwnEntity, RegionId,
+    RegionSetup, TickContext, World,
 };
 
 const EDGE: f32 = 100.0;
@@ -21,7 +22,7 @@ struct Halves;
 
 impl Behaviour<3> for Halves {
     #[inline(always)]
-    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
         let (mut low, mut high) = (moment.world.min(), moment.world.max());
         let middle = EDGE / 2.0;
         let lower = own.position[2] < middle;
@@ -54,7 +55,7 @@ fn world() -> World<3> {
 }
 
 fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
-    let moment = Moment { tick: 0, seconds: 0.0, world: world(), seed: 7 };
+    let moment = TickContext { tick: 0, seconds: 0.0, world: world(), seed: 7 };
     let unit = |which: usize| (moment.swing(EntityId(nth), which as u64) + 1.0) / 2.0;
     let mut position: [f32; 3] = std::array::from_fn(|axis| unit(axis) * EDGE);
     let mut velocity = std::array::from_fn(|axis| (unit(3 + axis) - 0.5) * 2.0 * speed);
@@ -66,7 +67,7 @@ fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
 
 /// Measures the region of one half of the world, with all changes written to records.
 fn moving(each: u64) {
-    let mut stage = Lockstep::new(&Setup::new(RegionId(0), world(), 0.5), &Halves, 2);
+    let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world(), 0.5), &Halves, 2);
     (0..each * 2)
         .for_each(|nth| stage.spawn(&entity(nth, 25.0, false)).expect("the position is in the world"));
     let mut times_ns = Vec::new();
@@ -91,7 +92,7 @@ fn moving(each: u64) {
 
 fn flock(name: &str, sight: f32, plane: bool) {
     let flock = Flock { sight, ..Flock::default() };
-    let mut stage = Lockstep::new(&Setup::new(RegionId(0), world(), sight), &flock, 1);
+    let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world(), sight), &flock, 1);
     (0..FLOCK).for_each(|nth| stage.spawn(&entity(nth, 10.0, plane)).expect("the position is in the world"));
     let begin = Instant::now();
     for _ in 0..FLOCK_TICKS {

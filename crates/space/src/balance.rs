@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 use crate::handover::RegionId;
 use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
-use crate::partition::{Load, Partition, PartitionError};
+use crate::partition::{Partition, PartitionError, RegionLoad};
 
 /// How much imbalance is tolerated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Balance {
+pub struct BalancePolicy {
     /// Highest load of a region, as a multiple of the mean.
     pub tolerance: f64,
     /// A region may exceed the mean by this much in any case.
@@ -28,9 +28,9 @@ pub struct Balance {
     pub fresh_ns: u64,
 }
 
-impl Default for Balance {
-    fn default() -> Balance {
-        Balance { tolerance: 1.1, spare: 100.0, every_ticks: 1, fresh_ns: 1_000_000_000 }
+impl Default for BalancePolicy {
+    fn default() -> BalancePolicy {
+        BalancePolicy { tolerance: 1.1, spare: 100.0, every_ticks: 1, fresh_ns: 1_000_000_000 }
     }
 }
 
@@ -39,16 +39,16 @@ const STRAYED_MAX: f64 = 0.02;
 
 /// A region's load, and how far it has carried out the last cut.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Weight {
+pub struct LoadReport {
     /// The load in the region's own stretch.
-    pub load: Load,
+    pub load: RegionLoad,
     /// Version of the partition that the region uses.
     pub version: u64,
     /// The load outside the stretch: entities that are still to be handed over.
     pub strayed: f64,
 }
 
-impl Weight {
+impl LoadReport {
     /// Appends the encoded report to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
@@ -61,7 +61,7 @@ impl Weight {
     }
 
     /// Decodes a report.
-    pub fn decode(bytes: &[u8]) -> Result<Weight, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<LoadReport, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let (region, version) = (RegionId(fields.u32()?), fields.u64()?);
         let (amount, strayed) = (f64::from_bits(fields.u64()?), f64::from_bits(fields.u64()?));
@@ -70,35 +70,35 @@ impl Weight {
         if !(amount.is_finite() && amount >= 0.0 && strayed.is_finite() && strayed >= 0.0) {
             return Err(DecodeError::NotFinite);
         }
-        Ok(Weight { load: Load { region, amount, quantiles }, version, strayed })
+        Ok(LoadReport { load: RegionLoad { region, amount, quantiles }, version, strayed })
     }
 }
 
 /// The last report of each region.
 #[derive(Debug, Clone, Default)]
-pub struct Scales(BTreeMap<RegionId, (u64, Weight)>);
+pub struct LoadReports(BTreeMap<RegionId, (u64, LoadReport)>);
 
-impl Scales {
+impl LoadReports {
     /// Stores a region's report.
-    pub fn hear(&mut self, weight: Weight, now_ns: u64) {
+    pub fn hear(&mut self, weight: LoadReport, now_ns: u64) {
         self.0.insert(weight.load.region, (now_ns, weight));
     }
 
     /// Returns the new partition; `None` where the loads are even enough, or a report is missing or too old.
-    pub fn next(&self, partition: &Partition, balance: &Balance, now_ns: u64) -> Option<Partition> {
+    pub fn next(&self, partition: &Partition, balance: &BalancePolicy, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
             let (heard_ns, weight) = self.0.get(region)?;
             let fresh = weight.version == partition.version() && *heard_ns + balance.fresh_ns > now_ns;
             fresh.then_some(weight)
         };
-        let weights: Vec<&Weight> = partition.regions().iter().map(known).collect::<Option<_>>()?;
+        let weights: Vec<&LoadReport> = partition.regions().iter().map(known).collect::<Option<_>>()?;
         let total: f64 = weights.iter().map(|weight| weight.load.amount + weight.strayed).sum();
         let strayed: f64 = weights.iter().map(|weight| weight.strayed).sum();
         let busiest = weights.iter().fold(0.0_f64, |most, weight| most.max(weight.load.amount));
         if strayed > total * STRAYED_MAX || busiest <= total / weights.len() as f64 + balance.spare {
             return None;
         }
-        let loads: Vec<Load> = weights.into_iter().map(|weight| weight.load.clone()).collect();
+        let loads: Vec<RegionLoad> = weights.into_iter().map(|weight| weight.load.clone()).collect();
         partition.rebalance(&loads, balance.tolerance)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A behaviour reads the world as it was after the last tick, and returns the next position of one entity.
 //! The result does not depend on the order or the region in which entities are moved. Random numbers come
-//! from [`Moment::chance`], which depends on the seed, the tick and the id only.
+//! from [`TickContext::chance`], which depends on the seed, the tick and the id only.
 //!
 //! For the same bytes on any number of regions, a behaviour uses only operations that are exact on every
 //! machine: sums, products, quotients and square roots, but not sines.
@@ -18,7 +18,7 @@ use crate::entity::EntityId;
 use crate::world::{Point, World};
 
 pub use flock::Flock;
-pub use lanes::{AroundLanes, LANES, Lanes, OtherLanes, OwnLanes};
+pub use lanes::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
 pub use oscillate::Oscillate;
 pub use prey::{PREDATOR, PREY, Prey};
 pub use track::{Track, TrackError, Tracks};
@@ -33,16 +33,17 @@ pub trait Behaviour<const D: usize> {
 
     /// Returns the entity's position and velocity after this tick. A panic or a value that is not finite
     /// freezes the entity, and is reported.
-    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D>;
+    fn step(&self, own: &OwnEntity<D>, around: &impl NearbyEntities<D>, moment: &TickContext<D>)
+    -> Motion<D>;
 
     /// Does the same for [`LANES`] entities at once, with results equal to [`Behaviour::step`] to the bit.
     /// The default returns `None`; `step` is then called for each entity.
     #[inline(always)]
     fn step_lanes(
         &self,
-        _own: &OwnLanes<D>,
-        _around: &impl AroundLanes<D>,
-        _moment: &Moment<D>,
+        _own: &OwnEntityLanes<D>,
+        _around: &impl NearbyEntityLanes<D>,
+        _moment: &TickContext<D>,
     ) -> Option<[Motion<D>; LANES]> {
         None
     }
@@ -50,7 +51,7 @@ pub trait Behaviour<const D: usize> {
 
 /// The entity that is being moved.
 #[derive(Debug, Clone, Copy)]
-pub struct Own<const D: usize> {
+pub struct OwnEntity<const D: usize> {
     /// Id of the entity.
     pub id: EntityId,
     /// The entity's kind.
@@ -72,7 +73,7 @@ pub struct Motion<const D: usize> {
 
 /// Another entity within sight.
 #[derive(Debug, Clone, Copy)]
-pub struct Other<const D: usize> {
+pub struct OtherEntity<const D: usize> {
     /// The other entity's kind.
     pub kind: u32,
     /// Vector from the moved entity to this one.
@@ -84,15 +85,15 @@ pub struct Other<const D: usize> {
 }
 
 /// The entities within sight of the moved one.
-pub trait Around<const D: usize> {
+pub trait NearbyEntities<const D: usize> {
     /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
     /// by row of cells, then by cell, then by id.
-    fn each(&self, visit: impl FnMut(&Other<D>));
+    fn each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
 /// The tick, and what random numbers depend on.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<const D: usize> {
+pub struct TickContext<const D: usize> {
     /// Number of this tick.
     pub tick: u64,
     /// Length of a tick, seconds.
@@ -103,7 +104,7 @@ pub struct Moment<const D: usize> {
     pub seed: u64,
 }
 
-impl<const D: usize> Moment<D> {
+impl<const D: usize> TickContext<D> {
     /// Returns a pseudorandom number, the same for the same id, tick, seed and `which`.
     pub fn chance(&self, id: EntityId, which: u64) -> u64 {
         let mut mixed =

@@ -82,7 +82,7 @@ impl Census {
 
     /// How many entities of an earlier census are missing here. They were despawned, or this census' states
     /// are further apart in time than a handover takes.
-    pub fn lacks(&self, earlier: &Census) -> usize {
+    pub fn missing_count(&self, earlier: &Census) -> usize {
         earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
     }
 }

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_topic::{Fold, FoldConfig};
+use dunlin_topic::{Reducer, ReducerConfig};
 
 use crate::fold::RegionFold;
-use crate::handover::{RegionId, Standby, Timing};
-use crate::limits::Limits;
-use crate::region::Setup;
-use crate::store::{Component, Kind, Schema};
+use crate::handover::{HandoverTiming, RegionId, StandbyMode};
+use crate::limits::RegionLimits;
+use crate::region::RegionSetup;
+use crate::store::{Component, ComponentKind, Schema};
 use crate::world::World;
 
 /// Name of this kind of reducer.
@@ -40,10 +40,10 @@ pub fn topic_of(world: &str, region: RegionId) -> String {
 }
 
 /// Configuration of a region's topic.
-pub fn fold_config<const D: usize>(setup: &Setup<D>) -> FoldConfig {
+pub fn fold_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
     let point = |point: [f32; D]| point.map(|along| along.to_string()).join(",");
     let component = |component: &Component| match component.kind {
-        Kind::F32 => format!("{}:f32", component.name),
+        ComponentKind::F32 => format!("{}:f32", component.name),
         other => format!("{}:{}", component.name, other.size()),
     };
     let components: Vec<String> = setup.schema.components().iter().map(component).collect();
@@ -55,7 +55,7 @@ pub fn fold_config<const D: usize>(setup: &Setup<D>) -> FoldConfig {
     if !components.is_empty() {
         options.insert("components".to_owned(), components.join(","));
     }
-    FoldConfig { kind: REGION.to_owned(), options }
+    ReducerConfig { kind: REGION.to_owned(), options }
 }
 
 /// An empty region state, in two or three dimensions.
@@ -87,7 +87,7 @@ impl AnyRegion {
     }
 
     /// Converts to a boxed reducer.
-    pub fn boxed(self) -> Box<dyn Fold> {
+    pub fn boxed(self) -> Box<dyn Reducer> {
         match self {
             AnyRegion::Plane(fold) => Box::new(fold),
             AnyRegion::Space(fold) => Box::new(fold),
@@ -95,7 +95,7 @@ impl AnyRegion {
     }
 
     /// Borrows the reducer.
-    pub fn fold(&self) -> &dyn Fold {
+    pub fn fold(&self) -> &dyn Reducer {
         match self {
             AnyRegion::Plane(fold) => fold,
             AnyRegion::Space(fold) => fold,
@@ -103,7 +103,7 @@ impl AnyRegion {
     }
 
     /// Borrows the reducer mutably.
-    pub fn fold_mut(&mut self) -> &mut dyn Fold {
+    pub fn fold_mut(&mut self) -> &mut dyn Reducer {
         match self {
             AnyRegion::Plane(fold) => fold,
             AnyRegion::Space(fold) => fold,
@@ -127,8 +127,8 @@ fn empty<const D: usize>(
 ) -> Result<RegionFold<D>, String> {
     let corner = |ends: &[f32]| std::array::from_fn(|axis| ends[axis]);
     let world = World::<D>::new(corner(min), corner(max)).map_err(|error| error.to_string())?;
-    let (limits, timing) = (Limits::default(), Timing::default());
-    Ok(RegionFold::new(region, world, schema, limits, Standby::None, timing))
+    let (limits, timing) = (RegionLimits::default(), HandoverTiming::default());
+    Ok(RegionFold::new(region, world, schema, limits, StandbyMode::None, timing))
 }
 
 fn text<'a>(options: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str, String> {
@@ -152,8 +152,8 @@ fn schema(components: &str) -> Result<Schema, String> {
         let wrong = || format!("a component is name:f32 or name:BYTES, not {component:?}");
         let (name, size) = component.split_once(':').ok_or_else(wrong)?;
         let kind = match size {
-            "f32" => Kind::F32,
-            bytes => Kind::Bytes(bytes.parse().map_err(|_| wrong())?),
+            "f32" => ComponentKind::F32,
+            bytes => ComponentKind::Bytes(bytes.parse().map_err(|_| wrong())?),
         };
         schema.register(name, kind).map_err(|error| error.to_string())?;
     }
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn setup_is_restored_from_its_configuration() {
         let world = World::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
-        let mut setup = Setup::new(RegionId(7), world, 1.0);
-        setup.schema.register("fuel", Kind::F32).unwrap();
-        setup.schema.register("name", Kind::Bytes(16)).unwrap();
+        let mut setup = RegionSetup::new(RegionId(7), world, 1.0);
+        setup.schema.register("fuel", ComponentKind::F32).unwrap();
+        setup.schema.register("name", ComponentKind::Bytes(16)).unwrap();
         let config = fold_config(&setup);
         let AnyRegion::Space(made) = AnyRegion::of(&config.options).unwrap() else { panic!("it has three") };
         let state = made.state();
@@ -181,7 +181,7 @@ mod tests {
     fn configuration_error_names_the_wrong_option() {
         let with = |name: &str, value: &str| {
             let world = World::<2>::cube(10.0).unwrap();
-            let mut options = fold_config(&Setup::new(RegionId(1), world, 1.0)).options;
+            let mut options = fold_config(&RegionSetup::new(RegionId(1), world, 1.0)).options;
             options.insert(name.to_owned(), value.to_owned());
             AnyRegion::of(&options).unwrap_err()
         };

@@ -10,7 +10,7 @@ mod tetrahedral;
 
 use std::fmt::Debug;
 
-use crate::world::Place;
+use crate::world::GridPoint;
 
 pub use cell::Cell;
 pub use morton::Morton;
@@ -26,7 +26,7 @@ pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static 
     const DIGITS: u32;
 
     /// Key of the smallest cell that holds a point of the grid.
-    fn key(place: Place<D>) -> Self::Key;
+    fn key(place: GridPoint<D>) -> Self::Key;
 
     /// Digit of a key, counted from the coarsest; below 8.
     fn digit(key: Self::Key, index: u32) -> usize;

@@ -6,10 +6,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+use dunlin_topic::{Frame, FrozenState, Reducer, ReducerError};
 
-use crate::handover::{Handover, RegionId, Standby, Timing};
-use crate::limits::Limits;
+use crate::handover::{Handover, HandoverTiming, RegionId, StandbyMode};
+use crate::limits::RegionLimits;
 use crate::region::{RecordError, RegionState};
 use crate::store::{Schema, Store};
 use crate::world::World;
@@ -18,9 +18,9 @@ use crate::world::World;
 #[derive(Debug)]
 pub struct RegionFold<const D: usize> {
     schema: Schema,
-    limits: Limits,
-    standby: Standby,
-    timing: Timing,
+    limits: RegionLimits,
+    standby: StandbyMode,
+    timing: HandoverTiming,
     state: Arc<RegionState<D>>,
     /// Computed on request, since every record changes most of it.
     checksum: Cell<Option<u64>>,
@@ -32,9 +32,9 @@ impl<const D: usize> RegionFold<D> {
         region: RegionId,
         world: World<D>,
         schema: Schema,
-        limits: Limits,
-        standby: Standby,
-        timing: Timing,
+        limits: RegionLimits,
+        standby: StandbyMode,
+        timing: HandoverTiming,
     ) -> RegionFold<D> {
         let handover = Handover::new(region, 0, standby, timing).with_limits(limits.handover);
         let state = Arc::new(RegionState::new(world, Store::new(schema.clone(), limits), handover));
@@ -52,8 +52,8 @@ impl<const D: usize> RegionFold<D> {
     }
 }
 
-impl<const D: usize> Fold for RegionFold<D> {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+impl<const D: usize> Reducer for RegionFold<D> {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         let mut trial = self.state.trial();
         for frame in frames {
             trial.follow(frame.payload()).map_err(refused)?;
@@ -61,16 +61,16 @@ impl<const D: usize> Fold for RegionFold<D> {
         Ok(())
     }
 
-    fn apply(&mut self, _: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, _: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         self.checksum.set(None);
         Arc::make_mut(&mut self.state).follow(frame.payload()).map_err(refused)
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         Arc::new(FrozenRegion(Arc::clone(&self.state)))
     }
 
-    fn restore(&mut self, _: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, _: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         let (world, region) = (*self.state.world(), self.state.handover().region());
         let empty =
             || RegionFold::new(region, world, self.schema.clone(), self.limits, self.standby, self.timing);
@@ -114,14 +114,14 @@ impl<const D: usize> Fold for RegionFold<D> {
     }
 }
 
-fn refused(error: RecordError) -> FoldError {
-    FoldError(error.to_string())
+fn refused(error: RecordError) -> ReducerError {
+    ReducerError(error.to_string())
 }
 
 #[derive(Debug)]
 struct FrozenRegion<const D: usize>(Arc<RegionState<D>>);
 
-impl<const D: usize> Frozen for FrozenRegion<D> {
+impl<const D: usize> FrozenState for FrozenRegion<D> {
     fn write(&self, out: &mut Vec<u8>) {
         self.0.write(out);
     }

@@ -3,7 +3,7 @@
 //! At every n-th tick a region sends each neighbour all entities within the strip along their border. An
 //! entity that is missing from a batch is gone. Between batches, and when one is lost, ghosts move straight
 //! on. A ghost whose velocity changes by at most `a` a second is then off by at most `a · t² / 2` after `t`
-//! seconds, plus rounding. After [`Setup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
+//! seconds, plus rounding. After [`RegionSetup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
 //!
 //! Invariants: of each neighbour the batch with the highest (epoch, number) counts. A batch of an older epoch
 //! than the neighbour's known one never counts. An entity that is both a ghost and the region's own is the
@@ -20,7 +20,7 @@ use crate::layout::DecodeError;
 use crate::world::Point;
 
 pub use batch::GhostBatch;
-pub(crate) use strip::Strip;
+pub(crate) use strip::BorderStrip;
 
 /// A ghost.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ pub struct Ghost<const D: usize> {
 /// The newest batch of a neighbour, and the own tick after which it arrived. Neighbours may count ticks
 /// differently.
 #[derive(Debug, Clone)]
-struct Heard<const D: usize> {
+struct NeighbourBatch<const D: usize> {
     batch: GhostBatch<D>,
     tick: u64,
 }
@@ -47,7 +47,7 @@ struct Heard<const D: usize> {
 #[derive(Debug, Clone)]
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,
-    neighbours: BTreeMap<RegionId, Heard<D>>,
+    neighbours: BTreeMap<RegionId, NeighbourBatch<D>>,
     /// Memory of the batch before the newest, for reuse.
     spare: Option<GhostBatch<D>>,
     stale: u64,
@@ -78,13 +78,13 @@ impl<const D: usize> Ghosts<D> {
         let max = self.ghosts_max as usize;
         self.beyond += batch.len().saturating_sub(max) as u64;
         batch.truncate(max);
-        let before = self.neighbours.insert(batch.from, Heard { batch, tick });
+        let before = self.neighbours.insert(batch.from, NeighbourBatch { batch, tick });
         self.spare = before.map(|heard| heard.batch);
         true
     }
 
     /// The last tick of which a neighbour's ghosts are known.
-    pub fn known_through(&self, region: RegionId) -> Option<u64> {
+    pub fn last_known_tick(&self, region: RegionId) -> Option<u64> {
         self.neighbours.get(&region).map(|heard| heard.batch.tick)
     }
 
@@ -101,8 +101,8 @@ impl<const D: usize> Ghosts<D> {
     /// Visits all ghosts, extrapolated to an own tick. Skips neighbours without a batch for more than
     /// `ticks_max` ticks. For an entity in two neighbours' batches the newer batch counts.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
-        let fresh = |heard: &&Heard<D>| heard.tick + ticks_max >= tick;
-        let mut batches: Vec<&Heard<D>> = self.neighbours.values().filter(fresh).collect();
+        let fresh = |heard: &&NeighbourBatch<D>| heard.tick + ticks_max >= tick;
+        let mut batches: Vec<&NeighbourBatch<D>> = self.neighbours.values().filter(fresh).collect();
         batches.sort_by_key(|heard| std::cmp::Reverse(heard.tick));
         let mixed = batches.windows(2).any(|pair| pair[0].tick != pair[1].tick);
         let mut seen = std::collections::HashSet::new();

@@ -2,7 +2,7 @@
 //! duplicated.
 //!
 //! A [`Handover`] is one region's side of all its handovers, as source and as target. It receives events (an
-//! offer, a message, the standby's progress, the time) and returns [`Effect`]s, which the caller carries out
+//! offer, a message, the standby's progress, the time) and returns [`HandoverEffect`]s, which the caller carries out
 //! in order before the next event. Entities that go to the same region at the same time form one transfer.
 //!
 //! ```text
@@ -25,15 +25,15 @@
 //! - A target sends `Taken` once its standby knows, and a source settles a transfer once its own standby
 //!   knows. So each side can be replaced by its standby at any moment, and the other side still has what the
 //!   standby lacks.
-//! - A repeated message is recognised by its [`Transfer`]; messages of older epochs are dropped.
-//! - Without a response within [`Timing::prepare_ns`] the source resumes its entities at once.
+//! - A repeated message is recognised by its [`TransferId`]; messages of older epochs are dropped.
+//! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities at once.
 //!
 //! Between sending and receiving Commit no region moves the entities. This lasts as long as the network is
 //! cut: no protocol avoids it without a third party, and a request to one for every entity costs more than
 //! standing still.
 //!
-//! Without a standby ([`Standby::None`]) the entities of a killed process are lost. The source learns this
-//! from `Unknown`, and [`Effect::Lost`] names the entities.
+//! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns this
+//! from `Unknown`, and [`HandoverEffect::Lost`] names the entities.
 
 mod entry;
 mod inbound;
@@ -46,16 +46,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::entity::EntityId;
 
-pub use entry::{Entry, Step};
-pub use message::{Heading, Message, Saying};
-pub use parcel::{Parcel, Refusal, Refused, RegionId, Transfer};
+pub use entry::{HandoverEntry, HandoverStep};
+pub use message::{HandoverMessage, MessageBody, MessageSummary};
+pub use parcel::{EntityRefusal, Parcel, Refused, RegionId, TransferId};
 
 use inbound::Inbound;
 use outbound::Outbound;
 
 /// Deadlines of handovers, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
+pub struct HandoverTiming {
     /// From Prepare to the decision; then the source aborts and resumes its entities.
     pub prepare_ns: u64,
     /// After this time without a response a message is sent again.
@@ -64,15 +64,15 @@ pub struct Timing {
     pub ask_ns: u64,
 }
 
-impl Default for Timing {
-    fn default() -> Timing {
-        Timing { prepare_ns: 500_000_000, resend_ns: 100_000_000, ask_ns: 1_000_000_000 }
+impl Default for HandoverTiming {
+    fn default() -> HandoverTiming {
+        HandoverTiming { prepare_ns: 500_000_000, resend_ns: 100_000_000, ask_ns: 1_000_000_000 }
     }
 }
 
 /// Whether a region has a standby that can replace its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standby {
+pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
     None,
     /// A subscriber of the region's topic, which acknowledges records.
@@ -98,22 +98,22 @@ impl Default for HandoverLimits {
 
 /// An action for the caller. Actions are carried out in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum HandoverEffect {
     /// Send a message; it may get lost.
     Send {
         /// The receiver.
         to: RegionId,
         /// The message.
-        message: Message,
+        message: HandoverMessage,
     },
     /// Append this entry to the region's topic.
-    Write(Entry),
+    Write(HandoverEntry),
     /// Stop moving these entities.
     Suspend(Vec<EntityId>),
     /// Resume moving these entities.
     Release(Vec<EntityId>),
     /// The target refused these entities, which resume here.
-    Refused(Vec<(EntityId, Refusal)>),
+    Refused(Vec<(EntityId, EntityRefusal)>),
     /// Remove these entities.
     Depart(Vec<EntityId>),
     /// Insert these entities.
@@ -128,9 +128,9 @@ pub enum Effect {
 }
 
 /// Checks which entities a target can take.
-pub trait Holdings {
+pub trait AdmissionCheck {
     /// Why this entity cannot be taken in addition to `others` reserved ones; `None` if it can.
-    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<Refusal>;
+    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal>;
 }
 
 /// Why an offer failed.
@@ -161,17 +161,17 @@ pub enum OfferError {
 pub struct Handover {
     region: RegionId,
     epoch: u64,
-    standby: Standby,
-    timing: Timing,
+    standby: StandbyMode,
+    timing: HandoverTiming,
     limits: HandoverLimits,
     peers: BTreeMap<RegionId, Peer>,
     /// Staged entities with their source and transfer.
-    staged: HashMap<EntityId, (RegionId, Transfer)>,
+    staged: HashMap<EntityId, (RegionId, TransferId)>,
     /// Number of entries written, and of those that the standby knows.
     written: u64,
     known: u64,
     /// Steps that wait until the standby knows an entry, in the order of entries.
-    waiting: VecDeque<(u64, RegionId, Transfer, Way)>,
+    waiting: VecDeque<(u64, RegionId, TransferId, Direction)>,
     /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
     /// First epoch after the region's state was lost.
@@ -198,7 +198,7 @@ pub struct Counts {
 
 /// Ids that are being handed to a region.
 #[derive(Debug, Clone, Copy)]
-pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, Transfer)>);
+pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, TransferId)>);
 
 impl StagedIds<'_> {
     /// Whether this entity is among them.
@@ -218,7 +218,7 @@ impl StagedIds<'_> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Out,
     In,
 }
@@ -227,17 +227,17 @@ enum Way {
 struct Peer {
     epoch: u64,
     next: u64,
-    outbound: BTreeMap<Transfer, Outbound>,
-    inbound: BTreeMap<Transfer, Inbound>,
+    outbound: BTreeMap<TransferId, Outbound>,
+    inbound: BTreeMap<TransferId, Inbound>,
     /// All transfers of the peer before this one are over.
-    passed: Transfer,
+    passed: TransferId,
     /// Value of `settled` that was last sent to the peer.
-    told: Transfer,
+    told: TransferId,
 }
 
 impl Handover {
     /// Creates the handovers of a region without earlier state.
-    pub fn new(region: RegionId, epoch: u64, standby: Standby, timing: Timing) -> Handover {
+    pub fn new(region: RegionId, epoch: u64, standby: StandbyMode, timing: HandoverTiming) -> Handover {
         Handover {
             region,
             epoch,
@@ -276,11 +276,11 @@ impl Handover {
         self.peers.get(&peer).map(|peer| peer.epoch)
     }
 
-    pub(crate) fn standby(&self) -> Standby {
+    pub(crate) fn standby(&self) -> StandbyMode {
         self.standby
     }
 
-    pub(crate) fn timing(&self) -> Timing {
+    pub(crate) fn timing(&self) -> HandoverTiming {
         self.timing
     }
 
@@ -321,14 +321,14 @@ impl Handover {
     }
 
     /// Records the epoch of another region's owner, from the cluster's ownership or from a message.
-    pub fn meet(&mut self, peer: RegionId, epoch: u64, now: u64, effects: &mut Vec<Effect>) {
+    pub fn meet(&mut self, peer: RegionId, epoch: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.see(now);
         self.learn(peer, epoch, effects);
         self.go_on(effects);
     }
 
     /// Records that the standby knows this many entries.
-    pub fn standby_knows(&mut self, entries: u64, now: u64, effects: &mut Vec<Effect>) {
+    pub fn standby_acknowledged(&mut self, entries: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.see(now);
         self.known = self.known.max(entries.min(self.written));
         self.go_on(effects);
@@ -337,10 +337,10 @@ impl Handover {
     /// Handles a message of at most one batch.
     pub fn receive(
         &mut self,
-        message: Message,
-        holdings: &dyn Holdings,
+        message: HandoverMessage,
+        holdings: &dyn AdmissionCheck,
         now: u64,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         self.see(now);
         let from = message.from;
@@ -358,24 +358,31 @@ impl Handover {
         self.go_on(effects);
     }
 
-    fn hear(&mut self, message: Message, holdings: &dyn Holdings, effects: &mut Vec<Effect>) {
-        let Message { from, transfer, saying, .. } = message;
+    fn hear(
+        &mut self,
+        message: HandoverMessage,
+        holdings: &dyn AdmissionCheck,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
+        let HandoverMessage { from, transfer, saying, .. } = message;
         match saying {
-            Saying::Prepare(parcels) => self.hear_prepare(from, transfer, parcels, holdings, effects),
-            Saying::Prepared(refused) => self.hear_prepared(from, transfer, refused, effects),
-            Saying::Commit => self.hear_commit(from, transfer, effects),
-            Saying::Taken(refused) => self.hear_taken(from, transfer, refused, effects),
-            Saying::Abort => self.hear_abort(from, transfer, effects),
-            Saying::AskTarget { addressed } => self.hear_target_asked(from, transfer, addressed, effects),
-            Saying::NotTaken => self.hear_not_taken(from, transfer, effects),
-            Saying::AskSource => self.hear_source_asked(from, transfer, effects),
-            Saying::Unknown => self.hear_unknown(from, transfer, effects),
-            Saying::Settled => {}
+            MessageBody::Prepare(parcels) => self.hear_prepare(from, transfer, parcels, holdings, effects),
+            MessageBody::Prepared(refused) => self.hear_prepared(from, transfer, refused, effects),
+            MessageBody::Commit => self.hear_commit(from, transfer, effects),
+            MessageBody::Taken(refused) => self.hear_taken(from, transfer, refused, effects),
+            MessageBody::Abort => self.hear_abort(from, transfer, effects),
+            MessageBody::AskTarget { addressed } => {
+                self.hear_target_asked(from, transfer, addressed, effects)
+            }
+            MessageBody::NotTaken => self.hear_not_taken(from, transfer, effects),
+            MessageBody::AskSource => self.hear_source_asked(from, transfer, effects),
+            MessageBody::Unknown => self.hear_unknown(from, transfer, effects),
+            MessageBody::Settled => {}
         }
     }
 
     /// Handles the passing of time: deadlines and repeated messages.
-    pub fn elapse(&mut self, now: u64, effects: &mut Vec<Effect>) {
+    pub fn elapse(&mut self, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.see(now);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             self.elapse_outbound(peer, effects);
@@ -386,7 +393,7 @@ impl Handover {
 
     /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does.
     /// It sends nothing.
-    pub fn follow(&mut self, entry: Entry, effects: &mut Vec<Effect>) {
+    pub fn follow(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
         self.written += 1;
         self.known = self.written;
         let (peer, transfer) = (entry.peer, entry.transfer);
@@ -408,7 +415,7 @@ impl Handover {
         blank: bool,
         peers: &[(RegionId, u64)],
         now: u64,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         self.see(now);
         self.epoch = epoch;
@@ -445,7 +452,7 @@ impl Handover {
         self.now = self.now.max(now);
     }
 
-    fn learn(&mut self, peer: RegionId, epoch: u64, effects: &mut Vec<Effect>) {
+    fn learn(&mut self, peer: RegionId, epoch: u64, effects: &mut Vec<HandoverEffect>) {
         let known = &mut self.peers.entry(peer).or_default().epoch;
         if epoch <= *known {
             return;
@@ -456,55 +463,69 @@ impl Handover {
     }
 
     /// Writes an entry and applies it. Returns the entry's number.
-    fn write(&mut self, peer: RegionId, transfer: Transfer, step: Step, effects: &mut Vec<Effect>) -> u64 {
-        let entry = Entry { peer, transfer, step };
-        effects.push(Effect::Write(entry.clone()));
+    fn write(
+        &mut self,
+        peer: RegionId,
+        transfer: TransferId,
+        step: HandoverStep,
+        effects: &mut Vec<HandoverEffect>,
+    ) -> u64 {
+        let entry = HandoverEntry { peer, transfer, step };
+        effects.push(HandoverEffect::Write(entry.clone()));
         self.written += 1;
-        if self.standby == Standby::None {
+        if self.standby == StandbyMode::None {
             self.known = self.written;
         }
         self.enact(entry, effects);
         self.written
     }
 
-    fn enact(&mut self, entry: Entry, effects: &mut Vec<Effect>) {
-        let Entry { peer, transfer, step } = entry;
+    fn enact(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
+        let HandoverEntry { peer, transfer, step } = entry;
         match step {
-            Step::Leaving { addressed, ids } => self.enact_leaving(peer, transfer, addressed, ids, effects),
-            Step::Committed(refused) => self.enact_committed(peer, transfer, refused, effects),
-            Step::Aborted => self.enact_aborted(peer, transfer, effects),
-            Step::Settled => self.enact_settled(peer, transfer),
-            Step::Staged { parcels, refused } => self.enact_staged(peer, transfer, parcels, refused),
-            Step::Taken => self.enact_taken(peer, transfer, effects),
-            Step::Dropped => self.enact_dropped(peer, transfer),
-            Step::Passed => self.enact_passed(peer, transfer),
+            HandoverStep::Leaving { addressed, ids } => {
+                self.enact_leaving(peer, transfer, addressed, ids, effects)
+            }
+            HandoverStep::Committed(refused) => self.enact_committed(peer, transfer, refused, effects),
+            HandoverStep::Aborted => self.enact_aborted(peer, transfer, effects),
+            HandoverStep::Settled => self.enact_settled(peer, transfer),
+            HandoverStep::Staged { parcels, refused } => self.enact_staged(peer, transfer, parcels, refused),
+            HandoverStep::Taken => self.enact_taken(peer, transfer, effects),
+            HandoverStep::Dropped => self.enact_dropped(peer, transfer),
+            HandoverStep::Passed => self.enact_passed(peer, transfer),
         }
     }
 
     /// Carries out the steps that waited for the standby.
-    fn go_on(&mut self, effects: &mut Vec<Effect>) {
+    fn go_on(&mut self, effects: &mut Vec<HandoverEffect>) {
         while self.waiting.front().is_some_and(|(entry, ..)| *entry <= self.known) {
             let Some((_, peer, transfer, way)) = self.waiting.pop_front() else { return };
             match way {
-                Way::Out => self.outbound_known(peer, transfer, effects),
-                Way::In => self.inbound_known(peer, transfer, effects),
+                Direction::Out => self.outbound_known(peer, transfer, effects),
+                Direction::In => self.inbound_known(peer, transfer, effects),
             }
         }
     }
 
-    fn send(&mut self, to: RegionId, transfer: Transfer, saying: Saying, effects: &mut Vec<Effect>) {
+    fn send(
+        &mut self,
+        to: RegionId,
+        transfer: TransferId,
+        saying: MessageBody,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let settled = self.settled(to);
         if let Some(peer) = self.peers.get_mut(&to) {
             peer.told = settled;
         }
-        let message = Message { from: self.region, epoch: self.epoch, settled, transfer, saying };
-        effects.push(Effect::Send { to, message });
+        let message = HandoverMessage { from: self.region, epoch: self.epoch, settled, transfer, saying };
+        effects.push(HandoverEffect::Send { to, message });
     }
 
     /// The oldest transfer to a peer that is not over.
-    fn settled(&self, to: RegionId) -> Transfer {
-        let Some(peer) = self.peers.get(&to) else { return Transfer::default() };
-        let next = Transfer { epoch: self.epoch, number: peer.next };
+    fn settled(&self, to: RegionId) -> TransferId {
+        let Some(peer) = self.peers.get(&to) else { return TransferId::default() };
+        let next = TransferId { epoch: self.epoch, number: peer.next };
         peer.outbound.keys().next().copied().unwrap_or(next)
     }
 }

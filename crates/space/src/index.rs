@@ -15,8 +15,8 @@ use crate::world::Point;
 
 pub use grid::Grid;
 pub(crate) use grid::RowsAround;
-pub use near::Near;
-pub(crate) use near::Nearest;
+pub use near::NearItem;
+pub(crate) use near::NearestItems;
 pub use scan::Scan;
 pub use tree::{Octree, Tetree, Tree};
 
@@ -42,11 +42,11 @@ pub trait Index<const D: usize> {
 
     /// Fills `found` with the `count` items nearest to a point, the nearest first; of equal distances the
     /// lower number first.
-    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>);
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>);
 
     /// Fills `found` with the `count` nearest other items of every item, or with all others if there are
     /// fewer.
-    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>);
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>);
 
     /// Fills `found` with the items that a beam hits, by distance along the beam, then by number.
     fn along(&self, beam: &Beam<D>, found: &mut Vec<u32>)

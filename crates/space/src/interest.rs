@@ -8,11 +8,11 @@
 //! - A viewer that applies its events knows exactly the ids within its sight, each at the position that was
 //!   sent last.
 //!
-//! Every viewer first receives [`Glimpse::Begin`], even if no entity is in sight: it discards what it knew of
+//! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight: it discards what it knew of
 //! this region.
 //!
 //! A viewer may watch around an entity of a neighbour. Each region sends its own entities; together they are
-//! the ones within sight. `Enter` contains the whole entity. At most [`Limits::viewers_max`](crate::Limits)
+//! the ones within sight. `Enter` contains the whole entity. At most [`RegionLimits::viewers_max`](crate::Limits)
 //! viewers exist.
 
 mod answer;
@@ -28,12 +28,12 @@ use crate::shape::{Ball, distance_sq};
 use crate::store::Store;
 use crate::world::{Point, World};
 
-pub use answer::{Answer, Denial, Sight};
-pub use ask::{Ask, Command};
-pub use scene::{Change, Scene, Visible};
-pub use viewer::{Glimpse, GlimpseError, Rule, ViewerId, Watch};
+pub use answer::{Denial, ViewerUpdate, WorldResponse};
+pub use ask::{EntityCommand, WorldRequest};
+pub use scene::{Scene, SceneChange, VisibleEntity};
+pub use viewer::{ViewerEvent, ViewerEventError, ViewerId, VisibilityRule, Watch};
 
-use viewer::{Seen, Viewer};
+use viewer::{KnownEntity, Viewer};
 
 /// All viewers of a region.
 #[derive(Debug)]
@@ -128,14 +128,14 @@ impl<const D: usize> Interests<D> {
         self.viewers.is_empty()
     }
 
-    /// Passes each viewer's changes after a tick to `tell`, as encoded [`Glimpse`]s. Skips viewers without
+    /// Passes each viewer's changes after a tick to `tell`, as encoded [`ViewerEvent`]s. Skips viewers without
     /// changes.
     pub fn tell(&mut self, store: &Store<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
-        self.tell_beside(store, &HashMap::new(), tick, tell);
+        self.send_updates_with_neighbours(store, &HashMap::new(), tick, tell);
     }
 
     /// Does the same with centers that may belong to neighbours.
-    pub(crate) fn tell_beside(
+    pub(crate) fn send_updates_with_neighbours(
         &mut self,
         store: &Store<D>,
         beside: &HashMap<EntityId, Point<D>>,
@@ -169,7 +169,7 @@ impl<const D: usize> Interests<D> {
     ) {
         let watch = viewer.watch;
         if !std::mem::replace(&mut viewer.begun, true) {
-            Glimpse::begin(bytes);
+            ViewerEvent::begin(bytes);
         }
         // Without a center here or nearby, the viewer sees nothing.
         let own = store.row(watch.center).map(|row| store.position(row));
@@ -182,8 +182,8 @@ impl<const D: usize> Interests<D> {
         for row in &self.found {
             let id = store.ids()[*row as usize];
             let seen = viewer.seen.entry(id).or_insert_with(|| {
-                Glimpse::enter(store, *row as usize, bytes);
-                Seen { told: tick, looked: tick }
+                ViewerEvent::enter(store, *row as usize, bytes);
+                KnownEntity { told: tick, looked: tick }
             });
             seen.looked = tick;
         }
@@ -196,7 +196,7 @@ impl<const D: usize> Interests<D> {
             here
         });
         left.sort_unstable();
-        left.into_iter().for_each(|id| Glimpse::leave(id, bytes));
+        left.into_iter().for_each(|id| ViewerEvent::leave(id, bytes));
         if let Some(center) = center {
             self.update(viewer, store, tick, &center, bytes);
         }
@@ -212,7 +212,7 @@ impl<const D: usize> Interests<D> {
         bytes: &mut Vec<u8>,
     ) {
         let watch = viewer.watch;
-        let room = (watch.bytes_per_tick as usize).saturating_sub(bytes.len()) / Glimpse::update_bytes(D);
+        let room = (watch.bytes_per_tick as usize).saturating_sub(bytes.len()) / ViewerEvent::update_bytes(D);
         self.waiting.clear();
         for row in &self.found {
             let Some(seen) = viewer.seen.get(&store.ids()[*row as usize]) else { continue };
@@ -230,7 +230,7 @@ impl<const D: usize> Interests<D> {
         self.waiting.sort_unstable_by(by_urgency);
         for (_, row) in &self.waiting {
             let row = *row as usize;
-            Glimpse::update(store, row, bytes);
+            ViewerEvent::update(store, row, bytes);
             if let Some(seen) = viewer.seen.get_mut(&store.ids()[row]) {
                 seen.told = tick;
             }

@@ -48,9 +48,10 @@ mod fold;
 mod interest;
 mod lockstep;
 
-pub use balance::{Balance, Scales, Weight};
+pub use balance::{BalancePolicy, LoadReport, LoadReports};
 pub use behaviour::{
-    Around, AroundLanes, Behaviour, LANES, Lanes, Moment, Motion, Other, OtherLanes, Own, OwnLanes,
+    Behaviour, LANES, Lanes, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OtherEntityLanes,
+    OwnEntity, OwnEntityLanes, TickContext,
 };
 pub use census::{Census, Headcount};
 pub use configured::{
@@ -62,22 +63,25 @@ pub use flights::{Flights, FlightsError};
 pub use fold::RegionFold;
 pub use ghost::{Ghost, GhostBatch, Ghosts};
 pub use handover::{
-    Counts as HandoverCounts, Effect, Entry, Handover, HandoverLimits, Heading, Holdings, Message,
-    OfferError, Parcel, Refusal, Refused, RegionId, Saying, Standby, Step, Timing, Transfer,
+    AdmissionCheck, Counts as HandoverCounts, EntityRefusal, Handover, HandoverEffect, HandoverEntry,
+    HandoverLimits, HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError,
+    Parcel, Refused, RegionId, StandbyMode, TransferId,
 };
-pub use index::{Columns, Grid, Index, Near, Octree, Scan, Tetree, Tree};
+pub use index::{Columns, Grid, Index, NearItem, Octree, Scan, Tetree, Tree};
 pub use interest::{
-    Answer, Ask, Change, Command, Denial, Glimpse, GlimpseError, InterestError, Interests, Rule, Scene,
-    Sight, ViewerId, Visible, Watch,
+    Denial, EntityCommand, InterestError, Interests, Scene, SceneChange, ViewerEvent, ViewerEventError,
+    ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, Watch, WorldRequest, WorldResponse,
 };
 pub use layout::{DecodeError, VERSION};
-pub use limits::Limits;
+pub use limits::RegionLimits;
 pub use lockstep::Lockstep;
-pub use partition::{Load, Partition, PartitionError};
+pub use partition::{Partition, PartitionError, RegionLoad};
 pub use region::{
-    Authority, CommandError, Outputs, RecordError, Region, RegionState, Report, Section, Setup, StepError,
-    Succession,
+    Authority, CommandError, Outputs, RecordError, RecordSection, Region, RegionReport, RegionSetup,
+    RegionState, StepError, Takeover,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
-pub use store::{Component, Entity, Kind, Schema, SchemaError, StateError, Store, StoreError, Window};
-pub use world::{CELL_BITS, PLACE_BITS, Place, Point, World, WorldError};
+pub use store::{
+    Component, ComponentKind, Entity, Schema, SchemaError, SortWindow, StateError, Store, StoreError,
+};
+pub use world::{CELL_BITS, GRID_BITS, GridPoint, Point, World, WorldError};

@@ -4,7 +4,7 @@ use crate::handover::HandoverLimits;
 
 /// What one region holds at most. Beyond a limit the region refuses; nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RegionLimits {
     /// Entities.
     pub entities_max: u32,
     /// Ghosts of one neighbour. Further ghosts are dropped and counted.
@@ -17,9 +17,9 @@ pub struct Limits {
     pub handover: HandoverLimits,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for RegionLimits {
+    fn default() -> RegionLimits {
+        RegionLimits {
             entities_max: 1 << 22,
             ghosts_max: 1 << 20,
             viewers_max: 1 << 16,

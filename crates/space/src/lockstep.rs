@@ -9,7 +9,7 @@ use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::partition::Partition;
-use crate::region::{Authority, Outputs, Region, Report, Setup, StepError};
+use crate::region::{Authority, Outputs, Region, RegionReport, RegionSetup, StepError};
 use crate::store::{Entity, StoreError};
 use crate::world::World;
 
@@ -29,12 +29,12 @@ pub struct Lockstep<const D: usize, B> {
 
 impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
     /// Creates this many regions of the same setup, each with about the same space.
-    pub fn new(setup: &Setup<D>, behaviour: &B, regions: u32) -> Lockstep<D, B> {
+    pub fn new(setup: &RegionSetup<D>, behaviour: &B, regions: u32) -> Lockstep<D, B> {
         let ids: Vec<RegionId> = (1..=regions.max(1)).map(RegionId).collect();
         let partition = Partition::even(D, &ids);
         let authority = Authority { epoch: 1, until_ns: u64::MAX };
         let made = ids.iter().map(|id| {
-            let setup = Setup { region: *id, ..setup.clone() };
+            let setup = RegionSetup { region: *id, ..setup.clone() };
             let mut region = Region::new(setup, behaviour.clone(), partition.clone(), authority);
             let mut out = Outputs::default();
             for peer in ids.iter().filter(|peer| *peer != id) {
@@ -114,7 +114,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         self.partition = partition.clone();
         for (region, out) in self.regions.values_mut() {
             region.set_partition(partition.clone());
-            region.offer_misplaced(self.now_ns, out)?;
+            region.offer_misplaced_entities(self.now_ns, out)?;
         }
         self.exchange()
     }
@@ -140,7 +140,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
     }
 
     /// Takes the regions' reports.
-    pub fn take_reports(&mut self) -> Vec<Report> {
+    pub fn take_reports(&mut self) -> Vec<RegionReport> {
         self.regions.values_mut().flat_map(|(_, out)| std::mem::take(&mut out.reports)).collect()
     }
 

@@ -18,7 +18,7 @@ pub struct Partition {
 
 /// Measured load of a region.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Load {
+pub struct RegionLoad {
     /// The region.
     pub region: RegionId,
     /// The load in any unit that all regions share: nanoseconds a tick, or entities.
@@ -142,7 +142,7 @@ impl Partition {
     /// Cuts anew for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if it does
     /// not, or if one cell has so much load that no cut helps. After the cut, the same loads count as
     /// balanced.
-    pub fn rebalance(&self, loads: &[Load], tolerance: f64) -> Option<Partition> {
+    pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;
         let busiest = loads.iter().fold(0.0_f64, |most, load| most.max(load.amount));
@@ -167,7 +167,7 @@ impl Partition {
     }
 
     /// The load along the curve: stretches with an amount each, taken as even within a stretch.
-    fn pieces(&self, loads: &[Load]) -> Vec<(u64, u64, f64)> {
+    fn pieces(&self, loads: &[RegionLoad]) -> Vec<(u64, u64, f64)> {
         let mut pieces = Vec::new();
         for (at, (first, region)) in self.cuts.iter().enumerate() {
             let Some(load) = loads.iter().find(|load| load.region == *region) else { continue };

@@ -27,22 +27,22 @@ mod whole;
 
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
-use crate::ghost::{Ghosts, Strip};
-use crate::handover::{Effect, Handover, Message, RegionId};
+use crate::ghost::{BorderStrip, Ghosts};
+use crate::handover::{Handover, HandoverEffect, HandoverMessage, RegionId};
 use crate::layout::DecodeError;
 use crate::partition::Partition;
 use crate::store::{Entity, Store, StoreError};
 
-pub use outputs::{Outputs, Report};
-pub use setup::Setup;
+pub use outputs::{Outputs, RegionReport};
+pub use setup::RegionSetup;
 pub(crate) use state::put_column;
-pub use state::{RecordError, RegionState, Section};
+pub use state::{RecordError, RecordSection, RegionState};
 pub use watching::CommandError;
 
-use home::Home;
-use mover::Noted;
+use home::InteriorCells;
+use mover::TickChanges;
 use view::View;
-use watching::Watching;
+use watching::RegionViewers;
 
 /// Right to act for a region, from the cluster's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Authority {
 
 /// Lease and peers of an owner that takes over a region.
 #[derive(Debug, Clone, Copy)]
-pub struct Succession<'a> {
+pub struct Takeover<'a> {
     /// The new lease.
     pub authority: Authority,
     /// Owners' epochs of all other regions, as of the start of the lease or later.
@@ -98,23 +98,23 @@ pub(crate) const GHOSTS: u8 = 2;
 /// A region with its behaviour.
 #[derive(Debug)]
 pub struct Region<const D: usize, B> {
-    setup: Setup<D>,
+    setup: RegionSetup<D>,
     behaviour: B,
     state: RegionState<D>,
     partition: Partition,
     authority: Option<Authority>,
     standby_tick: u64,
     ghosts: Ghosts<D>,
-    strip: Strip<D>,
-    home: Home<D>,
+    strip: BorderStrip<D>,
+    home: InteriorCells<D>,
     view: View<D>,
     /// `None` while there are no viewers.
-    watching: Option<Watching<D>>,
+    watching: Option<RegionViewers<D>>,
     /// Whether anyone receives the records.
     told: bool,
-    effects: Vec<Effect>,
+    effects: Vec<HandoverEffect>,
     /// Rows that the last tick changed.
-    noted: Noted,
+    noted: TickChanges,
     /// Number of ghost batches sent.
     ghosts_sent: u64,
     reports_dropped: u64,
@@ -122,7 +122,12 @@ pub struct Region<const D: usize, B> {
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Creates a region without entities.
-    pub fn new(setup: Setup<D>, behaviour: B, partition: Partition, authority: Authority) -> Region<D, B> {
+    pub fn new(
+        setup: RegionSetup<D>,
+        behaviour: B,
+        partition: Partition,
+        authority: Authority,
+    ) -> Region<D, B> {
         let handover = Handover::new(setup.region, authority.epoch, setup.standby, setup.timing);
         let handover = handover.with_limits(setup.limits.handover);
         let store = Store::new(setup.schema.clone(), setup.limits);
@@ -131,15 +136,15 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     fn with_state(
-        setup: Setup<D>,
+        setup: RegionSetup<D>,
         behaviour: B,
         partition: Partition,
         authority: Option<Authority>,
         state: RegionState<D>,
     ) -> Region<D, B> {
         let ghosts = Ghosts::new(setup.limits.ghosts_max);
-        let strip = Strip::new(setup.world, setup.strip);
-        let home = Home::new(setup.world, stretch(&partition, setup.region), setup.strip);
+        let strip = BorderStrip::new(setup.world, setup.strip);
+        let home = InteriorCells::new(setup.world, stretch(&partition, setup.region), setup.strip);
         let view = View::new(setup.world, behaviour.sight());
         let standby_tick = state.tick();
         let (effects, reports_dropped) = (Vec::new(), 0);
@@ -157,7 +162,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             watching: None,
             told: true,
             effects,
-            noted: Noted::default(),
+            noted: TickChanges::default(),
             ghosts_sent: 0,
             reports_dropped,
         }
@@ -166,14 +171,14 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Continues with a state that followed the former owner's records. If a standby is required, the first
     /// tick waits until one has started.
     pub fn take_over(
-        setup: Setup<D>,
+        setup: RegionSetup<D>,
         behaviour: B,
         partition: Partition,
         state: RegionState<D>,
-        succession: &Succession<'_>,
+        succession: &Takeover<'_>,
         out: &mut Outputs,
     ) -> Region<D, B> {
-        let Succession { authority, peers, now_ns } = *succession;
+        let Takeover { authority, peers, now_ns } = *succession;
         let mut region = Region::with_state(setup, behaviour, partition, Some(authority), state);
         region.standby_tick = 0;
         let handover = region.state.handover_mut();
@@ -233,7 +238,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     pub fn set_partition(&mut self, partition: Partition) {
         if partition.version() > self.partition.version() {
             let stretch = stretch(&partition, self.setup.region);
-            self.home = Home::new(self.setup.world, stretch, self.setup.strip);
+            self.home = InteriorCells::new(self.setup.world, stretch, self.setup.strip);
             self.partition = partition;
             self.strip.forget();
         }
@@ -241,7 +246,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets whether anyone receives the records; `true` at first. While `false`, records may be skipped, and
     /// a later receiver must begin with a [copy](Region::standby_starts).
-    pub fn set_told(&mut self, told: bool) {
+    pub fn set_has_subscriber(&mut self, told: bool) {
         self.told = told;
     }
 
@@ -257,7 +262,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         let row = self.state.store_mut().insert_within(entity, &self.setup.world)?;
         let parcel = self.state.store().parcel(row);
-        Section::Insert(parcel).encode(&mut out.record);
+        RecordSection::Insert(parcel).encode(&mut out.record);
         Ok(())
     }
 
@@ -268,7 +273,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             return Err(StoreError::Leaving(id));
         }
         self.state.store_mut().remove(id)?;
-        Section::Remove(id).encode(&mut out.record);
+        RecordSection::Remove(id).encode(&mut out.record);
         Ok(())
     }
 
@@ -284,7 +289,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.state.store_mut().overwrite(row, entity)?;
         let parcel = self.state.store().parcel(row);
-        Section::Put(parcel).encode(&mut out.record);
+        RecordSection::Put(parcel).encode(&mut out.record);
         Ok(())
     }
 
@@ -307,7 +312,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let (channel, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
         match *channel {
             HANDOVER => {
-                let message = Message::decode(rest)?;
+                let message = HandoverMessage::decode(rest)?;
                 self.may_act(now_ns)?;
                 self.state.hear(message, now_ns, &mut self.effects);
                 self.carry_out(out);
@@ -323,9 +328,9 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Records that the standby applied handover entries and ticks up to these.
-    pub fn standby_knows(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
+    pub fn standby_acknowledged(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
         self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
-        self.state.handover_mut().standby_knows(entries, now_ns, &mut self.effects);
+        self.state.handover_mut().standby_acknowledged(entries, now_ns, &mut self.effects);
         self.carry_out(out);
     }
 
@@ -350,28 +355,30 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let rests_until = self.state.tick() + u64::from(self.setup.cooldown_ticks);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Send { to, message } => {
+                HandoverEffect::Send { to, message } => {
                     let mut bytes = vec![HANDOVER];
                     message.encode(&mut bytes);
                     out.messages.push((to, bytes));
                 }
-                Effect::Write(entry) if self.told => Section::Entry(entry).encode(&mut out.record),
-                Effect::Refused(refused) => {
+                HandoverEffect::Write(entry) if self.told => {
+                    RecordSection::HandoverEntry(entry).encode(&mut out.record)
+                }
+                HandoverEffect::Refused(refused) => {
                     let until = rests_until.max(self.state.tick() + 1);
                     for (id, why) in refused {
                         self.state.store_mut().rest(id, until);
-                        self.report(Report::Refused { id, why }, out);
+                        self.report(RegionReport::Refused { id, why }, out);
                     }
                 }
-                Effect::Lost { to, ids } => self.report(Report::Lost { to, ids }, out),
-                Effect::Admit(parcels) => {
+                HandoverEffect::Lost { to, ids } => self.report(RegionReport::Lost { to, ids }, out),
+                HandoverEffect::Admit(parcels) => {
                     let ids: Vec<EntityId> = parcels.iter().map(|parcel| parcel.id).collect();
-                    self.state.carry_out(Effect::Admit(parcels));
+                    self.state.carry_out(HandoverEffect::Admit(parcels));
                     ids.into_iter().for_each(|id| self.state.store_mut().rest(id, rests_until));
                 }
-                Effect::Depart(ids) => {
+                HandoverEffect::Depart(ids) => {
                     out.departed.extend_from_slice(&ids);
-                    self.state.carry_out(Effect::Depart(ids));
+                    self.state.carry_out(HandoverEffect::Depart(ids));
                 }
                 other => self.state.carry_out(other),
             }
@@ -384,7 +391,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         stretch(&self.partition, self.setup.region)
     }
 
-    fn report(&mut self, report: Report, out: &mut Outputs) {
+    fn report(&mut self, report: RegionReport, out: &mut Outputs) {
         if out.reports.len() < self.setup.limits.reports_max as usize {
             out.reports.push(report);
         } else {

@@ -6,7 +6,7 @@
 //! - Positions and velocities are finite. The store refuses others and stays unchanged.
 //!
 //! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
-//! last row replaces a removed one. At most [`Limits::entities_max`](crate::Limits) entities exist.
+//! last row replaces a removed one. At most [`RegionLimits::entities_max`](crate::Limits) entities exist.
 
 mod component;
 mod order;
@@ -18,13 +18,13 @@ use std::ops::Deref;
 use hashbrown::HashTable;
 
 use crate::entity::EntityId;
-use crate::handover::{Holdings, Parcel, Refusal, RegionId};
+use crate::handover::{AdmissionCheck, EntityRefusal, Parcel, RegionId};
 use crate::index::Columns;
-use crate::limits::Limits;
+use crate::limits::RegionLimits;
 use crate::world::Point;
 
-pub use component::{Component, Kind, Schema, SchemaError};
-pub use order::Window;
+pub use component::{Component, ComponentKind, Schema, SchemaError};
+pub use order::SortWindow;
 pub use state::{Entity, StateError};
 
 use component::Column;
@@ -39,7 +39,7 @@ const FROZEN: u8 = 2;
 pub struct Store<const D: usize> {
     schema: Schema,
     schema_hash: u32,
-    limits: Limits,
+    limits: RegionLimits,
     ids: Vec<EntityId>,
     generations: Vec<u32>,
     kinds: Vec<u32>,
@@ -128,7 +128,7 @@ pub enum StoreError {
 
 impl<const D: usize> Store<D> {
     /// Creates an empty store.
-    pub fn new(schema: Schema, limits: Limits) -> Store<D> {
+    pub fn new(schema: Schema, limits: RegionLimits) -> Store<D> {
         let components = schema.components().iter().map(|component| Column::new(component.kind)).collect();
         Store {
             schema_hash: schema.hash(),
@@ -161,7 +161,7 @@ impl<const D: usize> Store<D> {
         &self.schema
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &RegionLimits {
         &self.limits
     }
 
@@ -374,15 +374,15 @@ pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], 
     at
 }
 
-impl<const D: usize> Holdings for Store<D> {
-    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<Refusal> {
+impl<const D: usize> AdmissionCheck for Store<D> {
+    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal> {
         if self.row(parcel.id).is_some() {
-            return Some(Refusal::Held);
+            return Some(EntityRefusal::Held);
         }
         if self.len() + others >= self.limits.entities_max as usize {
-            return Some(Refusal::Full);
+            return Some(EntityRefusal::Full);
         }
-        Entity::<D>::of_parcel(parcel, &self.schema).is_err().then_some(Refusal::Unreadable)
+        Entity::<D>::of_parcel(parcel, &self.schema).is_err().then_some(EntityRefusal::Unreadable)
     }
 }
 

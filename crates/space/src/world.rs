@@ -12,11 +12,11 @@ use crate::shape::Aabb;
 /// Coordinates, in the world's unit.
 pub type Point<const D: usize> = [f32; D];
 
-/// Grid coordinates of a point along each axis, [`PLACE_BITS`] bits each.
-pub type Place<const D: usize> = [u32; D];
+/// Grid coordinates of a point along each axis, [`GRID_BITS`] bits each.
+pub type GridPoint<const D: usize> = [u32; D];
 
 /// Bits of a grid coordinate.
-pub const PLACE_BITS: u32 = 24;
+pub const GRID_BITS: u32 = 24;
 
 /// Levels of refinement: the upper bits of a grid coordinate that select the smallest cell.
 pub const CELL_BITS: u32 = 21;
@@ -62,7 +62,7 @@ impl<const D: usize> World<D> {
         }
         let mut scale = [0.0; D];
         for axis in 0..D {
-            scale[axis] = (1_u32 << PLACE_BITS) as f32 / (max[axis] - min[axis]);
+            scale[axis] = (1_u32 << GRID_BITS) as f32 / (max[axis] - min[axis]);
             let usable = scale[axis].is_normal() && scale[axis] > 0.0;
             if !(min[axis].is_finite() && max[axis].is_finite() && usable) {
                 return Err(WorldError::Axis { axis, min: min[axis], max: max[axis] });
@@ -94,8 +94,8 @@ impl<const D: usize> World<D> {
 
     /// Grid point of a position; positions outside the world are clamped.
     #[inline(always)]
-    pub fn place(&self, at: &Point<D>) -> Place<D> {
-        let last = (1 << PLACE_BITS) - 1;
+    pub fn place(&self, at: &Point<D>) -> GridPoint<D> {
+        let last = (1 << GRID_BITS) - 1;
         // A conversion to u32 saturates. A loop is inlined into the caller; closures for each axis were not.
         let mut place = [0; D];
         for axis in 0..D {
@@ -124,7 +124,7 @@ impl<const D: usize> World<D> {
 
     /// Length of a smallest cell along an axis.
     pub fn cell_length(&self, axis: usize) -> f32 {
-        (1 << (PLACE_BITS - CELL_BITS)) as f32 / self.scale[axis]
+        (1 << (GRID_BITS - CELL_BITS)) as f32 / self.scale[axis]
     }
 }
 

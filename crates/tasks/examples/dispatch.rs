@@ -9,7 +9,8 @@
 use std::fs;
 
 use dunlin_tasks::{
-    Answer, Command, Effects, Label, Limits, NewTask, NewWorker, Order, Reply, State, Tenant,
+    AttemptReport, Command, CommandReply, Effects, Label, Limits, NewTask, NewWorker, SchedulerState, Tenant,
+    WorkerOrder,
 };
 
 const WORKERS: usize = 200;
@@ -36,7 +37,7 @@ struct Labels<'l> {
 fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
     let before = resident_bytes();
     let names: Vec<String> = (0..tenants).map(|at| format!("tenant-{at}")).collect();
-    let mut state = State::new(Limits { finished_max: 1_000, ..Limits::default() });
+    let mut state = SchedulerState::new(Limits { finished_max: 1_000, ..Limits::default() });
     let mut effects = Effects::default();
     for name in &names {
         apply(&mut state, &mut effects, &Command::Tenant { tenant: Tenant::new(name.as_bytes()) });
@@ -52,7 +53,7 @@ fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
         let worker = NewWorker { labels: labels.sets.to_vec(), ..worker };
         apply(&mut state, &mut effects, &Command::Join { worker });
     }
-    let mut orders: std::collections::VecDeque<Order> = effects.orders.drain(..).collect();
+    let mut orders: std::collections::VecDeque<WorkerOrder> = effects.orders.drain(..).collect();
     cycle(&mut state, &mut effects, &mut orders, &names, labels, DISPATCHES / 3);
     let started = cpu_ns();
     cycle(&mut state, &mut effects, &mut orders, &names, labels, DISPATCHES);
@@ -65,17 +66,17 @@ fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
 }
 
 fn cycle(
-    state: &mut State,
+    state: &mut SchedulerState,
     effects: &mut Effects,
-    orders: &mut std::collections::VecDeque<Order>,
+    orders: &mut std::collections::VecDeque<WorkerOrder>,
     names: &[String],
     labels: &Labels<'_>,
     count: usize,
 ) {
     for at in 0..count {
-        let Some(Order::Start(start)) = orders.pop_front() else { panic!("a worker is idle") };
+        let Some(WorkerOrder::Start(start)) = orders.pop_front() else { panic!("a worker is idle") };
         state.advance((at / 100) as u64, effects);
-        let answer = Answer {
+        let answer = AttemptReport {
             worker: start.worker,
             task: start.task,
             token: start.token,
@@ -91,14 +92,14 @@ fn cycle(
     }
 }
 
-fn submit(state: &mut State, effects: &mut Effects, tenant: &str, labels: &Labels<'_>, at: usize) {
+fn submit(state: &mut SchedulerState, effects: &mut Effects, tenant: &str, labels: &Labels<'_>, at: usize) {
     let needs = labels.sets.get(at % labels.sets.len().max(1)).into_iter().copied().collect();
     let task = NewTask { labels: labels.labels.to_vec(), needs, ..NewTask::new(b"work", b"") };
     apply(state, effects, &Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] });
     effects.events.clear();
 }
 
-fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Reply {
+fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 

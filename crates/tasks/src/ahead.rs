@@ -17,11 +17,11 @@
 //!   and no worker is idle.
 
 use crate::effects::Effects;
-use crate::error::{Limit, Refusal};
-use crate::finish::Spent;
+use crate::error::{Limit, TaskRefusal};
+use crate::finish::AttemptCost;
 use crate::layout::layout;
-use crate::reply::Reply;
-use crate::state::State;
+use crate::reply::CommandReply;
+use crate::state::SchedulerState;
 
 /// Time before the predicted end at which a worker may receive its next task: about the travel time of an
 /// order, with a disk, on busy machines.
@@ -36,7 +36,7 @@ const LOOKED_AT_MAX: usize = 32;
 layout! {
     /// How many tasks a worker may hold ahead, and holds.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Ahead {
+    pub struct TasksAhead {
         /// Most tasks ahead.
         pub most: u32,
         /// Tasks ahead at present.
@@ -48,7 +48,7 @@ layout! {
     }
 }
 
-impl Ahead {
+impl TasksAhead {
     fn is_any(&self) -> bool {
         self.most > 0 || self.given > 0
     }
@@ -59,7 +59,7 @@ impl Ahead {
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Sets a worker's number of slots and of tasks ahead, whatever they were before.
     pub(crate) fn set_slots(
         &mut self,
@@ -67,19 +67,19 @@ impl State {
         slots: u32,
         most: u32,
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(id)?;
         let count = u64::from(slots) + u64::from(most);
         Limit::Credit.check(count, u64::from(self.limits.credit_max))?;
         if self.workers[at].is_draining {
-            return Ok(Reply::Done);
+            return Ok(CommandReply::Done);
         }
         let held = self.workers[at].held.len;
         let known = self.ahead.get(&at).copied().unwrap_or_default();
-        self.set_ahead(at, Ahead { most, given: held.saturating_sub(slots), ..known });
+        self.set_ahead(at, TasksAhead { most, given: held.saturating_sub(slots), ..known });
         self.take_back_credit(at);
         self.take_more(at, slots.saturating_sub(held), effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Gives a worker that has reported its tasks ahead.
@@ -88,13 +88,13 @@ impl State {
             && ahead.given < ahead.most
             && self.workers[worker].credit == 0
             && !self.workers[worker].is_draining
-            && self.abounds(worker)
+            && self.has_surplus_tasks(worker)
             && self.give_next(worker, effects)
         {}
     }
 
     /// Whether more tasks are ready than the workers with the same kinds could start if all were free.
-    fn abounds(&self, worker: u32) -> bool {
+    fn has_surplus_tasks(&self, worker: u32) -> bool {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;
         pool.classes.iter().any(|&class| {
@@ -107,7 +107,7 @@ impl State {
     pub(crate) fn serve_soon(&mut self, effects: &mut Effects) {
         for pool in 0..self.pools.len() {
             while self.has_standing(pool)
-                && let Some(worker) = self.about_to_end(pool)
+                && let Some(worker) = self.worker_ending_soon(pool)
                 && self.give_next(worker, effects)
             {}
         }
@@ -120,15 +120,15 @@ impl State {
     }
 
     /// The worker of a pool that is predicted to finish next, soon, and may receive a task before.
-    fn about_to_end(&self, pool: usize) -> Option<u32> {
+    fn worker_ending_soon(&self, pool: usize) -> Option<u32> {
         let pool = &self.pools[pool];
         let (from_ms, to_ms) = (self.now_ms.saturating_sub(LATE_MS), self.now_ms.saturating_add(SOON_MS));
         let soon = pool.soon.range((from_ms, 0)..=(to_ms, u32::MAX)).take(LOOKED_AT_MAX);
-        soon.map(|(_, worker)| *worker).find(|worker| self.is_foreseen(*worker))
+        soon.map(|(_, worker)| *worker).find(|worker| self.is_predictable(*worker))
     }
 
     /// Whether a worker runs a single task and takes no more, and its recent predictions were accurate.
-    fn is_foreseen(&self, worker_at: u32) -> bool {
+    fn is_predictable(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());
         let does_one =
@@ -139,46 +139,46 @@ impl State {
     /// Counts a task that was given ahead.
     pub(crate) fn count_ahead(&mut self, worker: u32) {
         let ahead = self.ahead.get(&worker).copied().unwrap_or_default();
-        self.set_ahead(worker, Ahead { given: ahead.given + 1, ..ahead });
+        self.set_ahead(worker, TasksAhead { given: ahead.given + 1, ..ahead });
     }
 
     /// Pays for tasks ahead from this credit; returns the rest.
     pub(crate) fn pay(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let paid = ahead.given.min(credit);
-        self.set_ahead(worker, Ahead { given: ahead.given - paid, ..ahead });
+        self.set_ahead(worker, TasksAhead { given: ahead.given - paid, ..ahead });
         credit - paid
     }
 
     /// Predicts the end of a worker's first task.
-    pub(crate) fn foresee(&mut self, worker_at: u32) {
+    pub(crate) fn predict_end(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;
         let ends_ms = match held.len {
             0 => 0,
             _ => self.now_ms.saturating_add(u64::from(self.tasks[held.head].charged_us).div_ceil(1_000)),
         };
-        self.set_ahead(worker_at, Ahead { ends_ms, ..ahead });
+        self.set_ahead(worker_at, TasksAhead { ends_ms, ..ahead });
     }
 
     /// Updates the prediction error after a task with this charge; the worker now starts its next task.
-    pub(crate) fn was_foreseen(&mut self, worker_at: u32, charged_us: u32, spent: Spent) {
+    pub(crate) fn record_prediction_error(&mut self, worker_at: u32, charged_us: u32, spent: AttemptCost) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let off_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);
         let off_us = match ahead.off_us {
             0 => off_us,
             before_us => before_us.midpoint(off_us),
         };
-        self.set_ahead(worker_at, Ahead { off_us: off_us.max(1), ..ahead });
-        self.foresee(worker_at);
+        self.set_ahead(worker_at, TasksAhead { off_us: off_us.max(1), ..ahead });
+        self.predict_end(worker_at);
     }
 
     /// Removes a worker's tasks ahead for good.
     pub(crate) fn forget_ahead(&mut self, worker: u32) {
-        self.set_ahead(worker, Ahead::default());
+        self.set_ahead(worker, TasksAhead::default());
     }
 
-    fn set_ahead(&mut self, worker: u32, ahead: Ahead) {
+    fn set_ahead(&mut self, worker: u32, ahead: TasksAhead) {
         let before = match ahead.is_any() {
             true => self.ahead.insert(worker, ahead),
             false => self.ahead.remove(&worker),

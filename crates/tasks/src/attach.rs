@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use crate::command::NewWorker;
-use crate::effects::{Order, Start};
-use crate::error::{DecodeError, Refusal};
+use crate::effects::{Start, WorkerOrder};
+use crate::error::{DecodeError, TaskRefusal};
 use crate::layout::{Fields, Later, Layout, decode, encode, layout};
-use crate::state::State;
-use crate::task::Stage;
+use crate::state::SchedulerState;
+use crate::task::TaskStage;
 
 layout! {
     /// A worker's request to attach.
@@ -47,33 +47,34 @@ layout! {
 
 /// Tasks of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct HeldTasks {
     /// All of them, as they were given.
     pub starts: Vec<Start>,
     /// Orders to stop some of them.
-    pub stops: Vec<Order>,
+    pub stops: Vec<WorkerOrder>,
     /// Further tasks that the worker would take.
     pub credit: u32,
     /// Whether the worker takes no new tasks.
     pub is_draining: bool,
 }
 
-impl State {
+impl SchedulerState {
     /// Returns a worker's tasks.
-    pub fn held(&self, worker: u64) -> Result<Held, Refusal> {
+    pub fn held(&self, worker: u64) -> Result<HeldTasks, TaskRefusal> {
         let found = &self.workers[self.find_worker(worker)?];
-        let mut held = Held { credit: found.credit, is_draining: found.is_draining, ..Held::default() };
+        let mut held =
+            HeldTasks { credit: found.credit, is_draining: found.is_draining, ..HeldTasks::default() };
         for (at, task) in found.held.iter(&self.tasks) {
             held.starts.push(self.start_of(at));
-            if task.stage == Stage::Stopping {
-                held.stops.push(Order::Stop { worker, task: self.tasks.id(at), token: task.token });
+            if task.stage == TaskStage::Stopping {
+                held.stops.push(WorkerOrder::Stop { worker, task: self.tasks.id(at), token: task.token });
             }
         }
         Ok(held)
     }
 
     /// Time at which a worker counts as dead, ms; each sign of life moves it.
-    pub fn lease_end_ms(&self, worker: u64) -> Result<u64, Refusal> {
+    pub fn lease_end_ms(&self, worker: u64) -> Result<u64, TaskRefusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }
 
@@ -96,7 +97,7 @@ impl<'a> Attach<'a> {
     /// Appends the encoded request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
-        if self.new.says_more() {
+        if self.new.has_later_fields() {
             self.new.write_more(out);
         }
     }

@@ -1,20 +1,20 @@
 //! Cancels tasks, retries dead letters and discards them.
 
-use crate::effects::{Effects, Happened, Order};
-use crate::error::Refusal;
-use crate::reply::Reply;
+use crate::effects::{Effects, TaskEventKind, WorkerOrder};
+use crate::error::TaskRefusal;
+use crate::reply::CommandReply;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{NEVER_MS, Outcome, Stage};
+use crate::state::SchedulerState;
+use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
-impl State {
-    pub(crate) fn cancel(&mut self, task: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+impl SchedulerState {
+    pub(crate) fn cancel(&mut self, task: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_task(task)?;
-        if matches!(self.tasks[at].stage, Stage::Completed | Stage::Cancelled) {
-            return Err(Refusal::Over { task });
+        if matches!(self.tasks[at].stage, TaskStage::Completed | TaskStage::Cancelled) {
+            return Err(TaskRefusal::Over { task });
         }
         self.cancel_all(vec![task], effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Cancels tasks and everything that waits for them. Works with ids, since a cancelled task may be
@@ -23,37 +23,43 @@ impl State {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
             match self.tasks[at].stage {
-                Stage::Running if self.tasks[at].worker != NONE => {
-                    self.tasks[at].stage = Stage::Stopping;
+                TaskStage::Running if self.tasks[at].worker != NONE => {
+                    self.tasks[at].stage = TaskStage::Stopping;
                     let (worker, token) = (self.worker_id(self.tasks[at].worker), self.tasks[at].token);
-                    effects.orders.push(Order::Stop { worker, task: self.tasks.id(at), token });
+                    effects.orders.push(WorkerOrder::Stop { worker, task: self.tasks.id(at), token });
                     continue;
                 }
-                Stage::Stopping | Stage::Completed | Stage::Cancelled => continue,
-                Stage::Running => self.set_due(at, NEVER_MS),
-                Stage::Dead => self.unlist_dead(at),
+                TaskStage::Stopping | TaskStage::Completed | TaskStage::Cancelled => continue,
+                TaskStage::Running => self.set_due(at, NEVER_MS),
+                TaskStage::Dead => self.unlist_dead(at),
                 _ => self.withdraw(at),
             }
-            left.extend(self.end_one_cancelled(at, effects));
+            left.extend(self.end_cancelled_task(at, effects));
         }
     }
 
     /// Ends a cancelled task after its worker has released it.
     pub(crate) fn end_cancelled(&mut self, at: u32, effects: &mut Effects) {
-        let dependents = self.end_one_cancelled(at, effects);
+        let dependents = self.end_cancelled_task(at, effects);
         self.cancel_all(dependents, effects);
     }
 
     /// Ends one cancelled task; returns the tasks that waited for it.
-    fn end_one_cancelled(&mut self, at: u32, effects: &mut Effects) -> Vec<u64> {
+    fn end_cancelled_task(&mut self, at: u32, effects: &mut Effects) -> Vec<u64> {
         self.tenant_of(at).account.cancelled += 1;
         let outcome = self.tasks[at].outcome.as_deref().cloned();
-        let none =
-            Outcome { bytes: [].into(), failure: None, at_ms: 0, run_us: 0, cpu_us: 0, memory_bytes: 0 };
-        let outcome = Outcome { at_ms: self.now_ms, ..outcome.unwrap_or(none) };
-        self.amend(at, |task| task.outcome = Some(outcome.into()));
-        self.tell(at, Happened::Cancelled, effects);
-        self.end(at, Stage::Cancelled);
+        let none = AttemptOutcome {
+            bytes: [].into(),
+            failure: None,
+            at_ms: 0,
+            run_us: 0,
+            cpu_us: 0,
+            memory_bytes: 0,
+        };
+        let outcome = AttemptOutcome { at_ms: self.now_ms, ..outcome.unwrap_or(none) };
+        self.change_task(at, |task| task.outcome = Some(outcome.into()));
+        self.tell(at, TaskEventKind::Cancelled, effects);
+        self.end(at, TaskStage::Cancelled);
         let dependents = self.take_dependents(at);
         self.trim_finished();
         dependents
@@ -66,13 +72,13 @@ impl State {
         self.tenant(tenant).dead = dead;
     }
 
-    pub(crate) fn retry(&mut self, task: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn retry(&mut self, task: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_task(task)?;
-        if self.tasks[at].stage != Stage::Dead {
-            return Err(Refusal::NotDead { task });
+        if self.tasks[at].stage != TaskStage::Dead {
+            return Err(TaskRefusal::NotDead { task });
         }
         self.begin_anew(at, effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Restarts a dead letter with all its retries and without a deadline, which may have killed it.
@@ -83,9 +89,9 @@ impl State {
         (task.attempts, task.lost, task.delay_ms) = (0, 0, 0);
         (task.deadline_ms, task.since_ms) = (NEVER_MS, now_ms.max(task.since_ms));
         let is_blocked = task.waits_for > 0;
-        task.stage = Stage::Blocked;
+        task.stage = TaskStage::Blocked;
         self.tenant_of(at).queued += 1;
-        self.tell(at, Happened::Redriven, effects);
+        self.tell(at, TaskEventKind::Redriven, effects);
         if !is_blocked {
             self.enter(at, effects);
         }
@@ -97,7 +103,7 @@ impl State {
         count: u32,
         with_poisoned: bool,
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         let dead = &self.tenants[tenant as usize].dead;
         let chosen = dead.iter(&self.tasks).filter(|(_, task)| with_poisoned || !task.is_poisoned());
@@ -106,7 +112,7 @@ impl State {
         let more = chosen.next().is_some();
         drop(chosen);
         first.iter().for_each(|&at| self.begin_anew(at, effects));
-        Ok(Reply::Changed { tasks: first.len() as u64, more })
+        Ok(CommandReply::Changed { tasks: first.len() as u64, more })
     }
 
     pub(crate) fn discard(
@@ -114,11 +120,11 @@ impl State {
         tenant: &[u8],
         count: u32,
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         let tasks = self.dead_count(tenant, count);
         (0..tasks).for_each(|_| self.discard_first(tenant, effects));
-        Ok(Reply::Changed { tasks, more: self.tenants[tenant as usize].dead.len > 0 })
+        Ok(CommandReply::Changed { tasks, more: self.tenants[tenant as usize].dead.len > 0 })
     }
 
     fn dead_count(&self, tenant: u32, count: u32) -> u64 {
@@ -133,7 +139,7 @@ impl State {
             return;
         }
         self.unlist_dead(at);
-        self.tell(at, Happened::Discarded, effects);
+        self.tell(at, TaskEventKind::Discarded, effects);
         let dependents = self.take_dependents(at);
         self.forget(at);
         self.cancel_all(dependents, effects);

@@ -10,39 +10,39 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::command::{Label, NewTask};
-use crate::error::{Limit, Refusal};
+use crate::error::{Limit, TaskRefusal};
 use crate::lane::{Class, Lane, Needs, needs_of};
 use crate::limits::Limits;
-use crate::state::State;
+use crate::state::SchedulerState;
 
 /// Lanes of all tenants.
 const LANES_MAX: usize = 262_144;
 
 /// Queue, kind and needed labels of a task, which determine its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ClassKey<'a> {
     queue: &'a [u8],
     kind: &'a [u8],
     needs: &'a [Label<'a>],
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn of(task: &'a NewTask<'a>) -> Place<'a> {
-        Place { queue: task.queue, kind: task.kind, needs: &task.needs }
+impl<'a> ClassKey<'a> {
+    pub(crate) fn of(task: &'a NewTask<'a>) -> ClassKey<'a> {
+        ClassKey { queue: task.queue, kind: task.kind, needs: &task.needs }
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Checks that there is room for new queues, kinds and policies.
     pub(crate) fn check_places<'n>(
         &self,
         tenant: u32,
         fresh: impl Iterator<Item = &'n NewTask<'n>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TaskRefusal> {
         let (mut places, mut policies) = (BTreeSet::new(), BTreeSet::new());
         let mut last = None;
         for task in fresh {
-            let place = Place::of(task);
+            let place = ClassKey::of(task);
             if last.replace(place) != Some(place) {
                 places.insert((task.queue, task.kind, needs_of(&task.needs)));
             }
@@ -64,7 +64,7 @@ impl State {
     }
 
     /// Checks that there is room for new classes beside those in use or needed by the same command.
-    fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), Refusal> {
+    fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), TaskRefusal> {
         let spare = |at: &&u32| !wanted.contains(at);
         let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
         if new > 0 && count > count_max {
@@ -87,7 +87,7 @@ impl State {
         wanted: &BTreeSet<u32>,
         new: usize,
         demands: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TaskRefusal> {
         if new == 0 {
             return Ok(());
         }
@@ -135,8 +135,8 @@ impl State {
     }
 
     /// Number of a task's lane; the caller adds a task to it.
-    pub(crate) fn lane_that(&mut self, tenant: u32, place: &Place<'_>) -> u32 {
-        let class = self.class_that(place);
+    pub(crate) fn lane_for(&mut self, tenant: u32, place: &ClassKey<'_>) -> u32 {
+        let class = self.class_for(place);
         if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
             return lane;
         }
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    fn class_that(&mut self, place: &Place<'_>) -> u32 {
+    fn class_for(&mut self, place: &ClassKey<'_>) -> u32 {
         let (queue, kind) = (self.names.insert(place.queue), self.names.insert(place.kind));
         let key = (queue, kind, needs_of(place.needs));
         if let Some(&class) = self.class_at.get(&key) {

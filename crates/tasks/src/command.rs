@@ -1,4 +1,4 @@
-//! Commands: changes to a [`State`](crate::State).
+//! Commands: changes to a [`SchedulerState`](crate::State).
 
 use crate::error::DecodeError;
 use crate::layout::{Later, Whole, choice, decode, encode, layout};
@@ -46,11 +46,11 @@ choice! {
             workers: Vec<u64> } = 9,
         /// A worker completed a task.
         Complete { /// Worker, task and token.
-            answer: Answer, /// Result of the task.
+            answer: AttemptReport, /// Result of the task.
             result: &'a [u8] } = 10,
         /// An attempt of a task failed.
         Fail { /// Worker, task and token.
-            answer: Answer, /// The error.
+            answer: AttemptReport, /// The error.
             error: &'a [u8], /// Whether a retry is allowed.
             retry: bool } = 11,
         /// Reports the progress of a task.
@@ -207,7 +207,7 @@ layout! {
         /// subject it is refused. Empty for none.
         pub idempotency_key: &'a [u8],
         /// Tasks that must be done before.
-        pub after: Vec<After>,
+        pub after: Vec<TaskDependency>,
         /// Labels, for searches and limits.
         pub labels: Vec<Label<'a>>,
         /// Processor thousandths that it needs.
@@ -232,7 +232,7 @@ impl<'a> NewTask<'a> {
 choice! {
     /// A task that must be done before another.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum After {
+    pub enum TaskDependency {
         /// A task that is already known.
         Task { /// Id of the task.
             task: u64 } = 1,
@@ -282,7 +282,7 @@ layout! {
 choice! {
     /// Commands with fields that were added later. Their number is that of the basic command plus 128.
     #[derive(Debug)]
-    pub enum Longer<'a> {
+    pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
         Join { worker: Whole<NewWorker<'a>> } = 135,
         Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: Whole<NewTask<'a>> } = 144,
@@ -290,21 +290,21 @@ choice! {
     }
 }
 
-impl<'a> Longer<'a> {
+impl<'a> ExtendedCommand<'a> {
     /// Converts a command that uses such a field.
-    fn of(command: &Command<'a>) -> Option<Longer<'a>> {
+    fn of(command: &Command<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
-            Command::Submit { tenant, tasks } if tasks.iter().any(Later::says_more) => {
-                Some(Longer::Submit { tenant, tasks: tasks.iter().cloned().map(Whole).collect() })
+            Command::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
+                Some(ExtendedCommand::Submit { tenant, tasks: tasks.iter().cloned().map(Whole).collect() })
             }
-            Command::Join { worker } if worker.says_more() => {
-                Some(Longer::Join { worker: Whole(worker.clone()) })
+            Command::Join { worker } if worker.has_later_fields() => {
+                Some(ExtendedCommand::Join { worker: Whole(worker.clone()) })
             }
-            Command::Enlist { id, worker } if worker.says_more() => {
-                Some(Longer::Enlist { id: *id, worker: Whole(worker.clone()) })
+            Command::Enlist { id, worker } if worker.has_later_fields() => {
+                Some(ExtendedCommand::Enlist { id: *id, worker: Whole(worker.clone()) })
             }
-            Command::Schedule { tenant, name, cron, task } if task.says_more() => {
-                Some(Longer::Schedule { tenant, name, cron, task: Whole(task.clone()) })
+            Command::Schedule { tenant, name, cron, task } if task.has_later_fields() => {
+                Some(ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task.clone()) })
             }
             _ => None,
         }
@@ -312,12 +312,12 @@ impl<'a> Longer<'a> {
 
     fn command(self) -> Command<'a> {
         match self {
-            Longer::Submit { tenant, tasks } => {
+            ExtendedCommand::Submit { tenant, tasks } => {
                 Command::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
             }
-            Longer::Join { worker: Whole(worker) } => Command::Join { worker },
-            Longer::Enlist { id, worker: Whole(worker) } => Command::Enlist { id, worker },
-            Longer::Schedule { tenant, name, cron, task: Whole(task) } => {
+            ExtendedCommand::Join { worker: Whole(worker) } => Command::Join { worker },
+            ExtendedCommand::Enlist { id, worker: Whole(worker) } => Command::Enlist { id, worker },
+            ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task) } => {
                 Command::Schedule { tenant, name, cron, task }
             }
         }
@@ -327,7 +327,7 @@ impl<'a> Longer<'a> {
 layout! {
     /// A worker's report about an attempt.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Answer {
+    pub struct AttemptReport {
         /// Id of the worker.
         pub worker: u64,
         /// Id of the task.
@@ -361,7 +361,7 @@ impl<'a> Command<'a> {
 
     /// Appends the encoded command.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        match Longer::of(self) {
+        match ExtendedCommand::of(self) {
             Some(longer) => encode(&longer, out),
             None => encode(self, out),
         }
@@ -370,7 +370,7 @@ impl<'a> Command<'a> {
     /// Decodes a command, borrowing from `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
         match bytes.get(1) {
-            Some(130 | 135 | 144 | 151) => decode(bytes).map(Longer::command),
+            Some(130 | 135 | 144 | 151) => decode(bytes).map(ExtendedCommand::command),
             _ => decode(bytes),
         }
     }
@@ -379,8 +379,8 @@ impl<'a> Command<'a> {
     pub fn workers(&self) -> &[u64] {
         match self {
             Command::Beat { workers } => workers,
-            Command::Complete { answer: Answer { worker, .. }, .. }
-            | Command::Fail { answer: Answer { worker, .. }, .. }
+            Command::Complete { answer: AttemptReport { worker, .. }, .. }
+            | Command::Fail { answer: AttemptReport { worker, .. }, .. }
             | Command::Pull { worker, .. }
             | Command::Progress { worker, .. }
             | Command::Extend { worker, .. }

@@ -3,7 +3,7 @@
 //!
 //! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if
 //! each shard has as many slots as its tenants are due of the total: by weight, and at most what they can use
-//! ([`due`]). Slots are whole, so remainders go to each shard in turn ([`Dealer`]); even of one slot each
+//! ([`due`]). Slots are whole, so remainders go to each shard in turn ([`SlotApportioner`]); even of one slot each
 //! gets its share of the time. [`place`] then selects the workers whose slots move.
 //!
 //! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
@@ -20,8 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::quota::Quota;
-use crate::slots::{Dealer, Seat, Want, due, place};
-use crate::state::State;
+use crate::slots::{SlotApportioner, TenantDemand, WorkerSlots, due, place};
+use crate::state::SchedulerState;
 
 /// Time between allocations, by the caller's clock.
 const EVERY_MS: u64 = 50;
@@ -30,14 +30,14 @@ const EVERY_WHOLE_MS: u64 = 1_000;
 
 /// Demand and slots of one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Wanting {
+struct ShardDemand {
     /// Demand of each tenant that has tasks or reserved capacity.
-    wants: Vec<Want>,
+    wants: Vec<TenantDemand>,
     /// Slots that the shard has of these workers, on all nodes.
     slots: u64,
 }
 
-impl Wanting {
+impl ShardDemand {
     /// Whether the shard could use more slots.
     fn lacks(&self) -> bool {
         self.wants.iter().map(|want| want.demand.max(want.kept)).sum::<u64>() > self.slots
@@ -47,14 +47,14 @@ impl Wanting {
 /// A shard's state, as far as allocation needs it.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
-    workers: BTreeMap<u64, Part>,
+    workers: BTreeMap<u64, WorkerShare>,
     /// Demand by the shard's pool numbers.
-    wanting: BTreeMap<u32, Wanting>,
+    wanting: BTreeMap<u32, ShardDemand>,
 }
 
 /// A worker in one shard.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct WorkerShare {
     pool: u32,
     /// Whether the worker states its processors or memory.
     is_whole: bool,
@@ -67,14 +67,14 @@ pub type Slots = Vec<(u64, u32, u32)>;
 
 /// Allocates the slots of some workers.
 #[derive(Debug, Clone, Default)]
-pub struct Dealing {
-    workers: BTreeMap<u64, Known>,
-    dealt: BTreeMap<(u32, bool), Dealt>,
+pub struct SlotAllocator {
+    workers: BTreeMap<u64, DealtWorker>,
+    dealt: BTreeMap<(u32, bool), LastAllocation>,
 }
 
 /// A worker.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct DealtWorker {
     /// Number of slots.
     slots: u32,
     ahead: u32,
@@ -84,16 +84,16 @@ struct Known {
 
 /// Last allocation among workers that serve the same.
 #[derive(Debug, Clone, Default)]
-struct Dealt {
-    dealer: Dealer,
+struct LastAllocation {
+    dealer: SlotApportioner,
     dealt: Vec<u64>,
     at_ms: u64,
 }
 
-impl Dealing {
+impl SlotAllocator {
     /// Adds a worker, or sets its slots and tasks ahead.
     pub fn came(&mut self, worker: u64, slots: u32, ahead: u32) {
-        self.workers.insert(worker, Known { slots, ahead, pending: None });
+        self.workers.insert(worker, DealtWorker { slots, ahead, pending: None });
     }
 
     /// Keeps only these workers.
@@ -112,7 +112,7 @@ impl Dealing {
     }
 
     /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
-    /// [`Dealing::settle`]. The time is the caller's, ms.
+    /// [`SlotAllocator::settle`]. The time is the caller's, ms.
     pub fn deal(&mut self, now_ms: u64, shards: &[Look]) -> Vec<Slots> {
         let mut slots = vec![Slots::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
@@ -144,26 +144,26 @@ impl Dealing {
         slots: &mut [Slots],
     ) {
         let is_whole = pool.1;
-        let before: Vec<Seat> = workers.iter().map(|worker| self.seat(*worker, shards)).collect();
-        let seat = |seat: &Seat| if is_whole { seat.whole() } else { seat.trimmed() };
-        let mut seats: Vec<Seat> = before.iter().map(seat).collect();
-        let nothing = Wanting::default();
+        let before: Vec<WorkerSlots> = workers.iter().map(|worker| self.seat(*worker, shards)).collect();
+        let seat = |seat: &WorkerSlots| if is_whole { seat.whole() } else { seat.trimmed() };
+        let mut seats: Vec<WorkerSlots> = before.iter().map(seat).collect();
+        let nothing = ShardDemand::default();
         let of_shard = |shard: &Look| {
             let pool = shard.workers[&workers[0]].pool;
             shard.wanting.get(&pool).unwrap_or(&nothing).clone()
         };
-        let wanting: Vec<Wanting> = shards.iter().map(of_shard).collect();
-        let lacks = wanting.iter().any(Wanting::lacks);
+        let wanting: Vec<ShardDemand> = shards.iter().map(of_shard).collect();
+        let lacks = wanting.iter().any(ShardDemand::lacks);
         let pending: u32 = before.iter().map(|seat| seat.pending).sum();
         if !lacks && pending == 0 && (is_whole || seats == before) {
             return;
         }
-        let units: u64 = seats.iter().map(Seat::units).sum();
+        let units: u64 = seats.iter().map(WorkerSlots::units).sum();
         let last = self.dealt.entry(pool).or_default();
         let every_ms = if is_whole { EVERY_WHOLE_MS } else { EVERY_MS };
         if last.dealt.iter().sum::<u64>() != units || now_ms >= last.at_ms + every_ms {
             let all = wanting.iter().map(|wanting| wanting.slots).sum::<u64>() + u64::from(pending);
-            let wants: Vec<Vec<Want>> = wanting.into_iter().map(|wanting| wanting.wants).collect();
+            let wants: Vec<Vec<TenantDemand>> = wanting.into_iter().map(|wanting| wanting.wants).collect();
             last.dealt = last.dealer.deal(units, &due(&wants, all));
             last.at_ms = now_ms;
         }
@@ -180,11 +180,11 @@ impl Dealing {
         }
     }
 
-    fn seat(&self, worker: u64, shards: &[Look]) -> Seat {
-        let Known { slots, ahead, pending } = self.workers[&worker];
+    fn seat(&self, worker: u64, shards: &[Look]) -> WorkerSlots {
+        let DealtWorker { slots, ahead, pending } = self.workers[&worker];
         let held = shards.iter().map(|shard| shard.workers[&worker].held).collect();
         let allotted = allotted(worker, shards).unwrap_or_default();
-        Seat { slots, ahead, pending: pending.unwrap_or(0), allotted, held }
+        WorkerSlots { slots, ahead, pending: pending.unwrap_or(0), allotted, held }
     }
 
     /// Compares the shards before and after the changes, and updates the unallocated slots.
@@ -206,23 +206,23 @@ fn allotted(worker: u64, shards: &[Look]) -> Option<Vec<u32>> {
 
 impl Look {
     /// The state of a shard for those workers that it knows.
-    pub fn at(state: &State, workers: &[u64]) -> Look {
+    pub fn at(state: &SchedulerState, workers: &[u64]) -> Look {
         let part = |&id: &u64| {
             let at = state.find_worker(id).ok()?;
             let worker = &state.workers[at];
             let (pool, is_whole, held) = (worker.pool, worker.has != [0; 2], worker.held.len);
-            Some((id, Part { pool, is_whole, allotted: state.allotted_of(at), held }))
+            Some((id, WorkerShare { pool, is_whole, allotted: state.allotted_of(at), held }))
         };
-        let workers: BTreeMap<u64, Part> = workers.iter().filter_map(part).collect();
+        let workers: BTreeMap<u64, WorkerShare> = workers.iter().filter_map(part).collect();
         let pools: BTreeSet<u32> = workers.values().map(|part| part.pool).collect();
         let wanting = pools.into_iter().map(|pool| (pool, state.wanting(pool))).collect();
         Look { workers, wanting }
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Tenants' demand for a pool's workers, and the slots that this shard has of them.
-    fn wanting(&self, pool_at: u32) -> Wanting {
+    fn wanting(&self, pool_at: u32) -> ShardDemand {
         let mut slots = 0;
         let mut wants: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for (at, worker) in self.workers.iter_from(0).filter(|(_, worker)| worker.pool == pool_at) {
@@ -250,9 +250,9 @@ impl State {
             let tenant = &self.tenants[tenant as usize];
             let quota: &Quota = &tenant.quotas[0];
             let room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
-            Want { demand: held + ready.min(room), weight: tenant.weight, kept: quota.reserved }
+            TenantDemand { demand: held + ready.min(room), weight: tenant.weight, kept: quota.reserved }
         });
-        Wanting { wants: wants.collect(), slots }
+        ShardDemand { wants: wants.collect(), slots }
     }
 
     fn allotted_of(&self, at: u32) -> u32 {

@@ -9,12 +9,12 @@ use crate::layout::{choice, decode, encode, layout};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
     /// Orders for workers.
-    pub orders: Vec<Order>,
+    pub orders: Vec<WorkerOrder>,
     /// Payloads to publish; confirm each with [`Command::Published`](crate::Command::Published). A task may
     /// appear more than once, with the same id.
     pub publishes: Vec<Publish>,
     /// Events for watchers.
-    pub events: Vec<Event>,
+    pub events: Vec<TaskEvent>,
 }
 
 impl Effects {
@@ -28,7 +28,7 @@ impl Effects {
 
 /// An order for a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum WorkerOrder {
     /// Start a task.
     Start(Start),
     /// Stop a task; the worker replies with [`Command::Fail`](crate::Command::Fail) or the task's result.
@@ -47,12 +47,12 @@ pub enum Order {
     },
 }
 
-impl Order {
+impl WorkerOrder {
     /// The worker that receives the order.
     pub fn worker(&self) -> u64 {
         match self {
-            Order::Start(start) => start.worker,
-            Order::Stop { worker, .. } | Order::Drained { worker } => *worker,
+            WorkerOrder::Start(start) => start.worker,
+            WorkerOrder::Stop { worker, .. } | WorkerOrder::Drained { worker } => *worker,
         }
     }
 }
@@ -95,22 +95,22 @@ pub struct Publish {
 layout! {
     /// Something that happened to a task.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Event {
+    pub struct TaskEvent {
         /// Id of the task.
         pub task: u64,
-        /// Number of the tenant, for [`State::tenant_name`](crate::State::tenant_name).
+        /// Number of the tenant, for [`SchedulerState::tenant_name`](crate::State::tenant_name).
         pub tenant: u32,
         /// When, on the cluster's clock.
         pub at_ms: u64,
         /// What happened.
-        pub what: Happened,
+        pub what: TaskEventKind,
     }
 }
 
 choice! {
     /// What happened to a task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Happened {
+    pub enum TaskEventKind {
         /// The task was submitted.
         Submitted = 1,
         /// The task was given to a worker.
@@ -126,14 +126,14 @@ choice! {
             run_us: u64 } = 4,
         /// An attempt failed, and a retry follows.
         Retrying { /// Reason of the failure.
-            why: Failure, /// Delay before the retry, ms.
+            why: AttemptFailure, /// Delay before the retry, ms.
             delay_ms: u32 } = 5,
         /// The worker died, and the task waits for another.
         Lost { /// Workers that died under the task so far.
             times: u32 } = 6,
         /// The task became a dead letter.
         Dead { /// Reason of the failure.
-            why: Failure } = 7,
+            why: AttemptFailure } = 7,
         /// The task was cancelled.
         Cancelled = 8,
         /// The dead letter was restarted.
@@ -146,7 +146,7 @@ choice! {
 choice! {
     /// Why an attempt failed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Failure {
+    pub enum AttemptFailure {
         /// The worker reported an error.
         Failed = 1,
         /// The attempt exceeded its timeout.
@@ -158,14 +158,14 @@ choice! {
     }
 }
 
-impl Event {
+impl TaskEvent {
     /// Appends the encoded event.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes an event.
-    pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<TaskEvent, DecodeError> {
         decode(bytes)
     }
 }

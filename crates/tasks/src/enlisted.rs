@@ -6,10 +6,10 @@
 use imbl::OrdMap;
 
 use crate::command::NewWorker;
-use crate::error::Refusal;
-use crate::reply::Reply;
+use crate::error::TaskRefusal;
+use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
-use crate::state::State;
+use crate::state::SchedulerState;
 
 /// Ids by slot, and slots by id.
 #[derive(Debug, Clone, Default)]
@@ -47,19 +47,19 @@ impl Enlisted {
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Adds a worker of another shard, or renews its lease.
-    pub(crate) fn enlist(&mut self, id: u64, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
+    pub(crate) fn enlist(&mut self, id: u64, new: &NewWorker<'_>) -> Result<CommandReply, TaskRefusal> {
         if let Ok(at) = self.find_worker(id) {
             self.renew(at);
-            return Ok(Reply::Joined { worker: id });
+            return Ok(CommandReply::Joined { worker: id });
         }
         if shard_of_id(id) == self.shard {
-            return Err(Refusal::NoWorker { worker: id });
+            return Err(TaskRefusal::NoWorker { worker: id });
         }
         self.check_join(new)?;
         let at = self.take_worker(new);
         self.enlisted.insert(at, id);
-        Ok(Reply::Joined { worker: id })
+        Ok(CommandReply::Joined { worker: id })
     }
 }

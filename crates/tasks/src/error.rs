@@ -35,7 +35,7 @@ choice! {
     /// Why a command is refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
-    pub enum Refusal {
+    pub enum TaskRefusal {
         /// The tenant does not exist.
         #[error("the tenant does not exist")]
         NoTenant = 1,
@@ -202,7 +202,7 @@ pub fn no_tenant(name: &[u8]) -> String {
 }
 
 choice! {
-    /// A limit, for [`Refusal::TooMany`].
+    /// A limit, for [`TaskRefusal::TooMany`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub enum Limit {
@@ -249,19 +249,19 @@ impl Limit {
     }
 
     /// Refuses a count above the limit.
-    pub(crate) fn check(self, count: u64, count_max: u64) -> Result<(), Refusal> {
-        if count > count_max { Err(Refusal::TooMany { limit: self, count, count_max }) } else { Ok(()) }
+    pub(crate) fn check(self, count: u64, count_max: u64) -> Result<(), TaskRefusal> {
+        if count > count_max { Err(TaskRefusal::TooMany { limit: self, count, count_max }) } else { Ok(()) }
     }
 }
 
-impl Refusal {
+impl TaskRefusal {
     /// Appends the encoded refusal.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a refusal.
-    pub fn decode(bytes: &[u8]) -> Result<Refusal, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<TaskRefusal, DecodeError> {
         decode(bytes)
     }
 }

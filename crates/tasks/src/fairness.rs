@@ -17,7 +17,7 @@ pub fn fair_shares(demands: &[f64], weights: &[f64], capacity: f64) -> Vec<f64> 
 }
 
 /// Fairness index of Jain, Chiu and Hawe (1984): 1 if all values are equal, 1/n if one has everything.
-pub fn index(values: &[f64]) -> f64 {
+pub fn jain_index(values: &[f64]) -> f64 {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
@@ -28,5 +28,5 @@ pub fn jain(got: &[f64], demands: &[f64], weights: &[f64]) -> f64 {
     let shares = fair_shares(demands, weights, got.iter().sum());
     let ratios: Vec<f64> =
         got.iter().zip(&shares).filter(|(_, share)| **share > 0.0).map(|(got, share)| got / share).collect();
-    index(&ratios)
+    jain_index(&ratios)
 }

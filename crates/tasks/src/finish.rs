@@ -2,44 +2,44 @@
 
 use std::sync::Arc;
 
-use crate::command::Answer;
-use crate::effects::{Effects, Failure, Happened, Order};
-use crate::error::Refusal;
+use crate::command::AttemptReport;
+use crate::effects::{AttemptFailure, Effects, TaskEventKind, WorkerOrder};
+use crate::error::TaskRefusal;
 use crate::layout::shared;
-use crate::reply::Reply;
+use crate::reply::CommandReply;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{NEVER_MS, Outcome, Stage};
+use crate::state::SchedulerState;
+use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
 /// What an attempt used. Without a report: the time since its start.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Spent {
+pub(crate) struct AttemptCost {
     run_us: u64,
     cpu_us: u64,
     memory_bytes: u64,
 }
 
-impl Spent {
+impl AttemptCost {
     /// Charged time, µs: the longer of the run time and the processor time.
     pub(crate) fn cost_us(&self) -> u64 {
         self.run_us.max(self.cpu_us).max(1)
     }
 }
 
-impl State {
+impl SchedulerState {
     pub(crate) fn complete(
         &mut self,
-        answer: &Answer,
+        answer: &AttemptReport,
         result: &[u8],
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let (bytes, bytes_max) = (result.len() as u64, u64::from(self.limits.result_bytes_max));
         if bytes > bytes_max {
-            return Err(Refusal::ResultTooLong { bytes, bytes_max });
+            return Err(TaskRefusal::ResultTooLong { bytes, bytes_max });
         }
         let (worker, at) = match self.check_answer(answer) {
             // The reply to an earlier report of the same attempt was lost.
-            Err(Refusal::Over { .. }) if self.is_completed(answer.task) => return Ok(Reply::Done),
+            Err(TaskRefusal::Over { .. }) if self.is_completed(answer.task) => return Ok(CommandReply::Done),
             checked => checked?,
         };
         let spent = self.spent(at, answer);
@@ -47,21 +47,25 @@ impl State {
         self.workers[worker].done += 1;
         self.succeed(at, spent, result, effects);
         self.take_more(worker, answer.credit, effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Completes tasks whose payload was published. Ignores tasks that are unknown or over.
-    pub(crate) fn published(&mut self, tasks: &[u64], effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn published(
+        &mut self,
+        tasks: &[u64],
+        effects: &mut Effects,
+    ) -> Result<CommandReply, TaskRefusal> {
         self.check_batch(tasks.len())?;
         for &id in tasks {
             let Some(at) = self.tasks.find(id) else { continue };
             let task = &self.tasks[at];
-            if task.stage == Stage::Running && task.worker == NONE {
+            if task.stage == TaskStage::Running && task.worker == NONE {
                 self.set_due(at, NEVER_MS);
-                self.succeed(at, Spent::default(), b"", effects);
+                self.succeed(at, AttemptCost::default(), b"", effects);
             }
         }
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Makes a task that may not publish its payload a dead letter. Ignores a task that is unknown or over.
@@ -70,59 +74,66 @@ impl State {
         task: u64,
         error: &[u8],
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        let Some(at) = self.tasks.find(task) else { return Ok(Reply::Done) };
+    ) -> Result<CommandReply, TaskRefusal> {
+        let Some(at) = self.tasks.find(task) else { return Ok(CommandReply::Done) };
         let found = &self.tasks[at];
-        if found.stage == Stage::Running && found.worker == NONE {
+        if found.stage == TaskStage::Running && found.worker == NONE {
             self.set_due(at, NEVER_MS);
-            self.come_to_nothing(at, Failure::Failed, false, Spent::default(), self.cut(error), effects);
+            self.fail_attempt(
+                at,
+                AttemptFailure::Failed,
+                false,
+                AttemptCost::default(),
+                self.cut(error),
+                effects,
+            );
         }
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     fn is_completed(&self, task: u64) -> bool {
-        self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Completed)
+        self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == TaskStage::Completed)
     }
 
     /// Completes a task.
-    pub(crate) fn succeed(&mut self, at: u32, spent: Spent, result: &[u8], effects: &mut Effects) {
-        let Spent { run_us, cpu_us, .. } = spent;
+    pub(crate) fn succeed(&mut self, at: u32, spent: AttemptCost, result: &[u8], effects: &mut Effects) {
+        let AttemptCost { run_us, cpu_us, .. } = spent;
         self.tenant_of(at).account.completed += 1;
         self.set_outcome(at, None, spent, result);
-        self.tell(at, Happened::Completed { cpu_us, run_us }, effects);
-        self.end(at, Stage::Completed);
-        self.release_dependents(at, effects);
+        self.tell(at, TaskEventKind::Completed { cpu_us, run_us }, effects);
+        self.end(at, TaskStage::Completed);
+        self.release_dependent_tasks(at, effects);
         self.trim_finished();
     }
 
     pub(crate) fn fail(
         &mut self,
-        answer: &Answer,
+        answer: &AttemptReport,
         error: &[u8],
         retry: bool,
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let (worker, at) = self.check_answer(answer)?;
         let spent = self.spent(at, answer);
         let error = self.cut(error);
-        let is_stopping = self.tasks[at].stage == Stage::Stopping;
+        let is_stopping = self.tasks[at].stage == TaskStage::Stopping;
         self.release(at, spent, false, effects);
         if is_stopping {
             self.end_cancelled(at, effects);
         } else {
-            self.come_to_nothing(at, Failure::Failed, retry, spent, error, effects);
+            self.fail_attempt(at, AttemptFailure::Failed, retry, spent, error, effects);
         }
         self.take_more(worker, answer.credit, effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Handles a failed attempt: schedules a retry, or makes the task a dead letter.
-    fn come_to_nothing(
+    fn fail_attempt(
         &mut self,
         at: u32,
-        why: Failure,
+        why: AttemptFailure,
         may_retry: bool,
-        spent: Spent,
+        spent: AttemptCost,
         error: &[u8],
         effects: &mut Effects,
     ) {
@@ -135,16 +146,16 @@ impl State {
         let (attempts, deadline_ms) = (task.attempts, task.deadline_ms);
         let fits = |delay_ms: u32| now_ms.saturating_add(u64::from(delay_ms)) < deadline_ms;
         if !may_retry || attempts > policy.retries || !fits(delay_ms) {
-            return self.die(at, why, effects);
+            return self.make_dead_letter(at, why, effects);
         }
         if !self.tenant_of(at).spend_retry() {
             delay_ms = policy.longest_ms();
         }
         let task = &mut self.tasks[at];
         (task.since_ms, task.delay_ms) = (now_ms + u64::from(delay_ms), delay_ms);
-        task.stage = Stage::Delayed;
+        task.stage = TaskStage::Delayed;
         self.tenant_of(at).queued += 1;
-        self.tell(at, Happened::Retrying { why, delay_ms }, effects);
+        self.tell(at, TaskEventKind::Retrying { why, delay_ms }, effects);
         self.enter(at, effects);
     }
 
@@ -153,7 +164,7 @@ impl State {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
         let task = &mut self.tasks[at];
-        let is_stopping = task.stage == Stage::Stopping;
+        let is_stopping = task.stage == TaskStage::Stopping;
         task.lost = task.lost.saturating_add(1);
         task.attempts -= 1;
         let times = u32::from(task.lost);
@@ -163,12 +174,12 @@ impl State {
         if is_stopping {
             self.end_cancelled(at, effects);
         } else if is_poisoned {
-            self.set_outcome(at, Some(Failure::Poisoned), spent, b"");
-            self.die(at, Failure::Poisoned, effects);
+            self.set_outcome(at, Some(AttemptFailure::Poisoned), spent, b"");
+            self.make_dead_letter(at, AttemptFailure::Poisoned, effects);
         } else {
-            self.tell(at, Happened::Lost { times }, effects);
+            self.tell(at, TaskEventKind::Lost { times }, effects);
             self.tenant_of(at).queued += 1;
-            self.enter_again(at);
+            self.requeue(at);
         }
     }
 
@@ -178,17 +189,19 @@ impl State {
         let is_late = self.now_ms >= deadline_ms;
         self.set_due(at, NEVER_MS);
         match stage {
-            Stage::Running if self.tasks[at].is_published() => self.give_out(at, effects),
-            Stage::Running | Stage::Stopping => {
+            TaskStage::Running if self.tasks[at].is_published() => self.give_out(at, effects),
+            TaskStage::Running | TaskStage::Stopping => {
                 // Another task may wait for the resources of this one.
                 let pool = self.workers[self.tasks[at].worker].pool;
                 self.dirty.extend(self.pools[pool as usize].classes.iter());
                 self.time_out(at, is_late, effects);
             }
-            Stage::Delayed if !is_late || self.tasks[at].since_ms < deadline_ms => self.enter(at, effects),
+            TaskStage::Delayed if !is_late || self.tasks[at].since_ms < deadline_ms => {
+                self.enter(at, effects)
+            }
             _ => {
                 self.withdraw(at);
-                self.die(at, Failure::Deadline, effects);
+                self.make_dead_letter(at, AttemptFailure::Deadline, effects);
             }
         }
     }
@@ -196,39 +209,45 @@ impl State {
     fn time_out(&mut self, at: u32, is_late: bool, effects: &mut Effects) {
         let (worker, token) = (self.tasks[at].worker, self.tasks[at].token);
         let (worker, task) = (self.worker_id(worker), self.tasks.id(at));
-        let is_stopping = self.tasks[at].stage == Stage::Stopping;
+        let is_stopping = self.tasks[at].stage == TaskStage::Stopping;
         let spent = self.spent_since_start(at);
         self.release(at, spent, false, effects);
         if is_stopping {
             return self.end_cancelled(at, effects);
         }
-        effects.orders.push(Order::Stop { worker, task, token });
-        let why = if is_late { Failure::Deadline } else { Failure::TimedOut };
-        self.come_to_nothing(at, why, !is_late, spent, b"", effects);
+        effects.orders.push(WorkerOrder::Stop { worker, task, token });
+        let why = if is_late { AttemptFailure::Deadline } else { AttemptFailure::TimedOut };
+        self.fail_attempt(at, why, !is_late, spent, b"", effects);
     }
 
-    fn spent_since_start(&self, at: u32) -> Spent {
+    fn spent_since_start(&self, at: u32) -> AttemptCost {
         let run_us = (self.now_ms - self.tasks[at].started_ms).saturating_mul(1_000);
-        Spent { run_us, ..Spent::default() }
+        AttemptCost { run_us, ..AttemptCost::default() }
     }
 
     /// The reported use, limited to what is possible: at most the time since the start, on a clock of whole
     /// ms.
-    fn spent(&self, at: u32, answer: &Answer) -> Spent {
+    fn spent(&self, at: u32, answer: &AttemptReport) -> AttemptCost {
         let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
         let run_us = if answer.run_us == 0 { most_us - 2_000 } else { answer.run_us.min(most_us) };
-        Spent { run_us, cpu_us: answer.cpu_us.min(1 << 40), memory_bytes: answer.memory_bytes }
+        AttemptCost { run_us, cpu_us: answer.cpu_us.min(1 << 40), memory_bytes: answer.memory_bytes }
     }
 
-    fn set_outcome(&mut self, at: u32, failure: Option<Failure>, spent: Spent, bytes: &[u8]) {
-        let Spent { run_us, cpu_us, memory_bytes } = spent;
-        let outcome =
-            Outcome { bytes: shared(bytes), failure, at_ms: self.now_ms, run_us, cpu_us, memory_bytes };
-        self.amend(at, |task| task.outcome = Some(Arc::new(outcome)));
+    fn set_outcome(&mut self, at: u32, failure: Option<AttemptFailure>, spent: AttemptCost, bytes: &[u8]) {
+        let AttemptCost { run_us, cpu_us, memory_bytes } = spent;
+        let outcome = AttemptOutcome {
+            bytes: shared(bytes),
+            failure,
+            at_ms: self.now_ms,
+            run_us,
+            cpu_us,
+            memory_bytes,
+        };
+        self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
     /// Takes a task from its worker. It keeps its places in groups if it starts again at once.
-    pub(crate) fn release(&mut self, at: u32, spent: Spent, keeps_places: bool, effects: &mut Effects) {
+    pub(crate) fn release(&mut self, at: u32, spent: AttemptCost, keeps_places: bool, effects: &mut Effects) {
         self.set_due(at, NEVER_MS);
         self.settle_cost(at, spent);
         let need = self.tasks[at].need();
@@ -246,8 +265,8 @@ impl State {
                 self.free[part + 1] += need[part + 1];
             }
         }
-        self.was_foreseen(worker_at, charged_us, spent);
-        self.settle_idle(worker_at);
+        self.record_prediction_error(worker_at, charged_us, spent);
+        self.update_idle(worker_at);
         self.tell_drained(worker_at, effects);
         if !keeps_places {
             self.free_places(at);
@@ -257,7 +276,7 @@ impl State {
     }
 
     /// Reduces the tenant's use, and charges it the real cost of the attempt.
-    fn settle_cost(&mut self, at: u32, spent: Spent) {
+    fn settle_cost(&mut self, at: u32, spent: AttemptCost) {
         let cost_us = spent.cost_us();
         let (need, now_ms) = (self.tasks[at].need(), self.now_ms);
         let charged_us = u64::from(self.tasks[at].charged_us);
@@ -288,7 +307,7 @@ impl State {
     }
 
     /// Ends a task for good; it stays known for a while.
-    pub(crate) fn end(&mut self, at: u32, stage: Stage) {
+    pub(crate) fn end(&mut self, at: u32, stage: TaskStage) {
         self.tasks[at].stage = stage;
         let task = &self.tasks[at];
         self.policies.give_back(task.tenant, task.policy);
@@ -299,29 +318,29 @@ impl State {
     }
 
     /// Makes a task a dead letter. Tasks that wait for it go on waiting, since it may still be done.
-    pub(crate) fn die(&mut self, at: u32, why: Failure, effects: &mut Effects) {
+    pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut Effects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
-            self.set_outcome(at, Some(why), Spent::default(), b"");
+            self.set_outcome(at, Some(why), AttemptCost::default(), b"");
         }
-        self.tasks[at].stage = Stage::Dead;
+        self.tasks[at].stage = TaskStage::Dead;
         let tenant_at = self.tasks[at].tenant;
         let mut dead = self.tenants[tenant_at as usize].dead;
         dead.push_back(&mut self.tasks, at);
         let tenant = self.tenant(tenant_at);
         tenant.dead = dead;
         tenant.account.dead += 1;
-        self.tell(at, Happened::Dead { why }, effects);
+        self.tell(at, TaskEventKind::Dead { why }, effects);
         if u64::from(dead.len) > self.limits.dead_max {
             self.discard_first(tenant_at, effects);
         }
     }
 
-    fn release_dependents(&mut self, at: u32, effects: &mut Effects) {
+    fn release_dependent_tasks(&mut self, at: u32, effects: &mut Effects) {
         for id in self.take_dependents(at) {
             let Some(next) = self.tasks.find(id) else { continue };
             let task = &mut self.tasks[next];
             task.waits_for -= 1;
-            if task.waits_for == 0 && task.stage == Stage::Blocked {
+            if task.waits_for == 0 && task.stage == TaskStage::Blocked {
                 task.since_ms = task.since_ms.max(self.now_ms);
                 self.set_due(next, NEVER_MS);
                 self.enter(next, effects);
@@ -356,7 +375,7 @@ impl State {
         let Some(task) = self.tasks.remove(at) else { return };
         self.unuse_lane(task.lane);
         self.count(task.tenant, 0, task.bytes(), task.is_finished());
-        if task.stage == Stage::Dead {
+        if task.stage == TaskStage::Dead {
             self.policies.give_back(task.tenant, task.policy);
         }
         if let Some(key) = task.extra.as_ref().and_then(|extra| extra.idempotency_key.clone()) {

@@ -2,10 +2,10 @@
 
 use std::ops::Bound;
 
-use crate::effects::{Effects, Happened, Order, Start};
-use crate::lane::Standing;
-use crate::state::State;
-use crate::task::{List, Stage};
+use crate::effects::{Effects, Start, TaskEventKind, WorkerOrder};
+use crate::lane::LaneRank;
+use crate::state::SchedulerState;
+use crate::task::{TaskList, TaskStage};
 
 /// Most tenants, or idle workers, that are skipped because a task needs more than a worker has left.
 const PASSED_MAX: usize = 32;
@@ -15,7 +15,7 @@ const COST_US_FIRST: u32 = 1_000;
 /// Rank (tier, tag, rank; the lowest is next), lane and task.
 type Candidate = ((u8, u64, i64), u32, u32);
 
-impl State {
+impl SchedulerState {
     /// Dispatches all classes that have new ready tasks.
     pub(crate) fn dispatch(&mut self, effects: &mut Effects) {
         let has_come = !self.dirty.is_empty();
@@ -58,7 +58,7 @@ impl State {
     pub(crate) fn fill(&mut self, worker: u32, effects: &mut Effects) {
         while self.give(worker, effects) {}
         self.fill_ahead(worker, effects);
-        self.settle_idle(worker);
+        self.update_idle(worker);
     }
 
     /// Gives a worker its next task, if there is one and the worker takes more.
@@ -78,7 +78,7 @@ impl State {
                 self.start(at, lane, worker, effects);
                 return true;
             }
-            self.stand_lane(lane); // The tenant's burst has just ended.
+            self.rank_lane(lane); // The tenant's burst has just ended.
         }
         false
     }
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Rank of a lane's first task, if the worker has room for it.
-    fn first_that_fits(&mut self, worker: u32, (standing, lane_at): (Standing, u32)) -> Option<Candidate> {
+    fn first_that_fits(&mut self, worker: u32, (standing, lane_at): (LaneRank, u32)) -> Option<Candidate> {
         let lane = &self.lanes[lane_at as usize];
         let (rank, at) = lane.first(&self.tasks, self.limits.ageing_ms)?;
         let need = self.tasks[at].need();
@@ -123,7 +123,7 @@ impl State {
     }
 
     fn start(&mut self, at: u32, lane_at: u32, worker_at: u32, effects: &mut Effects) {
-        self.unready(at);
+        self.remove_from_lane(at);
         self.spend_tokens(at);
         self.token += 1;
         let now_ms = self.now_ms;
@@ -132,7 +132,7 @@ impl State {
             cost_us => cost_us,
         };
         let task = &mut self.tasks[at];
-        (task.stage, task.worker, task.token) = (Stage::Running, worker_at, self.token);
+        (task.stage, task.worker, task.token) = (TaskStage::Running, worker_at, self.token);
         (task.started_ms, task.charged_us) = (now_ms, cost_us);
         task.attempts = task.attempts.saturating_add(1);
         let is_first = task.attempts == 1 && task.lost == 0;
@@ -147,14 +147,14 @@ impl State {
         tenant.account.started += 1;
         tenant.pace.count(now_ms);
         if is_first {
-            tenant.earn_retry();
+            tenant.add_retry_budget();
         }
         self.stand(tenant_at);
-        self.pass(tag);
+        self.advance_virtual_time(tag);
         self.hold(at, worker_at);
         let (worker, token) = (self.worker_id(worker_at), self.token);
-        effects.orders.push(Order::Start(self.start_of(at)));
-        self.tell(at, Happened::Started { worker, token }, effects);
+        effects.orders.push(WorkerOrder::Start(self.start_of(at)));
+        self.tell(at, TaskEventKind::Started { worker, token }, effects);
     }
 
     /// The start that the worker of a task received.
@@ -199,17 +199,17 @@ impl State {
                 self.free[part + 1] -= need[part + 1];
             }
         }
-        let mut held: List = worker.held;
+        let mut held: TaskList = worker.held;
         held.push_back(&mut self.tasks, at);
         self.workers[worker_at].held = held;
         if held.len == 1 {
-            self.foresee(worker_at);
+            self.predict_end(worker_at);
         }
-        self.settle_idle(worker_at);
+        self.update_idle(worker_at);
     }
 
     /// Updates a worker's place among the idle of its pool.
-    pub(crate) fn settle_idle(&mut self, at: u32) {
+    pub(crate) fn update_idle(&mut self, at: u32) {
         let worker = &mut self.workers[at];
         let idle = worker.takes().then_some(worker.held.len);
         if idle == worker.idle {

@@ -24,13 +24,13 @@ pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 const GROUP_BYTES: u64 = 192;
 
 /// Tasks that the same workers can run: lane, processor thousandths and memory bytes.
-pub(crate) type Sort = (u32, u64, u64);
+pub(crate) type TaskSort = (u32, u64, u64);
 
 /// Members of a group by sort and rank.
-pub(crate) type Members = OrdSet<(Sort, i64, u32)>;
+pub(crate) type Members = OrdSet<(TaskSort, i64, u32)>;
 
 /// First member of each sort.
-pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (Sort, i64, u32)> {
+pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
         let found = next?;

@@ -13,8 +13,8 @@ use imbl::OrdSet;
 use crate::command::Label;
 use crate::layout::layout;
 use crate::slab::Slab;
-use crate::task::{Labelled, List, PRIORITY_MAX, Task};
-use crate::worker::Serves;
+use crate::task::{PRIORITY_MAX, StoredLabel, Task, TaskList};
+use crate::worker::ServedSet;
 
 const LEVELS: usize = PRIORITY_MAX as usize + 1;
 
@@ -24,19 +24,19 @@ layout! {
     pub struct Lane {
         pub tenant: u32,
         pub class: u32,
-        pub levels: [List; LEVELS],
+        pub levels: [TaskList; LEVELS],
         pub len: u32,
         /// Recent cost of one of its tasks, µs; 0 before the first.
         pub cost_us: u32,
         /// The lane's rank among those that may be next; `None` if it has no task for it.
-        pub standing: Option<Standing>,
+        pub standing: Option<LaneRank>,
     }
 }
 
 layout! {
     /// Rank of a lane among those of its class.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-    pub struct Standing {
+    pub struct LaneRank {
         /// 0 within the tenant's reserved quota, 1 within its soft quota, 2 beyond.
         pub tier: u8,
         /// The tenant's start tag.
@@ -76,12 +76,12 @@ impl Lane {
 }
 
 /// Labels that a worker must have, sorted and without repetition.
-pub(crate) type Needs = Arc<[Labelled]>;
+pub(crate) type Needs = Arc<[StoredLabel]>;
 
 /// Converts labels to their stored form.
 pub(crate) fn needs_of(labels: &[Label<'_>]) -> Needs {
     let sorted: BTreeSet<&Label<'_>> = labels.iter().collect();
-    sorted.into_iter().map(|label| Labelled { key: label.key.into(), value: label.value.into() }).collect()
+    sorted.into_iter().map(|label| StoredLabel { key: label.key.into(), value: label.value.into() }).collect()
 }
 
 /// A queue, a kind, and the labels that tasks need.
@@ -91,8 +91,8 @@ pub(crate) struct Class {
     pub(crate) kind: u32,
     pub(crate) needs: Needs,
     /// Lanes that may be next, by rank.
-    pub(crate) standing: OrdSet<(Standing, u32)>,
-    /// Pools that serve the class, in the order in which they are tried ([`Serves::rank`], then number).
+    pub(crate) standing: OrdSet<(LaneRank, u32)>,
+    /// Pools that serve the class, in the order in which they are tried ([`ServedSet::rank`], then number).
     pub(crate) pools: Vec<u32>,
     ranks: Vec<(bool, usize, u32)>,
     /// Number of ready tasks.
@@ -107,7 +107,7 @@ impl Class {
         Class { queue, kind, needs, standing, pools, ranks, ready: 0, tasks: 0 }
     }
 
-    pub(crate) fn add_pool(&mut self, pool: u32, serves: &Serves) {
+    pub(crate) fn add_pool(&mut self, pool: u32, serves: &ServedSet) {
         let (is_for_all, labels) = serves.rank();
         let rank = (is_for_all, labels, pool);
         let at = self.ranks.partition_point(|other| *other < rank);

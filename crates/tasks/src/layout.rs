@@ -185,7 +185,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
 /// Fields that were added to a layout later, outside its own bytes.
 pub(crate) trait Later<'a>: Layout<'a> {
     /// Whether any of them is used.
-    fn says_more(&self) -> bool;
+    fn has_later_fields(&self) -> bool;
     fn read_more(&mut self, fields: &mut Fields<'a>) -> Result<(), DecodeError>;
     fn write_more(&self, out: &mut Vec<u8>);
 }
@@ -234,7 +234,7 @@ macro_rules! layout {
         }
 
         impl<'a> crate::layout::Later<'a> for $name $(<$life>)? {
-            fn says_more(&self) -> bool {
+            fn has_later_fields(&self) -> bool {
                 false $(|| self.$later != <$later_ty>::default())*
             }
 

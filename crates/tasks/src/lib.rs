@@ -1,6 +1,6 @@
 //! Scheduler of many tenants' tasks: queues, workers, leases, fair shares and quotas.
 //!
-//! A [`State`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. It has no
+//! A [`SchedulerState`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. It has no
 //! clock, disk or socket: its caller replicates the commands, and passes the time.
 //!
 //! ```
@@ -15,7 +15,7 @@
 //! Invariants:
 //! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.
 //! - A refused command changes nothing.
-//! - A submitted task is in one [`Stage`] until it is over: completed, cancelled or dead.
+//! - A submitted task is in one [`TaskStage`] until it is over: completed, cancelled or dead.
 //! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
 //! - Every running task is counted for its tenant, and no quota or limit is exceeded.
 //! - The cost of a start depends on the kinds and label sets that a worker serves; on tenants, tasks and
@@ -69,28 +69,28 @@ mod why;
 mod worker;
 mod works;
 
-pub use attach::{Attach, Attached, Held};
-pub use command::{After, Answer, Command, KeyLimit, Label, NewTask, NewWorker, Tenant};
-pub use dealing::{Dealing, Look, Slots};
+pub use attach::{Attach, Attached, HeldTasks};
+pub use command::{AttemptReport, Command, KeyLimit, Label, NewTask, NewWorker, TaskDependency, Tenant};
+pub use dealing::{Look, SlotAllocator, Slots};
 pub use destination::Destination;
-pub use effects::{Effects, Event, Failure, Happened, Order, Publish, Start};
-pub use error::{DecodeError, Limit, Refusal, no_tenant};
-pub use fairness::{fair_shares, index, jain};
+pub use effects::{AttemptFailure, Effects, Publish, Start, TaskEvent, TaskEventKind, WorkerOrder};
+pub use error::{DecodeError, Limit, TaskRefusal, no_tenant};
+pub use fairness::{fair_shares, jain, jain_index};
 pub use limits::Limits;
-pub use query::{Answered, Found, ListFilter, Query};
+pub use query::{CommandOutcome, Found, ListFilter, Query};
 pub use quota::Quota;
 pub use rate::Rate;
-pub use reply::{Reply, Taken};
+pub use reply::{CommandReply, SubmittedTask};
 pub use retry::{Backoff, Retry};
-pub use route::Route;
+pub use route::ShardRoute;
 pub use shard::{SHARDS_MAX, shard_of_id, shard_of_tenant};
-pub use signals::{KindSignals, Shape, Signals};
-pub use slots::{Dealer, Seat, Want, due, place};
-pub use snapshot::{Frozen, Restoring};
-pub use state::State;
-pub use task::{Labelled, Outcome, PRIORITY_MAX, Stage};
-pub use tenant::{Account, Limited};
-pub use view::{Filter, QueueView, TaskView, TenantView, WorkerView};
+pub use signals::{KindSignals, Signals, WorkerShape};
+pub use slots::{SlotApportioner, TenantDemand, WorkerSlots, due, place};
+pub use snapshot::{Frozen, StateRestore};
+pub use state::SchedulerState;
+pub use task::{AttemptOutcome, PRIORITY_MAX, StoredLabel, TaskStage};
+pub use tenant::{Limited, TenantTotals};
+pub use view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
 /// Version of every encoding in this crate; the first byte of each.
 pub const VERSION: u8 = 1;

@@ -1,4 +1,4 @@
-//! Bounds of a [`State`](crate::State).
+//! Bounds of a [`SchedulerState`](crate::State).
 
 use crate::layout::layout;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::error::{DecodeError, Limit, Refusal};
+use crate::error::{DecodeError, Limit, TaskRefusal};
 use crate::pages::Pages;
 use crate::retry::Retry;
 
@@ -41,7 +41,7 @@ impl Policies {
     }
 
     /// Refuses policies beyond the tenant's limit, or beyond all numbers.
-    pub(crate) fn check(&self, tenant: u32, wanted: &BTreeSet<Retry>, max: u32) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, tenant: u32, wanted: &BTreeSet<Retry>, max: u32) -> Result<(), TaskRefusal> {
         let uses = |policy: &u16| self.uses.contains_key(&(tenant, *policy));
         let is_new =
             |wanted: &&Retry| **wanted != Retry::default() && !self.numbers.get(*wanted).is_some_and(uses);

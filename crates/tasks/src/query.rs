@@ -1,15 +1,15 @@
-//! Queries of a [`State`], which change nothing, and their results.
+//! Queries of a [`SchedulerState`], which change nothing, and their results.
 
 use std::sync::Arc;
 
-use crate::error::{DecodeError, Refusal};
+use crate::error::{DecodeError, TaskRefusal};
 use crate::layout::{choice, decode, encode, layout};
 use crate::limits::Limits;
-use crate::reply::Reply;
+use crate::reply::CommandReply;
 use crate::signals::Signals;
-use crate::state::State;
-use crate::task::Stage;
-use crate::view::{Filter, QueueView, TaskView, TenantView, WorkerView};
+use crate::state::SchedulerState;
+use crate::task::TaskStage;
+use crate::view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
 /// Tasks on a page of a list, unless the query asks for fewer.
 const PAGE_MAX: u32 = 1_000;
@@ -56,7 +56,7 @@ layout! {
         /// Kind of work.
         pub kind: &'a [u8],
         /// The stage of the task.
-        pub stage: Option<Stage>,
+        pub stage: Option<TaskStage>,
         /// Key and value of a label, if the key is not empty.
         pub label: (&'a [u8], &'a [u8]),
     }
@@ -104,19 +104,19 @@ choice! {
 choice! {
     /// The outcome of a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Answered {
+    pub enum CommandOutcome {
         /// The command was applied.
         Done { /// The reply.
-            reply: Reply } = 1,
+            reply: CommandReply } = 1,
         /// The command was refused.
         Refused { /// The reason.
-            refusal: Refusal } = 2,
+            refusal: TaskRefusal } = 2,
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Runs a query.
-    pub fn answer(&self, query: &Query<'_>) -> Result<Found, Refusal> {
+    pub fn answer(&self, query: &Query<'_>) -> Result<Found, TaskRefusal> {
         let is = |wanted: &[u8], name: &Arc<[u8]>| wanted.is_empty() || *wanted == **name;
         Ok(match *query {
             Query::Get { task } => Found::Task { task: self.get(task)?, now_ms: self.now_ms() },
@@ -144,7 +144,7 @@ impl State {
         let some = |name| (!<[u8]>::is_empty(name)).then_some(name);
         let (tenant, queue, kind) = (some(asked.tenant), some(asked.queue), some(asked.kind));
         let label = some(asked.label.0).map(|_| asked.label);
-        let filter = Filter { tenant, queue, kind, stage: asked.stage, label };
+        let filter = TaskFilter { tenant, queue, kind, stage: asked.stage, label };
         let (tasks, next) = self.list_within(&filter, from, limit, |task| {
             if !whole {
                 task.payload = Arc::default();
@@ -180,23 +180,23 @@ impl Found {
     }
 }
 
-impl Answered {
+impl CommandOutcome {
     /// Appends the encoded outcome.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes an outcome.
-    pub fn decode(bytes: &[u8]) -> Result<Answered, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<CommandOutcome, DecodeError> {
         decode(bytes)
     }
 }
 
-impl From<Result<Reply, Refusal>> for Answered {
-    fn from(result: Result<Reply, Refusal>) -> Answered {
+impl From<Result<CommandReply, TaskRefusal>> for CommandOutcome {
+    fn from(result: Result<CommandReply, TaskRefusal>) -> CommandOutcome {
         match result {
-            Ok(reply) => Answered::Done { reply },
-            Err(refusal) => Answered::Refused { refusal },
+            Ok(reply) => CommandOutcome::Done { reply },
+            Err(refusal) => CommandOutcome::Refused { refusal },
         }
     }
 }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::effects::{Effects, Happened, Publish};
-use crate::group::{self, Group, GroupKey, Members, Sort, firsts};
-use crate::lane::Standing;
+use crate::effects::{Effects, Publish, TaskEventKind};
+use crate::group::{self, Group, GroupKey, Members, TaskSort, firsts};
+use crate::lane::LaneRank;
 use crate::quota::Amounts;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{NEVER_MS, Stage};
+use crate::state::SchedulerState;
+use crate::task::{NEVER_MS, TaskStage};
 use crate::tenant::Limited;
 use crate::worker::Pool;
 
-impl State {
+impl SchedulerState {
     /// Makes a task ready that waits for nothing but its time.
     pub(crate) fn enter(&mut self, at: u32, effects: &mut Effects) {
         let task = &mut self.tasks[at];
         if task.since_ms > self.now_ms {
-            task.stage = Stage::Delayed;
+            task.stage = TaskStage::Delayed;
             let due_ms = task.since_ms.min(task.deadline_ms);
             return self.set_due(at, due_ms);
         }
@@ -31,7 +31,7 @@ impl State {
 
     /// Makes a task ready again after its worker was lost. It keeps its places in groups, unless a limit was
     /// lowered since. The next start counts as a start.
-    pub(crate) fn enter_again(&mut self, at: u32) {
+    pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
         let groups = self.groups_of(at);
@@ -65,11 +65,11 @@ impl State {
             self.tenants[task.tenant as usize].queued -= 1;
             task.started_ms = self.now_ms;
         }
-        (task.stage, task.worker) = (Stage::Running, NONE);
+        (task.stage, task.worker) = (TaskStage::Running, NONE);
         let subject = task.extra.as_ref().and_then(|extra| extra.subject.clone()).unwrap_or_default();
         let payload = task.payload.clone();
         effects.publishes.push(Publish { task: self.tasks.id(at), subject, payload });
-        self.tell(at, Happened::Started { worker: 0, token: 0 }, effects);
+        self.tell(at, TaskEventKind::Started { worker: 0, token: 0 }, effects);
         self.set_due(at, due_ms);
     }
 
@@ -108,7 +108,7 @@ impl State {
     /// could run. Else the task waits with the first group without a place.
     pub(crate) fn admit(&mut self, at: u32, is_back: bool) {
         let groups = self.groups_of(at);
-        let full = groups.iter().find(|key| !self.has_place(key) && self.gives_way(key, at).is_none());
+        let full = groups.iter().find(|key| !self.has_place(key) && self.place_to_yield(key, at).is_none());
         if let Some(full) = full {
             return self.wait_for_place(at, full);
         }
@@ -116,9 +116,9 @@ impl State {
         for key in &groups {
             // A task that yielded its place may have made room in several groups.
             if !self.has_place(key)
-                && let Some(other) = self.gives_way(key, at)
+                && let Some(other) = self.place_to_yield(key, at)
             {
-                gave_way.extend(self.give_way(other, key));
+                gave_way.extend(self.yield_place(other, key));
             }
         }
         for key in &groups {
@@ -133,13 +133,13 @@ impl State {
     fn wait_for_place(&mut self, at: u32, key: &GroupKey) {
         let member = self.member(at);
         let task = &mut self.tasks[at];
-        (task.stage, task.limited_by) = (Stage::Limited, key.1);
+        (task.stage, task.limited_by) = (TaskStage::Limited, key.1);
         self.group(key).waiting.insert(member);
         self.settle_group(key);
     }
 
     /// Recomputes the ranks of group members after the limits changed.
-    pub(crate) fn rank_again(&mut self) {
+    pub(crate) fn rebuild_member_ranks(&mut self) {
         let keys: Vec<GroupKey> = self.groups.keys().cloned().collect();
         for key in &keys {
             let group = &self.groups[key];
@@ -152,14 +152,14 @@ impl State {
     }
 
     /// The sort and rank of a task as a member of its groups.
-    pub(crate) fn member(&self, at: u32) -> (Sort, i64, u32) {
+    pub(crate) fn member(&self, at: u32) -> (TaskSort, i64, u32) {
         let task = &self.tasks[at];
         let [_, cpu_milli, memory_bytes] = task.need();
         ((task.lane, cpu_milli, memory_bytes), task.rank(self.limits.ageing_ms), at)
     }
 
     /// Whether a worker exists that could run tasks of this sort, now or after others.
-    pub(crate) fn is_served(&self, (lane, cpu_milli, memory_bytes): &Sort) -> bool {
+    pub(crate) fn is_served(&self, (lane, cpu_milli, memory_bytes): &TaskSort) -> bool {
         let lane = &self.lanes[*lane as usize];
         let tenant = &self.tenants[lane.tenant as usize].name;
         let mut pools =
@@ -169,7 +169,7 @@ impl State {
 
     /// Member of a full group that yields its place, because no worker could run it while a worker could run
     /// the other task.
-    fn gives_way(&self, key: &GroupKey, to: u32) -> Option<u32> {
+    fn place_to_yield(&self, key: &GroupKey, to: u32) -> Option<u32> {
         let group = self.groups.get(key)?;
         if !group.has_place_of_another(self.limit_of(key), self.now_ms) || !self.is_served(&self.member(to).0)
         {
@@ -179,10 +179,10 @@ impl State {
     }
 
     /// Moves a ready task back to waiting for a group; returns its other groups, which now have a free place.
-    fn give_way(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
+    fn yield_place(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
         let lane = self.tasks[at].lane;
-        self.unready(at);
-        self.stand_lane(lane);
+        self.remove_from_lane(at);
+        self.rank_lane(lane);
         self.leave_tokens(at);
         let mut groups = self.groups_of(at);
         groups.iter().for_each(|key| self.group(key).places -= 1);
@@ -227,7 +227,7 @@ impl State {
     }
 
     fn make_ready(&mut self, at: u32, is_back: bool) {
-        self.tasks[at].stage = Stage::Ready;
+        self.tasks[at].stage = TaskStage::Ready;
         let member = self.member(at);
         for key in &self.groups_of(at) {
             self.group(key).ready_members.insert(member);
@@ -243,11 +243,11 @@ impl State {
         let lane = &mut self.lanes[lane_at as usize];
         lane.push(&mut self.tasks, at, is_back);
         self.classes[lane.class as usize].ready += 1;
-        if is_new { self.stand(tenant_at) } else { self.stand_lane(lane_at) }
+        if is_new { self.stand(tenant_at) } else { self.rank_lane(lane_at) }
     }
 
     /// Removes a task from its lane, for a worker or for good; it keeps its places in groups.
-    pub(crate) fn unready(&mut self, at: u32) {
+    pub(crate) fn remove_from_lane(&mut self, at: u32) {
         let (tenant, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
         self.unreserve(at);
         let member = self.member(at);
@@ -264,13 +264,13 @@ impl State {
     pub(crate) fn withdraw(&mut self, at: u32) {
         let (stage, tenant, lane) = (self.tasks[at].stage, self.tasks[at].tenant, self.tasks[at].lane);
         match stage {
-            Stage::Ready => {
-                self.unready(at);
-                self.stand_lane(lane);
+            TaskStage::Ready => {
+                self.remove_from_lane(at);
+                self.rank_lane(lane);
                 self.leave_tokens(at);
                 self.free_places(at);
             }
-            Stage::Limited => {
+            TaskStage::Limited => {
                 let (member, limited_by) = (self.member(at), self.tasks[at].limited_by);
                 if let Some(key) = self.groups_of(at).into_iter().find(|key| key.1 == limited_by) {
                     self.group(&key).waiting.remove(&member);
@@ -297,7 +297,7 @@ impl State {
     /// Gives free places of a group to waiting tasks, first to those that a worker could run.
     pub(crate) fn wake_group(&mut self, key: &GroupKey) {
         while let Some((member, is_served)) = self.next_waiting(key) {
-            let has_place = self.has_place(key) || is_served && self.gives_way(key, member.2).is_some();
+            let has_place = self.has_place(key) || is_served && self.place_to_yield(key, member.2).is_some();
             if !has_place {
                 break;
             }
@@ -308,14 +308,14 @@ impl State {
     }
 
     /// The next task to get a place in a group, and whether a worker could run it.
-    fn next_waiting(&self, key: &GroupKey) -> Option<((Sort, i64, u32), bool)> {
+    fn next_waiting(&self, key: &GroupKey) -> Option<((TaskSort, i64, u32), bool)> {
         let all = firsts(&self.groups.get(key)?.waiting).map(|member| (member, self.is_served(&member.0)));
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
     /// Redistributes places after the set of workers changed, since workers can now run other tasks. Takes
     /// time proportional to the number of groups.
-    pub(crate) fn served_anew(&mut self) {
+    pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
             .groups
             .iter()
@@ -363,17 +363,17 @@ impl State {
     pub(crate) fn stand(&mut self, tenant: u32) {
         for at in 0..self.tenants[tenant as usize].lanes.len() {
             let lane = self.tenants[tenant as usize].lanes[at];
-            self.stand_lane(lane);
+            self.rank_lane(lane);
         }
     }
 
-    pub(crate) fn stand_lane(&mut self, lane_at: u32) {
+    pub(crate) fn rank_lane(&mut self, lane_at: u32) {
         let lane = &self.lanes[lane_at as usize];
         let first = lane.first(&self.tasks, self.limits.ageing_ms);
         let tenant = &self.tenants[lane.tenant as usize];
         let standing = first.and_then(|(_, at)| {
             let tier = tenant.tier(&self.tasks[at].need())?;
-            Some(Standing { tier, tag: tenant.tag })
+            Some(LaneRank { tier, tag: tenant.tag })
         });
         if standing == lane.standing {
             return;

@@ -50,7 +50,7 @@ pub(crate) type Amounts = [u64; 3];
 layout! {
     /// Use of one resource by a tenant, and its saved burst.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Used {
+    pub struct ResourceUse {
         /// Present use.
         pub now: u64,
         /// Saved burst: amount × ms beyond `hard`.
@@ -60,7 +60,7 @@ layout! {
     }
 }
 
-impl Used {
+impl ResourceUse {
     /// Updates the saved burst up to now; call it before each change of `now`.
     pub(crate) fn settle(&mut self, quota: &Quota, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.at_ms);

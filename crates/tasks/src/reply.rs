@@ -6,12 +6,12 @@ use crate::layout::{choice, decode, encode, layout};
 choice! {
     /// The reply to a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Reply {
+    pub enum CommandReply {
         /// The command was applied.
         Done = 1,
         /// The tasks were accepted.
         Submitted { /// The tasks' ids, in the order of the command.
-            tasks: Vec<Taken>, /// Delay that the submitter should add, ms, since many tasks wait.
+            tasks: Vec<SubmittedTask>, /// Delay that the submitter should add, ms, since many tasks wait.
             slow_down_ms: u32 } = 2,
         /// The worker was added.
         Joined { /// Id of the worker.
@@ -29,7 +29,7 @@ choice! {
 layout! {
     /// A submitted task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Taken {
+    pub struct SubmittedTask {
         /// Id of the task.
         pub task: u64,
         /// Whether the task existed already, with the same idempotency key.
@@ -37,14 +37,14 @@ layout! {
     }
 }
 
-impl Reply {
+impl CommandReply {
     /// Appends the encoded reply.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a reply.
-    pub fn decode(bytes: &[u8]) -> Result<Reply, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<CommandReply, DecodeError> {
         decode(bytes)
     }
 }

@@ -9,17 +9,17 @@
 //! reserved worker; at most a quarter of all workers, and `RESERVED_MAX`, are reserved, but one always may
 //! be.
 
-use crate::state::State;
-use crate::task::Stage;
+use crate::state::SchedulerState;
+use crate::task::TaskStage;
 
 /// Most reserved workers: fewer than the idle workers that a dispatch skips at most.
 const RESERVED_MAX: usize = 16;
 
-impl State {
+impl SchedulerState {
     /// If a worker is reserved, the lane and task that it is reserved for, once the task fits.
     pub(crate) fn kept_for(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
-        let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == Stage::Ready);
+        let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);
         let next = task.filter(|&at| {
             let lane = &self.lanes[self.tasks[at].lane as usize];
             let is_first =

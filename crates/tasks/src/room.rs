@@ -7,8 +7,8 @@
 //! Bounds: [`Limits::state_bytes_max`](crate::Limits).
 
 use crate::command::NewTask;
-use crate::error::Refusal;
-use crate::state::State;
+use crate::error::TaskRefusal;
+use crate::state::SchedulerState;
 
 /// A tenant may have at most this many times the free memory.
 const SHARE: u64 = 3;
@@ -17,7 +17,7 @@ const TEXT_BYTES_FULL: usize = 256;
 /// Counted size of a new task besides its own data.
 const NEW_BYTES: u64 = 512;
 
-impl State {
+impl SchedulerState {
     /// Memory of a tenant's tasks, without finished ones.
     pub fn bytes_of_tenant(&self, tenant: u32) -> u64 {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
@@ -41,17 +41,17 @@ impl State {
     }
 
     /// Refuses growth beyond the limit, or beyond the tenant's part.
-    pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), Refusal> {
+    pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), TaskRefusal> {
         if growth == 0 {
             return Ok(());
         }
         let bytes_max = self.limits.state_bytes_max;
         let bytes = self.bytes - self.finished_bytes + growth;
         let Some(free) = bytes_max.checked_sub(bytes) else {
-            return Err(Refusal::NoRoom { bytes, bytes_max });
+            return Err(TaskRefusal::NoRoom { bytes, bytes_max });
         };
         let (own, own_max) = (self.bytes_of_tenant(tenant) + growth, free.saturating_mul(SHARE));
-        if own > own_max { Err(Refusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
+        if own > own_max { Err(TaskRefusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
     }
 
     /// The part of an error or a note that is stored.

@@ -4,78 +4,80 @@
 //! has a part of a worker's slots.
 
 use crate::command::Command;
-use crate::query::{Answered, Found, Query};
-use crate::reply::Reply;
+use crate::query::{CommandOutcome, Found, Query};
+use crate::reply::CommandReply;
 use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 
 /// Shards that a command or query goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum ShardRoute {
     /// This shard.
     One(u8),
-    /// All shards; [`Answered::join`] and [`Found::join`] join their results.
+    /// All shards; [`CommandOutcome::join`] and [`Found::join`] join their results.
     All,
 }
 
-impl Route {
-    fn of_tenant(tenant: &[u8], shards: u8) -> Route {
-        Route::One(shard_of_tenant(tenant, shards))
+impl ShardRoute {
+    fn of_tenant(tenant: &[u8], shards: u8) -> ShardRoute {
+        ShardRoute::One(shard_of_tenant(tenant, shards))
     }
 
     /// An id that no shard gave goes to the first shard, which does not know it either.
-    fn of_task(task: u64, shards: u8) -> Route {
-        Route::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
+    fn of_task(task: u64, shards: u8) -> ShardRoute {
+        ShardRoute::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
     }
 }
 
 impl Command<'_> {
     /// Selects the shards for this command.
-    pub fn route(&self, shards: u8) -> Route {
+    pub fn route(&self, shards: u8) -> ShardRoute {
         match *self {
-            Command::Tenant { ref tenant } => Route::of_tenant(tenant.name, shards),
+            Command::Tenant { ref tenant } => ShardRoute::of_tenant(tenant.name, shards),
             Command::Submit { tenant, .. }
             | Command::Redrive { tenant, .. }
             | Command::RedriveSafe { tenant, .. }
             | Command::Discard { tenant, .. }
             | Command::Schedule { tenant, .. }
             | Command::Unschedule { tenant, .. }
-            | Command::Found { tenant } => Route::of_tenant(tenant, shards),
+            | Command::Found { tenant } => ShardRoute::of_tenant(tenant, shards),
             Command::Cancel { task }
             | Command::Retry { task }
             | Command::Progress { task, .. }
             | Command::Unpublished { task, .. }
-            | Command::Extend { task, .. } => Route::of_task(task, shards),
+            | Command::Extend { task, .. } => ShardRoute::of_task(task, shards),
             Command::Complete { answer, .. } | Command::Fail { answer, .. } => {
-                Route::of_task(answer.task, shards)
+                ShardRoute::of_task(answer.task, shards)
             }
-            Command::Published { ref tasks } => Route::of_task(tasks.first().copied().unwrap_or(0), shards),
+            Command::Published { ref tasks } => {
+                ShardRoute::of_task(tasks.first().copied().unwrap_or(0), shards)
+            }
             // A worker joins in the first shard, from which its slots are allocated.
-            Command::Join { .. } | Command::Pull { .. } | Command::Slots { .. } => Route::One(0),
+            Command::Join { .. } | Command::Pull { .. } | Command::Slots { .. } => ShardRoute::One(0),
             Command::Beat { .. }
             | Command::Drain { .. }
             | Command::Leave { .. }
             | Command::Enlist { .. }
             | Command::Clock { .. }
             | Command::Anew { .. }
-            | Command::Limit { .. } => Route::All,
+            | Command::Limit { .. } => ShardRoute::All,
         }
     }
 }
 
 impl Query<'_> {
     /// Selects the shards for this query. Lists go from shard to shard: the start of a page says in which.
-    pub fn route(&self, shards: u8) -> Route {
+    pub fn route(&self, shards: u8) -> ShardRoute {
         match *self {
-            Query::Get { task } | Query::Why { task } => Route::of_task(task, shards),
+            Query::Get { task } | Query::Why { task } => ShardRoute::of_task(task, shards),
             Query::List { ref filter, .. } if !filter.tenant.is_empty() => {
-                Route::of_tenant(filter.tenant, shards)
+                ShardRoute::of_tenant(filter.tenant, shards)
             }
-            Query::List { from, .. } => Route::One(shard_of_id(u64::from(from))),
+            Query::List { from, .. } => ShardRoute::One(shard_of_id(u64::from(from))),
             Query::Queues { tenant } | Query::Tenants { tenant } if !tenant.is_empty() => {
-                Route::of_tenant(tenant, shards)
+                ShardRoute::of_tenant(tenant, shards)
             }
-            Query::Queues { .. } | Query::Tenants { .. } => Route::All,
-            Query::Workers | Query::Signals | Query::Status => Route::All,
+            Query::Queues { .. } | Query::Tenants { .. } => ShardRoute::All,
+            Query::Workers | Query::Signals | Query::Status => ShardRoute::All,
         }
     }
 
@@ -108,16 +110,18 @@ impl Found {
     }
 }
 
-impl Answered {
+impl CommandOutcome {
     /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one
     /// shard does not know must attach anew; else the first shard's outcome counts, where workers join.
     /// `None` without outcomes.
-    pub fn join(parts: Vec<Answered>) -> Option<Answered> {
+    pub fn join(parts: Vec<CommandOutcome>) -> Option<CommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;
-        if let Answered::Done { reply: Reply::Beaten { gone } } = &mut first {
+        if let CommandOutcome::Done { reply: CommandReply::Beaten { gone } } = &mut first {
             for part in parts {
-                let Answered::Done { reply: Reply::Beaten { gone: also } } = part else { return Some(part) };
+                let CommandOutcome::Done { reply: CommandReply::Beaten { gone: also } } = part else {
+                    return Some(part);
+                };
                 gone.extend(also);
             }
             gone.sort_unstable();

@@ -11,11 +11,11 @@ use croner::parser::{CronParser, Seconds};
 
 use crate::command::NewTask;
 use crate::effects::Effects;
-use crate::error::{DecodeError, Limit, Refusal};
+use crate::error::{DecodeError, Limit, TaskRefusal};
 use crate::layout::{Fields, Later, Layout, layout};
 use crate::limits::Limits;
-use crate::reply::Reply;
-use crate::state::{SCHEDULE, State};
+use crate::reply::CommandReply;
+use crate::state::{SCHEDULE, SchedulerState};
 use crate::task::NEVER_MS;
 
 layout! {
@@ -55,23 +55,23 @@ impl Schedule {
     }
 }
 
-impl State {
+impl SchedulerState {
     pub(crate) fn schedule(
         &mut self,
         tenant: &[u8],
         name: &[u8],
         cron: &[u8],
         task: &NewTask<'_>,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         self.check_name(name)?;
         self.check_length(cron)?;
         self.check_task(task)?;
         let has_times = (task.not_before_ms, task.deadline_ms) != (0, 0);
         if has_times || !task.after.is_empty() || !task.idempotency_key.is_empty() {
-            return Err(Refusal::ScheduledTask);
+            return Err(TaskRefusal::ScheduledTask);
         }
-        let next_unix_ms = next_after(cron, self.unix_ms()).ok_or(Refusal::Cron)?;
+        let next_unix_ms = next_after(cron, self.unix_ms()).ok_or(TaskRefusal::Cron)?;
         let known = self.schedule_at.get(&(tenant, Arc::from(name))).copied();
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
@@ -84,7 +84,7 @@ impl State {
         }
         let mut bytes = Vec::new();
         task.write(&mut bytes);
-        if task.says_more() {
+        if task.has_later_fields() {
             task.write_more(&mut bytes);
         }
         let (name, cron): (Arc<[u8]>, Arc<[u8]>) = (name.into(), cron.into());
@@ -105,17 +105,17 @@ impl State {
         };
         self.schedule_at.insert((tenant, name), at);
         self.plan(at, next_unix_ms);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
-    pub(crate) fn unschedule(&mut self, tenant: &[u8], name: &[u8]) -> Result<Reply, Refusal> {
+    pub(crate) fn unschedule(&mut self, tenant: &[u8], name: &[u8]) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         let key = (tenant, Arc::from(name));
-        let at = self.schedule_at.remove(&key).ok_or(Refusal::NoSchedule)?;
+        let at = self.schedule_at.remove(&key).ok_or(TaskRefusal::NoSchedule)?;
         self.set_schedule_due(at, NEVER_MS);
         self.count(tenant, 0, self.schedules[at].bytes(), false);
         self.schedules.remove(at);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     pub(crate) fn schedule_is_due(&mut self, at: u32, effects: &mut Effects) {

@@ -1,17 +1,17 @@
 //! Inputs of the autoscaler.
 //!
 //! A task counts as startable if an additional worker could start it now. The caller describes that worker
-//! ([`Shape`]); else the worker is like one of the existing ones. Without any of them all tasks count.
+//! ([`WorkerShape`]); else the worker is like one of the existing ones. Without any of them all tasks count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::lane::Lane;
 use crate::layout::layout;
-use crate::state::State;
-use crate::task::{Labelled, Stage};
+use crate::state::SchedulerState;
+use crate::task::{StoredLabel, TaskStage};
 use crate::view::WorkerView;
-use crate::worker::Serves;
+use crate::worker::ServedSet;
 
 layout! {
     /// The situation at one moment, as far as the number of workers depends on it.
@@ -54,30 +54,30 @@ const IDLE_MAX: usize = 1_000;
 
 /// Description of an additional worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Shape {
+pub struct WorkerShape {
     /// Kinds that it could run.
     pub kinds: Vec<Arc<[u8]>>,
     /// Queues that it would serve; none for all.
     pub queues: Vec<Arc<[u8]>>,
     /// Labels that it would have.
-    pub labels: Vec<Labelled>,
+    pub labels: Vec<StoredLabel>,
     /// Tenants whose tasks it would take; none for all.
     pub tenants: Vec<Arc<[u8]>>,
     /// Processor thousandths and memory bytes; 0 if it would not state them.
     pub has: [u64; 2],
 }
 
-impl From<&WorkerView> for Shape {
-    fn from(worker: &WorkerView) -> Shape {
+impl From<&WorkerView> for WorkerShape {
+    fn from(worker: &WorkerView) -> WorkerShape {
         let WorkerView { kinds, queues, labels, tenants, has, .. } = worker;
         let (kinds, queues) = (kinds.clone(), queues.clone());
-        Shape { kinds, queues, labels: labels.clone(), tenants: tenants.clone(), has: *has }
+        WorkerShape { kinds, queues, labels: labels.clone(), tenants: tenants.clone(), has: *has }
     }
 }
 
 /// A worker shape with numbers in place of names.
-struct Like {
-    serves: Arc<Serves>,
+struct NamedShape {
+    serves: Arc<ServedSet>,
     /// Capacity; the maximum if not stated.
     has: [u64; 2],
 }
@@ -85,7 +85,7 @@ struct Like {
 /// Number of a queue without a name.
 const NO_NAME: u32 = u32::MAX;
 
-impl State {
+impl SchedulerState {
     /// Signals for an additional worker like one of the existing ones. Looks at every tenant, lane and
     /// worker.
     pub fn signals(&self) -> Signals {
@@ -94,28 +94,29 @@ impl State {
             let most = pools.entry(worker.pool).or_default();
             *most = std::array::from_fn(|part| most[part].max(unbounded(worker.has[part])));
         }
-        let like = |(pool, has): (u32, _)| Like { serves: self.pools[pool as usize].serves.clone(), has };
+        let like =
+            |(pool, has): (u32, _)| NamedShape { serves: self.pools[pool as usize].serves.clone(), has };
         self.signals_of(&pools.into_iter().map(like).collect::<Vec<_>>())
     }
 
     /// Signals for an additional worker of one of these shapes; without shapes, of any.
-    pub fn signals_for(&self, shapes: &[Shape]) -> Signals {
+    pub fn signals_for(&self, shapes: &[WorkerShape]) -> Signals {
         let named =
             |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();
-        let like = |shape: &Shape| {
-            let serves = Serves {
+        let like = |shape: &WorkerShape| {
+            let serves = ServedSet {
                 kinds: named(&shape.kinds),
                 queues: named(&shape.queues),
                 labels: shape.labels.iter().cloned().collect(),
                 tenants: shape.tenants.iter().cloned().collect(),
             };
-            Like { serves: Arc::new(serves), has: shape.has.map(unbounded) }
+            NamedShape { serves: Arc::new(serves), has: shape.has.map(unbounded) }
         };
         self.signals_of(&shapes.iter().map(like).collect::<Vec<_>>())
     }
 
-    fn signals_of(&self, likes: &[Like]) -> Signals {
-        let mut could: HashMap<u32, Vec<&Like>> = HashMap::new();
+    fn signals_of(&self, likes: &[NamedShape]) -> Signals {
+        let mut could: HashMap<u32, Vec<&NamedShape>> = HashMap::new();
         let mut signals = Signals { credit: self.free[0], ..Signals::default() };
         let mut by_kind: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
         for tenant in self.tenants.iter() {
@@ -160,7 +161,7 @@ impl State {
     }
 
     /// Whether one of these workers could start a lane's first task.
-    fn could_start(&self, likes: &[&Like], tenant: &[u8], lane: &Lane) -> bool {
+    fn could_start(&self, likes: &[&NamedShape], tenant: &[u8], lane: &Lane) -> bool {
         let first = lane.first(&self.tasks, self.limits.ageing_ms);
         let Some(need) = first.map(|(_, at)| self.tasks[at].need()) else { return false };
         let is_enough = |has: &[u64; 2]| (0..2).all(|part| need[part + 1] <= has[part]);
@@ -170,7 +171,7 @@ impl State {
     fn look_at_workers(&self, signals: &mut Signals) {
         for (at, worker) in self.workers.iter_from(0) {
             signals.held += u64::from(worker.held.len);
-            let held = worker.held.iter(&self.tasks).filter(|(_, task)| task.stage == Stage::Running);
+            let held = worker.held.iter(&self.tasks).filter(|(_, task)| task.stage == TaskStage::Running);
             let grace_ms = held.map(|(_, task)| u64::from(task.timeout_ms)).max().unwrap_or(0);
             signals.grace_ms = signals.grace_ms.max(grace_ms);
             if worker.is_draining {

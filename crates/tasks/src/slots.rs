@@ -11,7 +11,7 @@ use crate::fairness::fair_shares;
 
 /// A tenant's demand for the slots of workers that serve the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Want {
+pub struct TenantDemand {
     /// Tasks that workers hold, and tasks that could start now.
     pub demand: u64,
     /// Weight against other tenants.
@@ -22,8 +22,8 @@ pub struct Want {
 
 /// Slots that each shard is due for its tenants. Slots that no tenant can use are divided evenly, for the
 /// next tasks.
-pub fn due(shards: &[Vec<Want>], slots: u64) -> Vec<f64> {
-    let wants: Vec<Want> = shards.iter().flatten().copied().collect();
+pub fn due(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
+    let wants: Vec<TenantDemand> = shards.iter().flatten().copied().collect();
     let shares = shares(&wants, slots as f64);
     let mut shares = shares.into_iter();
     let mut due: Vec<f64> = shards.iter().map(|wants| shares.by_ref().take(wants.len()).sum()).collect();
@@ -33,7 +33,7 @@ pub fn due(shards: &[Vec<Want>], slots: u64) -> Vec<f64> {
 }
 
 /// Shares by weight, at most what each can use, and at least what is reserved for it as far as possible.
-fn shares(wants: &[Want], slots: f64) -> Vec<f64> {
+fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     let kept: f64 = wants.iter().map(|want| want.kept as f64).sum();
     let scale = if kept > slots { slots / kept } else { 1.0 };
     let floors: Vec<f64> = wants.iter().map(|want| want.kept as f64 * scale).collect();
@@ -57,11 +57,11 @@ fn shares(wants: &[Want], slots: f64) -> Vec<f64> {
 
 /// Gives whole slots in repeated rounds, and remembers what each shard is owed.
 #[derive(Debug, Clone, Default)]
-pub struct Dealer {
+pub struct SlotApportioner {
     owed: Vec<f64>,
 }
 
-impl Dealer {
+impl SlotApportioner {
     /// Gives `slots` slots in proportion to `due`.
     pub fn deal(&mut self, slots: u64, due: &[f64]) -> Vec<u64> {
         self.owed.resize(due.len(), 0.0);
@@ -86,7 +86,7 @@ impl Dealer {
 
 /// A worker with its slots by shard. For a worker of a single shard, all its slots count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seat {
+pub struct WorkerSlots {
     /// Number of slots.
     pub slots: u32,
     /// Tasks that it may hold ahead.
@@ -99,12 +99,12 @@ pub struct Seat {
     pub held: Vec<u32>,
 }
 
-impl Seat {
+impl WorkerSlots {
     /// The worker with all its slots as one, which the shard with most of them has.
-    pub(crate) fn whole(&self) -> Seat {
+    pub(crate) fn whole(&self) -> WorkerSlots {
         let most = self.allotted.iter().enumerate().max_by_key(|(at, has)| (**has, std::cmp::Reverse(*at)));
         let most = most.filter(|(_, has)| **has > 0).map(|(at, _)| at);
-        Seat {
+        WorkerSlots {
             slots: 1,
             ahead: 0,
             pending: u32::from(most.is_none() && self.pending > 0),
@@ -114,7 +114,7 @@ impl Seat {
     }
 
     /// The worker with at most its number of slots: after a reconnection it may have fewer.
-    pub(crate) fn trimmed(&self) -> Seat {
+    pub(crate) fn trimmed(&self) -> WorkerSlots {
         let mut seat = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {
             if let Some(most) = seat.allotted.iter_mut().max() {
@@ -141,9 +141,10 @@ impl Seat {
 
 /// Moves slots towards the given numbers for each shard. Free slots are given away. With `may_take`, missing
 /// slots are taken from shards with too many, idle ones first.
-pub fn place(dealt: &[u64], seats: &mut [Seat], may_take: bool) {
-    let has =
-        |shard: usize, seats: &[Seat]| seats.iter().map(|seat| i64::from(seat.allotted[shard])).sum::<i64>();
+pub fn place(dealt: &[u64], seats: &mut [WorkerSlots], may_take: bool) {
+    let has = |shard: usize, seats: &[WorkerSlots]| {
+        seats.iter().map(|seat| i64::from(seat.allotted[shard])).sum::<i64>()
+    };
     let mut lacking: Vec<i64> =
         dealt.iter().enumerate().map(|(at, dealt)| *dealt as i64 - has(at, seats)).collect();
     for seat in seats.iter_mut() {

@@ -9,17 +9,17 @@ mod restoring;
 
 use std::sync::Arc;
 
-use crate::ahead::Ahead;
+use crate::ahead::TasksAhead;
 use crate::error::DecodeError;
 use crate::lane::Class;
 use crate::layout::{Fields, Later, Layout, Whole, layout};
 use crate::limits::Limits;
 use crate::rate::Bucket;
-use crate::state::State;
-use crate::task::{Labelled, List};
+use crate::state::SchedulerState;
+use crate::task::{StoredLabel, TaskList};
 use crate::worker::Pool;
 
-pub use restoring::Restoring;
+pub use restoring::StateRestore;
 
 /// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -54,7 +54,7 @@ layout! {
         pub virtual_time: u64,
         pub token: u64,
         pub is_held_back: bool,
-        pub finished: List,
+        pub finished: TaskList,
         /// First free task, worker and schedule.
         pub free: [u32; 3],
         /// Number of items in each kind of the following blocks.
@@ -109,14 +109,14 @@ layout! {
 layout! {
     pub struct NeedsEntry {
         pub class: u32,
-        pub needs: Vec<Labelled>,
+        pub needs: Vec<StoredLabel>,
     }
 }
 
 layout! {
     pub struct TraitsEntry {
         pub pool: u32,
-        pub labels: Vec<Labelled>,
+        pub labels: Vec<StoredLabel>,
         pub tenants: Vec<Arc<[u8]>>,
     }
 }
@@ -124,7 +124,7 @@ layout! {
 layout! {
     pub struct AheadEntry {
         pub worker: u32,
-        pub ahead: Ahead,
+        pub ahead: TasksAhead,
     }
 }
 
@@ -137,9 +137,9 @@ layout! {
 
 /// A state as it was at one moment.
 #[derive(Debug, Clone)]
-pub struct Frozen(State);
+pub struct Frozen(SchedulerState);
 
-impl State {
+impl SchedulerState {
     /// Freezes the state at no cost.
     pub fn freeze(&self) -> Frozen {
         Frozen(self.clone())
@@ -152,7 +152,7 @@ impl Frozen {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
         let head = HeadAhead { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
-        match (head.says_more(), head.ahead) {
+        match (head.has_later_fields(), head.ahead) {
             (true, _) => write_all(HEAD_AHEAD, std::iter::once(Whole(head)), &mut take)?,
             (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut take)?,
             (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?,
@@ -202,13 +202,13 @@ impl Frozen {
 }
 
 /// Classes whose tasks need labels.
-fn needs(state: &State) -> impl Iterator<Item = NeedsEntry> {
+fn needs(state: &SchedulerState) -> impl Iterator<Item = NeedsEntry> {
     let classes = state.classes.iter().enumerate().filter(|(_, class)| !class.needs.is_empty());
     classes.map(|(at, class)| NeedsEntry { class: at as u32, needs: class.needs.to_vec() })
 }
 
 /// Pools with labels, or for some tenants.
-fn traits(state: &State) -> impl Iterator<Item = TraitsEntry> {
+fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
     let pools = state.pools.iter().enumerate();
     let some =
         pools.filter(|(_, Pool { serves, .. })| !serves.labels.is_empty() || !serves.tenants.is_empty());
@@ -220,7 +220,7 @@ fn traits(state: &State) -> impl Iterator<Item = TraitsEntry> {
 }
 
 /// Groups with a bucket that is not full.
-fn buckets(state: &State) -> impl Iterator<Item = BucketEntry> {
+fn buckets(state: &SchedulerState) -> impl Iterator<Item = BucketEntry> {
     let missing = state.groups.iter().filter(|(_, group)| group.bucket.missing > 0);
     missing.map(|((tenant, limit, value), group)| BucketEntry {
         tenant: *tenant,
@@ -230,7 +230,7 @@ fn buckets(state: &State) -> impl Iterator<Item = BucketEntry> {
     })
 }
 
-fn counts(state: &State) -> [u32; 11] {
+fn counts(state: &SchedulerState) -> [u32; 11] {
     [
         state.names.len() as u32,
         state.tenants.len() as u32,

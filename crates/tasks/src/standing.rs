@@ -3,13 +3,13 @@
 //! For workers of some tenants it looks up those tenants' lanes one by one, instead of all lanes of the
 //! class: there may be ten thousand tenants.
 
-use crate::lane::Standing;
-use crate::state::State;
-use crate::worker::Serves;
+use crate::lane::LaneRank;
+use crate::state::SchedulerState;
+use crate::worker::ServedSet;
 
-impl State {
+impl SchedulerState {
     /// Ranked lanes of a class that belong to the workers' tenants.
-    fn own(&self, serves: &Serves, class: u32) -> impl Iterator<Item = (Standing, u32)> {
+    fn own(&self, serves: &ServedSet, class: u32) -> impl Iterator<Item = (LaneRank, u32)> {
         let lanes = serves.tenants.iter().filter_map(move |name| {
             let tenant = *self.tenant_at.get(name)?;
             self.lane_at.get(&(tenant, class)).copied()
@@ -18,7 +18,7 @@ impl State {
     }
 
     /// The next lane of a class for these workers.
-    pub(crate) fn foremost(&self, serves: &Serves, class: u32) -> Option<(Standing, u32)> {
+    pub(crate) fn foremost(&self, serves: &ServedSet, class: u32) -> Option<(LaneRank, u32)> {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].standing.get_min().copied();
         }
@@ -26,7 +26,12 @@ impl State {
     }
 
     /// The lanes behind it, at most `most`.
-    pub(crate) fn behind_foremost(&self, serves: &Serves, class: u32, most: usize) -> Vec<(Standing, u32)> {
+    pub(crate) fn behind_foremost(
+        &self,
+        serves: &ServedSet,
+        class: u32,
+        most: usize,
+    ) -> Vec<(LaneRank, u32)> {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].standing.iter().skip(1).take(most).copied().collect();
         }
@@ -36,7 +41,7 @@ impl State {
     }
 
     /// Ready tasks of a class for these workers.
-    pub(crate) fn ready_for(&self, serves: &Serves, class: u32) -> u64 {
+    pub(crate) fn ready_for(&self, serves: &ServedSet, class: u32) -> u64 {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].ready;
         }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ahead::Ahead;
+use crate::ahead::TasksAhead;
 use crate::command::Command;
-use crate::effects::{Effects, Event, Happened};
+use crate::effects::{Effects, TaskEvent, TaskEventKind};
 use crate::enlisted::Enlisted;
-use crate::error::{Limit, Refusal};
+use crate::error::{Limit, TaskRefusal};
 use crate::group::{Group, GroupKey};
 use crate::lane::{Class, Lane, Needs};
 use crate::limits::Limits;
@@ -16,13 +16,13 @@ use crate::names::{ByName, Names};
 use crate::pages::Pages;
 use crate::policies::Policies;
 use crate::quota::Amounts;
-use crate::reply::Reply;
+use crate::reply::CommandReply;
 use crate::schedule::Schedule;
 use crate::shard;
 use crate::slab::Slab;
-use crate::task::{List, NEVER_MS, Task};
+use crate::task::{NEVER_MS, Task, TaskList};
 use crate::tenant::Tenant;
-use crate::worker::{Pool, Serves, Worker};
+use crate::worker::{Pool, ServedSet, Worker};
 
 /// Kinds of timers, which each have a slot.
 pub(crate) const TASK: u8 = 0;
@@ -34,7 +34,7 @@ const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
 /// All tasks, workers and tenants of a shard. Clones share their data, so a clone costs almost nothing.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct SchedulerState {
     /// Number of the shard.
     pub(crate) shard: u8,
     pub(crate) limits: Limits,
@@ -59,7 +59,7 @@ pub struct State {
     pub(crate) unused_lanes: OrdSet<u32>,
     pub(crate) unused_classes: OrdSet<u32>,
     pub(crate) pools: Pages<Pool>,
-    pub(crate) pool_at: OrdMap<Arc<Serves>, u32>,
+    pub(crate) pool_at: OrdMap<Arc<ServedSet>, u32>,
     pub(crate) policies: Policies,
     pub(crate) groups: OrdMap<GroupKey, Group>,
     /// Times at which a group gets a token or can be forgotten.
@@ -74,7 +74,7 @@ pub struct State {
     /// The last token.
     pub(crate) token: u64,
     /// Completed and cancelled tasks that are still known, the oldest first.
-    pub(crate) finished: List,
+    pub(crate) finished: TaskList,
     pub(crate) bytes: u64,
     /// Size of completed and cancelled tasks, which make room for new ones.
     pub(crate) finished_bytes: u64,
@@ -89,22 +89,22 @@ pub struct State {
     /// Workers that are reserved for a task, by the task's id.
     pub(crate) reserved: OrdMap<u32, u64>,
     /// Workers' tasks ahead, where there are any.
-    pub(crate) ahead: OrdMap<u32, Ahead>,
+    pub(crate) ahead: OrdMap<u32, TasksAhead>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,
 }
 
-impl State {
+impl SchedulerState {
     /// Creates an empty state.
-    pub fn new(limits: Limits) -> State {
-        State::of_shard(limits, 0)
+    pub fn new(limits: Limits) -> SchedulerState {
+        SchedulerState::of_shard(limits, 0)
     }
 
     /// Creates an empty state of a shard, below [`SHARDS_MAX`](crate::SHARDS_MAX).
-    pub fn of_shard(limits: Limits, shard: u8) -> State {
+    pub fn of_shard(limits: Limits, shard: u8) -> SchedulerState {
         let mark = shard::mark_of(shard);
         let (tasks, workers) = (Slab::marked(mark), Slab::marked(mark));
-        State { limits, shard, tasks, workers, ..State::default() }
+        SchedulerState { limits, shard, tasks, workers, ..SchedulerState::default() }
     }
 
     /// Number of the shard.
@@ -152,7 +152,7 @@ impl State {
     pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(due_ms) = self.next_due_ms().filter(|due_ms| *due_ms <= self.now_ms) {
-            self.ring(due_ms, effects);
+            self.fire_timer(due_ms, effects);
         }
         self.trim_finished();
         self.dispatch(effects);
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// Fires the timer that is due first.
-    fn ring(&mut self, due_ms: u64, effects: &mut Effects) {
+    fn fire_timer(&mut self, due_ms: u64, effects: &mut Effects) {
         if let Some((_, group)) = self.refills.get_min().filter(|refill| refill.0 == due_ms).cloned() {
             self.wake_group(&group);
             debug_assert!(!self.refills.contains(&(due_ms, group)), "a refill that was due is removed");
@@ -176,7 +176,11 @@ impl State {
     }
 
     /// Applies a command.
-    pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub fn apply(
+        &mut self,
+        command: &Command<'_>,
+        effects: &mut Effects,
+    ) -> Result<CommandReply, TaskRefusal> {
         let reply = match *command {
             Command::Tenant { ref tenant } => self.set_tenant(tenant, effects),
             Command::Found { tenant } => self.found_tenant(tenant, effects),
@@ -207,12 +211,12 @@ impl State {
             Command::Unpublished { task, error } => self.unpublished(task, error, effects),
             Command::Clock { unix_ms } | Command::Anew { unix_ms } => {
                 self.set_clock(unix_ms);
-                Ok(Reply::Done)
+                Ok(CommandReply::Done)
             }
             Command::Limit { limits } => {
                 self.limits = limits;
-                self.rank_again();
-                Ok(Reply::Done)
+                self.rebuild_member_ranks();
+                Ok(CommandReply::Done)
             }
         }?;
         self.dispatch(effects);
@@ -220,8 +224,8 @@ impl State {
     }
 
     /// Converts the cluster's time to milliseconds since 1970.
-    pub fn unix_ms_of(&self, own_ms: u64) -> u64 {
-        own_ms.saturating_add_signed(self.unix_offset_ms)
+    pub fn unix_ms_of(&self, cluster_ms: u64) -> u64 {
+        cluster_ms.saturating_add_signed(self.unix_offset_ms)
     }
 
     pub(crate) fn unix_ms(&self) -> u64 {
@@ -229,22 +233,22 @@ impl State {
     }
 
     /// Converts milliseconds since 1970 to the cluster's time; 0 gives `None`.
-    pub(crate) fn own_ms(&self, unix_ms: u64) -> Option<u64> {
+    pub(crate) fn cluster_ms(&self, unix_ms: u64) -> Option<u64> {
         (unix_ms > 0).then(|| unix_ms.saturating_sub_signed(self.unix_offset_ms))
     }
 
-    pub(crate) fn find_tenant(&self, name: &[u8]) -> Result<u32, Refusal> {
+    pub(crate) fn find_tenant(&self, name: &[u8]) -> Result<u32, TaskRefusal> {
         self.check_length(name)?;
-        self.tenant_at.get(name).copied().ok_or(Refusal::NoTenant)
+        self.tenant_at.get(name).copied().ok_or(TaskRefusal::NoTenant)
     }
 
-    pub(crate) fn find_task(&self, task: u64) -> Result<u32, Refusal> {
-        self.tasks.find(task).ok_or(Refusal::NoTask { task })
+    pub(crate) fn find_task(&self, task: u64) -> Result<u32, TaskRefusal> {
+        self.tasks.find(task).ok_or(TaskRefusal::NoTask { task })
     }
 
-    pub(crate) fn find_worker(&self, worker: u64) -> Result<u32, Refusal> {
+    pub(crate) fn find_worker(&self, worker: u64) -> Result<u32, TaskRefusal> {
         let found = self.workers.find(worker).or_else(|| self.enlisted.find(worker));
-        found.ok_or(Refusal::NoWorker { worker })
+        found.ok_or(TaskRefusal::NoWorker { worker })
     }
 
     /// Id of a worker, here and in other shards.
@@ -261,13 +265,13 @@ impl State {
         self.tenant(tenant)
     }
 
-    pub(crate) fn tell(&self, at: u32, what: Happened, effects: &mut Effects) {
+    pub(crate) fn tell(&self, at: u32, what: TaskEventKind, effects: &mut Effects) {
         let task = self.tasks.id(at);
-        effects.events.push(Event { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, what });
+        effects.events.push(TaskEvent { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, what });
     }
 
     /// Changes a task, and updates the counted size.
-    pub(crate) fn amend(&mut self, at: u32, change: impl FnOnce(&mut Task)) {
+    pub(crate) fn change_task(&mut self, at: u32, change: impl FnOnce(&mut Task)) {
         let task = &mut self.tasks[at];
         let before = task.bytes();
         change(task);
@@ -290,21 +294,21 @@ impl State {
         task.due_ms = due_ms;
     }
 
-    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
-        if name.is_empty() { Err(Refusal::EmptyName) } else { self.check_length(name) }
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), TaskRefusal> {
+        if name.is_empty() { Err(TaskRefusal::EmptyName) } else { self.check_length(name) }
     }
 
-    pub(crate) fn check_length(&self, name: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn check_length(&self, name: &[u8]) -> Result<(), TaskRefusal> {
         let (bytes, bytes_max) = (name.len() as u64, u64::from(self.limits.name_bytes_max));
-        if bytes > bytes_max { Err(Refusal::NameTooLong { bytes, bytes_max }) } else { Ok(()) }
+        if bytes > bytes_max { Err(TaskRefusal::NameTooLong { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    pub(crate) fn check_batch(&self, count: usize) -> Result<(), Refusal> {
+    pub(crate) fn check_batch(&self, count: usize) -> Result<(), TaskRefusal> {
         Limit::Batch.check(count as u64, u64::from(self.limits.batch_max))
     }
 
     /// Advances the virtual time; reduces all tags long before it could overflow.
-    pub(crate) fn pass(&mut self, tag: u64) {
+    pub(crate) fn advance_virtual_time(&mut self, tag: u64) {
         self.virtual_time = self.virtual_time.max(tag);
         if self.virtual_time < VIRTUAL_TIME_MAX {
             return;

@@ -6,18 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::classes::Place;
-use crate::command::{After, Label, NewTask};
+use crate::classes::ClassKey;
+use crate::command::{Label, NewTask, TaskDependency};
 use crate::destination::Destination;
-use crate::effects::{Effects, Happened};
-use crate::error::{Limit, Refusal};
+use crate::effects::{Effects, TaskEventKind};
+use crate::error::{Limit, TaskRefusal};
 use crate::layout::shared;
-use crate::reply::{Reply, Taken};
+use crate::reply::{CommandReply, SubmittedTask};
 use crate::room::bytes_of_new;
 use crate::shard::{SLOTS_MAX, shard_of_id};
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{Extra, Labelled, NEVER_MS, PRIORITY_MAX, Stage, Task, ids_of};
+use crate::state::SchedulerState;
+use crate::task::{NEVER_MS, PRIORITY_MAX, StoredLabel, Task, TaskExtra, TaskStage, ids_of};
 
 /// Tasks below this priority are refused first.
 const PRIORITY_USUAL: u8 = 5;
@@ -31,13 +31,13 @@ fn what<'n>(task: &NewTask<'n>) -> (&'n [u8], &'n [u8], &'n [u8], &'n [u8]) {
     (task.queue, task.kind, task.payload, task.subject)
 }
 
-impl State {
+impl SchedulerState {
     pub(crate) fn submit(
         &mut self,
         tenant: &[u8],
         new: &[NewTask<'_>],
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         self.check_batch(new.len())?;
         new.iter().try_for_each(|task| self.check_task(task))?;
@@ -49,10 +49,10 @@ impl State {
         self.check_places(tenant, fresh())?;
         let tasks = self.take(tenant, new, &known, effects);
         self.trim_finished();
-        Ok(Reply::Submitted { tasks, slow_down_ms })
+        Ok(CommandReply::Submitted { tasks, slow_down_ms })
     }
 
-    pub(crate) fn check_task(&self, new: &NewTask<'_>) -> Result<(), Refusal> {
+    pub(crate) fn check_task(&self, new: &NewTask<'_>) -> Result<(), TaskRefusal> {
         self.check_name(new.queue)?;
         self.check_name(new.kind)?;
         let destination = Destination::read(new.subject);
@@ -61,23 +61,23 @@ impl State {
         self.check_length(destination.user.unwrap_or_default())?;
         let (bytes, bytes_max) = (new.payload.len() as u64, u64::from(self.limits.payload_bytes_max));
         if bytes > bytes_max {
-            return Err(Refusal::PayloadTooLong { bytes, bytes_max });
+            return Err(TaskRefusal::PayloadTooLong { bytes, bytes_max });
         }
         let (bytes, bytes_max) = (new.memory_bytes, self.limits.need_bytes_max);
         if bytes > bytes_max {
-            return Err(Refusal::NeedsTooMuch { bytes, bytes_max });
+            return Err(TaskRefusal::NeedsTooMuch { bytes, bytes_max });
         }
         if new.priority > PRIORITY_MAX {
-            return Err(Refusal::Priority { priority: new.priority });
+            return Err(TaskRefusal::Priority { priority: new.priority });
         }
         [new.not_before_ms, new.deadline_ms].iter().try_for_each(|at_ms| self.check_time(*at_ms))?;
-        if let Some(deadline_ms) = self.own_ms(new.deadline_ms)
+        if let Some(deadline_ms) = self.cluster_ms(new.deadline_ms)
             && deadline_ms <= self.now_ms
         {
-            return Err(Refusal::DeadlinePast { by_ms: self.unix_ms().saturating_sub(new.deadline_ms) });
+            return Err(TaskRefusal::DeadlinePast { by_ms: self.unix_ms().saturating_sub(new.deadline_ms) });
         }
         if (new.kind == crate::PUBLISH) == new.subject.is_empty() {
-            return Err(Refusal::Subject);
+            return Err(TaskRefusal::Subject);
         }
         Limit::Labels.check(new.labels.len() as u64, u64::from(self.limits.labels_max))?;
         Limit::Labels.check(new.needs.len() as u64, u64::from(self.limits.labels_max))?;
@@ -87,14 +87,14 @@ impl State {
     }
 
     /// Refuses times far from now: seconds, microseconds or nanoseconds read as milliseconds.
-    fn check_time(&self, at_ms: u64) -> Result<(), Refusal> {
+    fn check_time(&self, at_ms: u64) -> Result<(), TaskRefusal> {
         let now_ms = self.unix_ms();
         // Before the first clock there is nothing to compare with.
         let is_far = at_ms > 0 && now_ms > FAR_MS && at_ms.abs_diff(now_ms) > FAR_MS;
-        if is_far { Err(Refusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
+        if is_far { Err(TaskRefusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
     }
 
-    pub(crate) fn check_labels(&self, labels: &[Label<'_>]) -> Result<(), Refusal> {
+    pub(crate) fn check_labels(&self, labels: &[Label<'_>]) -> Result<(), TaskRefusal> {
         labels.iter().try_for_each(|label| self.check_name(label.key))?;
         labels.iter().try_for_each(|label| self.check_length(label.value))
     }
@@ -104,32 +104,32 @@ impl State {
         &self,
         tenant: u32,
         new: &[NewTask<'_>],
-        known: &[Option<Known>],
-    ) -> Result<(), Refusal> {
+        known: &[Option<KnownKey>],
+    ) -> Result<(), TaskRefusal> {
         let mut within = false;
         for (index, after) in
             new.iter().enumerate().flat_map(|(i, task)| task.after.iter().map(move |a| (i, a)))
         {
             let index = index as u32;
             let task = match *after {
-                After::Batch { index: on } => match known.get(on as usize) {
-                    None => return Err(Refusal::NoDependency { index }),
-                    Some(Some(Known::Task(task))) => *task,
+                TaskDependency::Batch { index: on } => match known.get(on as usize) {
+                    None => return Err(TaskRefusal::NoDependency { index }),
+                    Some(Some(KnownKey::Task(task))) => *task,
                     Some(_) => {
                         within = true;
                         continue;
                     }
                 },
-                After::Task { task } => task,
+                TaskDependency::Task { task } => task,
             };
             // Another tenant's task counts as missing.
             let found = self.tasks.find(task).filter(|at| self.tasks[*at].tenant == tenant);
             match found.map(|at| self.tasks[at].stage) {
                 None if shard_of_id(task) != self.shard => {
-                    return Err(Refusal::DependencyElsewhere { index, task });
+                    return Err(TaskRefusal::DependencyElsewhere { index, task });
                 }
-                None => return Err(Refusal::DependencyUnknown { index, task }),
-                Some(Stage::Cancelled) => return Err(Refusal::DependencyCancelled { index, task }),
+                None => return Err(TaskRefusal::DependencyUnknown { index, task }),
+                Some(TaskStage::Cancelled) => return Err(TaskRefusal::DependencyCancelled { index, task }),
                 Some(_) => {}
             }
         }
@@ -138,7 +138,7 @@ impl State {
 
     /// For each task, an earlier task with its idempotency key: an existing one (id), or one in the batch
     /// (index).
-    fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Result<Vec<Option<Known>>, Refusal> {
+    fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Result<Vec<Option<KnownKey>>, TaskRefusal> {
         let mut first: BTreeMap<&[u8], u32> = BTreeMap::new();
         new.iter()
             .enumerate()
@@ -148,31 +148,31 @@ impl State {
                 }
                 if let Some(&id) = self.keys.get(&(tenant, Arc::from(task.idempotency_key))) {
                     self.check_same(index as u32, task, id)?;
-                    return Ok(Some(Known::Task(id)));
+                    return Ok(Some(KnownKey::Task(id)));
                 }
                 let index = index as u32;
                 let before = *first.entry(task.idempotency_key).or_insert(index);
                 match &new[before as usize] {
                     _ if before == index => Ok(None),
-                    other if what(other) == what(task) => Ok(Some(Known::Batch(before))),
-                    _ => Err(Refusal::KeyInBatch { index, before }),
+                    other if what(other) == what(task) => Ok(Some(KnownKey::Batch(before))),
+                    _ => Err(TaskRefusal::KeyInBatch { index, before }),
                 }
             })
             .collect()
     }
 
     /// Checks that a repeated key is for the same work, which was not cancelled.
-    fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), Refusal> {
+    fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), TaskRefusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
         let class = &self.classes[self.lanes[task.lane as usize].class as usize];
         let (queue, kind) = (self.names.get(class.queue), self.names.get(class.kind));
         let subject = task.extra.as_ref().and_then(|extra| extra.subject.as_deref()).unwrap_or_default();
         if what(new) != (&**queue, &**kind, &*task.payload, subject) {
-            return Err(Refusal::KeyReused { index, task: id });
+            return Err(TaskRefusal::KeyReused { index, task: id });
         }
         match task.stage {
-            Stage::Cancelled | Stage::Stopping => Err(Refusal::KeyCancelled { index, task: id }),
+            TaskStage::Cancelled | TaskStage::Stopping => Err(TaskRefusal::KeyCancelled { index, task: id }),
             _ => Ok(()),
         }
     }
@@ -182,7 +182,7 @@ impl State {
         &self,
         tenant: u32,
         fresh: impl Iterator<Item = &'n NewTask<'n>>,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, TaskRefusal> {
         let tenant = &self.tenants[tenant as usize];
         let queued_max = tenant.queued_max;
         if queued_max == 0 {
@@ -199,7 +199,7 @@ impl State {
             let pace = tenant.pace.per_1000_s(self.now_ms).max(1);
             let wait_ms = (after - most).saturating_mul(1_000_000) / pace;
             let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
-            return Err(Refusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
+            return Err(TaskRefusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
         }
         let percent = after.saturating_mul(100) / queued_max;
         Ok(percent.saturating_sub(70) as u32 * 100)
@@ -209,7 +209,7 @@ impl State {
         &self,
         tenant: u32,
         fresh: impl Iterator<Item = &'n NewTask<'n>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TaskRefusal> {
         let (mut count, mut growth) = (0, 0);
         for task in fresh {
             count += 1;
@@ -224,30 +224,30 @@ impl State {
         &mut self,
         tenant: u32,
         new: &[NewTask<'_>],
-        known: &[Option<Known>],
+        known: &[Option<KnownKey>],
         effects: &mut Effects,
-    ) -> Vec<Taken> {
-        let mut taken: Vec<Taken> = Vec::with_capacity(new.len());
-        let mut last: Option<(Place<'_>, u32)> = None;
+    ) -> Vec<SubmittedTask> {
+        let mut taken: Vec<SubmittedTask> = Vec::with_capacity(new.len());
+        let mut last: Option<(ClassKey<'_>, u32)> = None;
         for (task, known) in new.iter().zip(known) {
             let known = match *known {
-                Some(Known::Task(id)) => Some(id),
-                Some(Known::Batch(index)) => Some(taken[index as usize].task),
+                Some(KnownKey::Task(id)) => Some(id),
+                Some(KnownKey::Batch(index)) => Some(taken[index as usize].task),
                 None => None,
             };
             if let Some(task) = known {
-                taken.push(Taken { task, known: true });
+                taken.push(SubmittedTask { task, known: true });
                 continue;
             }
-            let place = Place::of(task);
+            let place = ClassKey::of(task);
             let lane = match last {
                 Some((known, lane)) if known == place => lane,
-                _ => self.lane_that(tenant, &place),
+                _ => self.lane_for(tenant, &place),
             };
             last = Some((place, lane));
             let at = self.insert(tenant, lane, task);
-            taken.push(Taken { task: self.tasks.id(at), known: false });
-            self.tell(at, Happened::Submitted, effects);
+            taken.push(SubmittedTask { task: self.tasks.id(at), known: false });
+            self.tell(at, TaskEventKind::Submitted, effects);
         }
         let ids: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
         for (task, taken) in new.iter().zip(&taken).filter(|(_, taken)| !taken.known) {
@@ -262,7 +262,7 @@ impl State {
         let now_ms = self.now_ms;
         let timeout_ms = if new.timeout_ms == 0 { self.limits.timeout_ms_default } else { new.timeout_ms };
         let task = Task {
-            stage: Stage::Blocked,
+            stage: TaskStage::Blocked,
             priority: new.priority,
             attempts: 0,
             policy,
@@ -278,9 +278,9 @@ impl State {
             waits_for: 0,
             limited_by: 0,
             submitted_ms: now_ms,
-            since_ms: self.own_ms(new.not_before_ms).unwrap_or(0).max(now_ms),
+            since_ms: self.cluster_ms(new.not_before_ms).unwrap_or(0).max(now_ms),
             started_ms: 0,
-            deadline_ms: self.own_ms(new.deadline_ms).unwrap_or(NEVER_MS),
+            deadline_ms: self.cluster_ms(new.deadline_ms).unwrap_or(NEVER_MS),
             due_ms: NEVER_MS,
             token: 0,
             payload: shared(new.payload),
@@ -301,7 +301,7 @@ impl State {
         at
     }
 
-    fn extra_of(&self, new: &NewTask<'_>) -> Option<Arc<Extra>> {
+    fn extra_of(&self, new: &NewTask<'_>) -> Option<Arc<TaskExtra>> {
         let is_plain = new.idempotency_key.is_empty()
             && new.labels.is_empty()
             && new.subject.is_empty()
@@ -309,13 +309,13 @@ impl State {
         let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.into());
         let labels = new.labels.iter();
         (!is_plain).then(|| {
-            Arc::new(Extra {
+            Arc::new(TaskExtra {
                 idempotency_key: some(new.idempotency_key),
-                labels: labels.map(|l| Labelled { key: l.key.into(), value: l.value.into() }).collect(),
+                labels: labels.map(|l| StoredLabel { key: l.key.into(), value: l.value.into() }).collect(),
                 subject: some(new.subject),
                 cpu_milli: new.cpu_milli,
                 memory_bytes: new.memory_bytes,
-                ..Extra::default()
+                ..TaskExtra::default()
             })
         })
     }
@@ -325,15 +325,15 @@ impl State {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
         for &on in after {
-            let Some(on_at) = self.tasks.find(on).filter(|&on| self.tasks[on].stage != Stage::Completed)
+            let Some(on_at) = self.tasks.find(on).filter(|&on| self.tasks[on].stage != TaskStage::Completed)
             else {
                 continue;
             };
             waits_for += 1;
-            self.amend(on_at, |task| task.extra_mut().before.push(id));
+            self.change_task(on_at, |task| task.extra_mut().before.push(id));
         }
         if !after.is_empty() {
-            self.amend(at, |task| task.extra_mut().after = after.to_vec());
+            self.change_task(at, |task| task.extra_mut().after = after.to_vec());
         }
         self.tasks[at].waits_for = waits_for;
         if waits_for == 0 {
@@ -347,23 +347,23 @@ impl State {
 
 /// The task with an idempotency key.
 #[derive(Debug, Clone, Copy)]
-enum Known {
+enum KnownKey {
     Task(u64),
     Batch(u32),
 }
 
 /// Removes tasks without remaining dependencies (Kahn 1962); any remaining task is in a cycle. A repeated
 /// task stands for the earlier one, and its own dependencies do not count.
-fn check_acyclic(new: &[NewTask<'_>], known: &[Option<Known>]) -> Result<(), Refusal> {
+fn check_acyclic(new: &[NewTask<'_>], known: &[Option<KnownKey>]) -> Result<(), TaskRefusal> {
     let mut before = vec![Vec::new(); new.len()];
     let mut waits_for = vec![0_usize; new.len()];
     for (index, task) in new.iter().enumerate().filter(|&(index, _)| known[index].is_none()) {
         for after in &task.after {
-            let After::Batch { index: on } = *after else { continue };
+            let TaskDependency::Batch { index: on } = *after else { continue };
             match known[on as usize] {
                 None => before[on as usize].push(index),
-                Some(Known::Batch(first)) => before[first as usize].push(index),
-                Some(Known::Task(_)) => continue,
+                Some(KnownKey::Batch(first)) => before[first as usize].push(index),
+                Some(KnownKey::Task(_)) => continue,
             }
             waits_for[index] += 1;
         }
@@ -378,7 +378,7 @@ fn check_acyclic(new: &[NewTask<'_>], known: &[Option<Known>]) -> Result<(), Ref
         }
     }
     match waits_for.iter().position(|&count| count > 0) {
-        Some(index) => Err(Refusal::Cycle { index: index as u32 }),
+        Some(index) => Err(TaskRefusal::Cycle { index: index as u32 }),
         None => Ok(()),
     }
 }

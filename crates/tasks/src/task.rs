@@ -1,12 +1,12 @@
 //! Tasks as the state stores them, and linked lists of tasks.
 //!
 //! A task is in at most one list, by its stage: its lane's, its worker's, that of finished tasks, or its
-//! tenant's dead letters. [`Extra`] holds fields that few tasks have.
+//! tenant's dead letters. [`TaskExtra`] holds fields that few tasks have.
 
 use std::sync::Arc;
 
-use crate::command::After;
-use crate::effects::Failure;
+use crate::command::TaskDependency;
+use crate::effects::AttemptFailure;
 use crate::layout::{choice, layout};
 use crate::quota::Amounts;
 use crate::slab::{NONE, Slab};
@@ -21,7 +21,7 @@ pub(crate) const NEVER_MS: u64 = u64::MAX;
 choice! {
     /// How far a task is.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum Stage {
+    pub enum TaskStage {
         /// Waits for other tasks.
         Blocked = 1,
         /// Waits for its earliest start, or for its next attempt.
@@ -43,20 +43,20 @@ choice! {
     }
 }
 
-impl Stage {
+impl TaskStage {
     /// Whether a worker has it.
     pub fn is_held(self) -> bool {
-        matches!(self, Stage::Running | Stage::Stopping)
+        matches!(self, TaskStage::Running | TaskStage::Stopping)
     }
 
     /// Whether the stage is final, unless a user changes it.
     pub fn is_over(self) -> bool {
-        matches!(self, Stage::Completed | Stage::Cancelled | Stage::Dead)
+        matches!(self, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead)
     }
 
     /// Whether it counts as waiting.
     pub(crate) fn is_queued(self) -> bool {
-        self <= Stage::Ready
+        self <= TaskStage::Ready
     }
 }
 
@@ -64,7 +64,7 @@ layout! {
     /// A task.
     #[derive(Debug, Clone)]
     pub struct Task {
-        pub stage: Stage,
+        pub stage: TaskStage,
         pub priority: u8,
         /// Attempts since it was submitted or restarted, without those whose worker died.
         pub attempts: u16,
@@ -99,17 +99,17 @@ layout! {
         /// Token of its last start.
         pub token: u64,
         pub payload: Arc<[u8]>,
-        pub extra: Option<Arc<Extra>>,
-        pub outcome: Option<Arc<Outcome>>,
+        pub extra: Option<Arc<TaskExtra>>,
+        pub outcome: Option<Arc<AttemptOutcome>>,
     }
 }
 
 layout! {
     /// Fields that few tasks have.
     #[derive(Debug, Clone, Default)]
-    pub struct Extra {
+    pub struct TaskExtra {
         pub idempotency_key: Option<Arc<[u8]>>,
-        pub labels: Vec<Labelled>,
+        pub labels: Vec<StoredLabel>,
         pub after: Vec<u64>,
         /// Tasks that wait for it.
         pub before: Vec<u64>,
@@ -125,7 +125,7 @@ layout! {
 layout! {
     /// A label, as the state stores it.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-    pub struct Labelled {
+    pub struct StoredLabel {
         /// Key of the label.
         pub key: Arc<[u8]>,
         /// Value of the label.
@@ -136,11 +136,11 @@ layout! {
 layout! {
     /// Result of a task, or of its last attempt.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Outcome {
+    pub struct AttemptOutcome {
         /// Result, or error text.
         pub bytes: Arc<[u8]>,
         /// Reason, if it failed.
-        pub failure: Option<Failure>,
+        pub failure: Option<AttemptFailure>,
         /// End, on the cluster's clock.
         pub at_ms: u64,
         /// Run time, µs.
@@ -166,13 +166,13 @@ impl Task {
         (self.since_ms.min(1 << 60) as i64) - i64::from(self.priority) * i64::from(ageing_ms)
     }
 
-    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+    pub(crate) fn extra_mut(&mut self) -> &mut TaskExtra {
         Arc::make_mut(self.extra.get_or_insert_default())
     }
 
     /// Whether it is a dead letter because workers died under it.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(Failure::Poisoned))
+        self.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(AttemptFailure::Poisoned))
     }
 
     pub(crate) fn is_published(&self) -> bool {
@@ -181,7 +181,7 @@ impl Task {
 
     /// Whether it is completed or cancelled.
     pub(crate) fn is_finished(&self) -> bool {
-        matches!(self.stage, Stage::Completed | Stage::Cancelled)
+        matches!(self.stage, TaskStage::Completed | TaskStage::Cancelled)
     }
 
     /// Counted size, bytes.
@@ -202,20 +202,20 @@ impl Task {
 layout! {
     /// A linked list of tasks.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct List {
+    pub struct TaskList {
         pub head: u32,
         pub tail: u32,
         pub len: u32,
     }
 }
 
-impl Default for List {
-    fn default() -> List {
-        List { head: NONE, tail: NONE, len: 0 }
+impl Default for TaskList {
+    fn default() -> TaskList {
+        TaskList { head: NONE, tail: NONE, len: 0 }
     }
 }
 
-impl List {
+impl TaskList {
     pub(crate) fn push_back(&mut self, tasks: &mut Slab<Task>, at: u32) {
         let task = &mut tasks[at];
         (task.prev, task.next) = (self.tail, NONE);
@@ -264,12 +264,12 @@ impl List {
 }
 
 /// Converts dependencies to ids, once all tasks of the batch have one.
-pub(crate) fn ids_of(after: &[After], batch: &[u64]) -> Vec<u64> {
+pub(crate) fn ids_of(after: &[TaskDependency], batch: &[u64]) -> Vec<u64> {
     after
         .iter()
         .map(|after| match *after {
-            After::Task { task } => task,
-            After::Batch { index } => batch[index as usize],
+            TaskDependency::Task { task } => task,
+            TaskDependency::Batch { index } => batch[index as usize],
         })
         .collect()
 }

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use crate::command::{self, KeyLimit};
 use crate::effects::Effects;
-use crate::error::{Limit, Refusal};
+use crate::error::{Limit, TaskRefusal};
 use crate::group::{self, GroupKey};
 use crate::rate::Bucket;
-use crate::reply::Reply;
+use crate::reply::CommandReply;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::Stage;
+use crate::state::SchedulerState;
+use crate::task::TaskStage;
 use crate::tenant::{Limited, Tenant, WEIGHT_MAX};
 
-impl State {
+impl SchedulerState {
     pub(crate) fn set_tenant(
         &mut self,
         new: &command::Tenant<'_>,
         _effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         self.check_tenant(new)?;
         let at = match self.tenant_at.get(new.name) {
             Some(&at) => at,
@@ -53,28 +53,32 @@ impl State {
         self.dirty.extend(
             (0..self.classes.len() as u32).filter(|&class| !self.classes[class as usize].standing.is_empty()),
         );
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
-    pub(crate) fn found_tenant(&mut self, name: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn found_tenant(
+        &mut self,
+        name: &[u8],
+        effects: &mut Effects,
+    ) -> Result<CommandReply, TaskRefusal> {
         match self.tenant_at.contains_key(name) {
-            true => Ok(Reply::Done),
+            true => Ok(CommandReply::Done),
             false => self.set_tenant(&command::Tenant::new(name), effects),
         }
     }
 
-    fn check_tenant(&self, new: &command::Tenant<'_>) -> Result<(), Refusal> {
+    fn check_tenant(&self, new: &command::Tenant<'_>) -> Result<(), TaskRefusal> {
         self.check_name(new.name)?;
         if !(1..=WEIGHT_MAX).contains(&new.weight) {
-            return Err(Refusal::Weight);
+            return Err(TaskRefusal::Weight);
         }
         if ![new.concurrency, new.cpu_milli, new.memory_bytes].iter().all(|quota| quota.is_ordered()) {
-            return Err(Refusal::Quota);
+            return Err(TaskRefusal::Quota);
         }
         Limit::Labels.check(new.limits.len() as u64, u64::from(self.limits.labels_max))?;
         new.limits.iter().try_for_each(|limit| self.check_name(limit.key))?;
         if !new.limits.iter().filter_map(|limit| limit.rate).all(|rate| rate.is_one()) {
-            return Err(Refusal::Rate);
+            return Err(TaskRefusal::Rate);
         }
         let tenants = self.tenants.len() as u64 + u64::from(!self.tenant_at.contains_key(new.name));
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
@@ -88,8 +92,8 @@ impl State {
         let mut waiting = Vec::new();
         for &at in &of_tenant {
             match self.tasks[at].stage {
-                Stage::Ready => self.unready(at),
-                Stage::Limited => {}
+                TaskStage::Ready => self.remove_from_lane(at),
+                TaskStage::Limited => {}
                 _ => continue,
             }
             waiting.push((self.tasks[at].rank(self.limits.ageing_ms), at));

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use crate::layout::layout;
-use crate::quota::{Amounts, Quota, Used};
+use crate::quota::{Amounts, Quota, ResourceUse};
 use crate::rate::Rate;
 use crate::retry::BUDGET_MAX;
-use crate::task::List;
+use crate::task::TaskList;
 
 /// Tag units for one µs of a tenant of weight 1.
 const TAG_PER_US: u64 = 10_000;
@@ -32,17 +32,17 @@ layout! {
         pub limits: Arc<Vec<Limited>>,
         /// Virtual time up to which it was served.
         pub tag: u64,
-        pub used: [Used; 3],
+        pub used: [ResourceUse; 3],
         pub lanes: Vec<u32>,
-        pub dead: List,
+        pub dead: TaskList,
         /// Waiting tasks of all kinds.
         pub queued: u64,
         /// Of these, the ready ones.
         pub ready: u64,
         /// Remaining retries, in millionths.
         pub budget: u64,
-        pub account: Account,
-        pub pace: Pace,
+        pub account: TenantTotals,
+        pub pace: StartRate,
     }
 }
 
@@ -62,7 +62,7 @@ layout! {
 layout! {
     /// Totals of a tenant since it was created.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Account {
+    pub struct TenantTotals {
         /// Submitted tasks.
         pub submitted: u64,
         /// Started attempts.
@@ -93,14 +93,14 @@ layout! {
 layout! {
     /// Starts a second, from the last ten or so.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Pace {
+    pub struct StartRate {
         pub window_ms: u64,
         pub count: u64,
         pub per_1000_s: u64,
     }
 }
 
-impl Pace {
+impl StartRate {
     const WINDOW_MS: u64 = 2_000;
 
     pub(crate) fn count(&mut self, now_ms: u64) {
@@ -110,11 +110,11 @@ impl Pace {
 
     fn roll(&mut self, now_ms: u64) {
         let passed = now_ms.saturating_sub(self.window_ms);
-        if passed < Pace::WINDOW_MS {
+        if passed < StartRate::WINDOW_MS {
             return;
         }
         let here = self.count.saturating_mul(1_000_000) / passed;
-        let is_recent = self.per_1000_s > 0 && passed < 5 * Pace::WINDOW_MS;
+        let is_recent = self.per_1000_s > 0 && passed < 5 * StartRate::WINDOW_MS;
         self.per_1000_s = if is_recent { (3 * self.per_1000_s + here) / 4 } else { here };
         (self.window_ms, self.count) = (now_ms, 0);
     }
@@ -137,14 +137,14 @@ impl Tenant {
             quotas: [Quota::default(); 3],
             limits: Arc::default(),
             tag: 0,
-            used: [Used::default(); 3],
+            used: [ResourceUse::default(); 3],
             lanes: Vec::new(),
-            dead: List::default(),
+            dead: TaskList::default(),
             queued: 0,
             ready: 0,
             budget: BUDGET_START,
-            account: Account::default(),
-            pace: Pace::default(),
+            account: TenantTotals::default(),
+            pace: StartRate::default(),
         }
     }
 
@@ -181,7 +181,7 @@ impl Tenant {
     }
 
     /// Adds to the retry budget at a first start; a retry takes from it, and needs some.
-    pub(crate) fn earn_retry(&mut self) {
+    pub(crate) fn add_retry_budget(&mut self) {
         let more = u64::from(self.retry_percent) * u64::from(BUDGET_MAX) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::error::Refusal;
+use crate::error::TaskRefusal;
 use crate::layout::layout;
 use crate::quota::Quota;
 use crate::retry::Retry;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{Labelled, Outcome, Stage};
-use crate::tenant::{Account, Limited};
+use crate::state::SchedulerState;
+use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
+use crate::tenant::{Limited, TenantTotals};
 
 /// Most tasks that one call looks at.
 const LOOKED_AT_MAX: usize = 100_000;
@@ -31,7 +31,7 @@ layout! {
         /// Payload.
         pub payload: Arc<[u8]>,
         /// The stage of the task.
-        pub stage: Stage,
+        pub stage: TaskStage,
         /// Priority from 0 to 9, the highest.
         pub priority: u8,
         /// Started attempts.
@@ -49,13 +49,13 @@ layout! {
         /// Progress in thousandths, and a note.
         pub progress: (u16, Option<Arc<[u8]>>),
         /// Labels.
-        pub labels: Vec<Labelled>,
+        pub labels: Vec<StoredLabel>,
         /// Tasks that it waits for, or waited for.
         pub after: Vec<u64>,
         /// Result of the task, or of its last attempt.
-        pub outcome: Option<Outcome>,
+        pub outcome: Option<AttemptOutcome>,
         /// Labels that a worker must have.
-        pub needs: Vec<Labelled>,
+        pub needs: Vec<StoredLabel>,
         /// Processor thousandths and memory bytes that it needs.
         pub amounts: [u64; 2],
         /// Timeout of an attempt, ms.
@@ -73,7 +73,7 @@ layout! {
 
 /// A filter of tasks; fields that are `None` match every task.
 #[derive(Debug, Clone, Default)]
-pub struct Filter<'a> {
+pub struct TaskFilter<'a> {
     /// Name of the tenant.
     pub tenant: Option<&'a [u8]>,
     /// Name of the queue.
@@ -81,7 +81,7 @@ pub struct Filter<'a> {
     /// Kind of work.
     pub kind: Option<&'a [u8]>,
     /// The stage of the task.
-    pub stage: Option<Stage>,
+    pub stage: Option<TaskStage>,
     /// Key and value of a label.
     pub label: Option<(&'a [u8], &'a [u8])>,
 }
@@ -111,7 +111,7 @@ layout! {
         /// Dead letters.
         pub dead: u64,
         /// Totals.
-        pub account: Account,
+        pub account: TenantTotals,
     }
 }
 
@@ -132,7 +132,7 @@ layout! {
         /// Recent cost of a task, µs.
         pub cost_us: u64,
         /// Labels that a worker must have.
-        pub needs: Vec<Labelled>,
+        pub needs: Vec<StoredLabel>,
     }
 }
 
@@ -159,7 +159,7 @@ layout! {
         /// Remaining time to live without a sign of life, ms.
         pub left_ms: u64,
         /// Labels that tasks may need.
-        pub labels: Vec<Labelled>,
+        pub labels: Vec<StoredLabel>,
         /// Tenants whose tasks it takes; none for all.
         pub tenants: Vec<Arc<[u8]>>,
         /// Processor thousandths and memory bytes that it has; 0 if not stated.
@@ -169,9 +169,9 @@ layout! {
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Returns a task.
-    pub fn get(&self, task: u64) -> Result<TaskView, Refusal> {
+    pub fn get(&self, task: u64) -> Result<TaskView, TaskRefusal> {
         self.find_task(task).map(|at| self.view(at))
     }
 
@@ -200,10 +200,10 @@ impl State {
             needs: class.needs.to_vec(),
             amounts: [u64::from(extra.cpu_milli), extra.memory_bytes],
             timeout_ms: task.timeout_ms,
-            not_before_ms: matches!(task.stage, Stage::Blocked | Stage::Delayed)
+            not_before_ms: matches!(task.stage, TaskStage::Blocked | TaskStage::Delayed)
                 .then_some(task.since_ms)
                 .filter(|since_ms| *since_ms > self.now_ms),
-            retry: (!task.stage.is_over() || task.stage == Stage::Dead)
+            retry: (!task.stage.is_over() || task.stage == TaskStage::Dead)
                 .then(|| self.policies.get(task.policy)),
             idempotency_key: extra.idempotency_key.unwrap_or_default(),
             subject: extra.subject.unwrap_or_default(),
@@ -212,14 +212,14 @@ impl State {
 
     /// Up to `limit` matching tasks, and the start of the next page if there may be more. The first page
     /// starts at 0.
-    pub fn list(&self, filter: &Filter<'_>, from: u32, limit: usize) -> (Vec<TaskView>, Option<u32>) {
+    pub fn list(&self, filter: &TaskFilter<'_>, from: u32, limit: usize) -> (Vec<TaskView>, Option<u32>) {
         self.list_within(filter, from, limit, |_| 0)
     }
 
     /// Does the same; a page also ends at [`PAGE_BYTES_MAX`], by the sum of `weigh`.
     pub(crate) fn list_within(
         &self,
-        filter: &Filter<'_>,
+        filter: &TaskFilter<'_>,
         from: u32,
         limit: usize,
         weigh: impl Fn(&mut TaskView) -> usize,
@@ -238,7 +238,7 @@ impl State {
         (found, None)
     }
 
-    fn fits(&self, at: u32, filter: &Filter<'_>) -> bool {
+    fn fits(&self, at: u32, filter: &TaskFilter<'_>) -> bool {
         let task = &self.tasks[at];
         let class = &self.classes[self.lanes[task.lane as usize].class as usize];
         let is = |wanted: Option<&[u8]>, name: &[u8]| wanted.is_none_or(|wanted| wanted == name);

@@ -1,41 +1,41 @@
 //! Explains in one sentence with numbers why a task does not run.
 
-use crate::effects::Failure;
-use crate::error::Refusal;
-use crate::group::Sort;
+use crate::effects::AttemptFailure;
+use crate::error::TaskRefusal;
+use crate::group::TaskSort;
 use crate::lane::Class;
 use crate::quota::Amounts;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{Labelled, Stage, Task};
+use crate::state::SchedulerState;
+use crate::task::{StoredLabel, Task, TaskStage};
 
 /// Most tasks ahead that are counted one by one.
 const AHEAD_MAX: u64 = 100_000;
 /// Most dependencies that are named.
 const NAMED_MAX: usize = 3;
 
-impl State {
+impl SchedulerState {
     /// One sentence about a task.
-    pub fn why(&self, task: u64) -> Result<String, Refusal> {
+    pub fn why(&self, task: u64) -> Result<String, TaskRefusal> {
         let at = self.find_task(task)?;
         let found = &self.tasks[at];
         Ok(match found.stage {
-            Stage::Blocked => self.why_blocked(found),
-            Stage::Delayed => self.why_delayed(found),
-            Stage::Limited => self.why_limited(at, found),
-            Stage::Ready => self.why_ready(at, found),
-            Stage::Running if found.worker == NONE => "running: it is being published".into(),
-            Stage::Running => {
+            TaskStage::Blocked => self.why_blocked(found),
+            TaskStage::Delayed => self.why_delayed(found),
+            TaskStage::Limited => self.why_limited(at, found),
+            TaskStage::Ready => self.why_ready(at, found),
+            TaskStage::Running if found.worker == NONE => "running: it is being published".into(),
+            TaskStage::Running => {
                 let worker = self.worker_id(found.worker);
                 let since = for_people(self.now_ms - found.started_ms);
                 format!("running: worker {worker:x} has had it for {since}, attempt {}", found.attempts)
             }
-            Stage::Stopping => {
+            TaskStage::Stopping => {
                 let worker = self.worker_id(found.worker);
                 let left = for_people(found.due_ms.saturating_sub(self.now_ms));
                 format!("stopping: it was cancelled, worker {worker:x} has {left} left to confirm")
             }
-            Stage::Completed | Stage::Cancelled | Stage::Dead => self.why_over(found),
+            TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead => self.why_over(found),
         })
     }
 
@@ -43,9 +43,9 @@ impl State {
         let after = task.extra.iter().flat_map(|extra| &extra.after);
         let left: Vec<_> =
             after.filter_map(|&id| Some((id, self.tasks[self.tasks.find(id)?].stage))).collect();
-        let left: Vec<_> = left.into_iter().filter(|(_, stage)| *stage != Stage::Completed).collect();
+        let left: Vec<_> = left.into_iter().filter(|(_, stage)| *stage != TaskStage::Completed).collect();
         let named = left.iter().take(NAMED_MAX).map(|(id, stage)| match stage {
-            Stage::Dead => format!("{id:x} (a dead letter: retry or discard it)"),
+            TaskStage::Dead => format!("{id:x} (a dead letter: retry or discard it)"),
             stage => format!("{id:x} ({})", word(*stage)),
         });
         let named = named.collect::<Vec<_>>().join(", ");
@@ -70,7 +70,7 @@ impl State {
         let (sort, rank, _) = self.member(at);
         let is_served = self.is_served(&sort);
         // Tasks that a worker could run come first.
-        let is_ahead = |(other, other_rank, other_at): &(Sort, i64, u32)| {
+        let is_ahead = |(other, other_rank, other_at): &(TaskSort, i64, u32)| {
             (!self.is_served(other), *other_rank, *other_at) < (!is_served, rank, at)
         };
         let ahead = group.waiting.iter().filter(|other| is_ahead(other)).count();
@@ -177,8 +177,8 @@ impl State {
         if fit > 0 {
             return format!("all workers that could do it, {fit}, are for other tenants");
         }
-        let is_had = |need: &&Labelled| doing.clone().any(|pool| pool.serves.labels.contains(*need));
-        let missing: Vec<&Labelled> = class.needs.iter().filter(|need| !is_had(need)).collect();
+        let is_had = |need: &&StoredLabel| doing.clone().any(|pool| pool.serves.labels.contains(*need));
+        let missing: Vec<&StoredLabel> = class.needs.iter().filter(|need| !is_had(need)).collect();
         match missing[..] {
             [] => format!("no worker has all of {} ({workers} workers, 0 fit)", labels(class.needs.iter())),
             [one] => format!("no worker has label {} ({workers} workers, 0 fit)", labels([one].into_iter())),
@@ -215,33 +215,35 @@ impl State {
             _ => String::new(),
         };
         match (task.stage, outcome.failure) {
-            (Stage::Dead, Some(Failure::Failed)) => {
+            (TaskStage::Dead, Some(AttemptFailure::Failed)) => {
                 format!("dead: attempt {} failed {ago} ago{error}", task.attempts)
             }
-            (Stage::Dead, Some(Failure::TimedOut)) => {
+            (TaskStage::Dead, Some(AttemptFailure::TimedOut)) => {
                 let limit = for_people(u64::from(task.timeout_ms));
                 format!("dead: attempt {} took longer than {limit}, {ago} ago", task.attempts)
             }
-            (Stage::Dead, Some(Failure::Deadline)) => format!("dead: its deadline passed {ago} ago"),
-            (Stage::Dead, _) => format!("dead: {} workers died under it, the last {ago} ago", task.lost),
-            (Stage::Cancelled, _) => format!("cancelled {ago} ago"),
+            (TaskStage::Dead, Some(AttemptFailure::Deadline)) => {
+                format!("dead: its deadline passed {ago} ago")
+            }
+            (TaskStage::Dead, _) => format!("dead: {} workers died under it, the last {ago} ago", task.lost),
+            (TaskStage::Cancelled, _) => format!("cancelled {ago} ago"),
             _ => format!("completed {ago} ago, after {} of work", for_people(outcome.run_us / 1_000)),
         }
     }
 }
 
-fn word(stage: Stage) -> &'static str {
+fn word(stage: TaskStage) -> &'static str {
     match stage {
-        Stage::Blocked | Stage::Delayed | Stage::Limited | Stage::Ready => "waiting",
-        Stage::Running => "running",
-        Stage::Stopping => "stopping",
-        Stage::Completed => "completed",
-        Stage::Cancelled => "cancelled",
-        Stage::Dead => "dead",
+        TaskStage::Blocked | TaskStage::Delayed | TaskStage::Limited | TaskStage::Ready => "waiting",
+        TaskStage::Running => "running",
+        TaskStage::Stopping => "stopping",
+        TaskStage::Completed => "completed",
+        TaskStage::Cancelled => "cancelled",
+        TaskStage::Dead => "dead",
     }
 }
 
-fn labels<'l>(labels: impl Iterator<Item = &'l Labelled>) -> String {
+fn labels<'l>(labels: impl Iterator<Item = &'l StoredLabel>) -> String {
     let all: Vec<_> = labels.map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect();
     all.join(", ")
 }

@@ -8,7 +8,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::lane::Class;
 use crate::layout::layout;
 use crate::quota::Amounts;
-use crate::task::{Labelled, List};
+use crate::task::{StoredLabel, TaskList};
 
 layout! {
     /// A worker.
@@ -25,7 +25,7 @@ layout! {
         /// Time since which it holds nothing.
         pub idle_ms: u64,
         pub is_draining: bool,
-        pub held: List,
+        pub held: TaskList,
         /// Processor thousandths and memory bytes that it has; 0 if not stated.
         pub has: [u64; 2],
         /// The part of these that its tasks need.
@@ -54,7 +54,7 @@ impl Worker {
 /// Workers that serve the same kinds and queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
-    pub(crate) serves: Arc<Serves>,
+    pub(crate) serves: Arc<ServedSet>,
     /// Classes that it serves.
     pub(crate) classes: Arc<Vec<u32>>,
     /// Workers that take tasks, those with the fewest tasks first.
@@ -68,7 +68,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(serves: Arc<Serves>) -> Pool {
+    pub(crate) fn new(serves: Arc<ServedSet>) -> Pool {
         let (idle, soon) = (OrdSet::new(), OrdSet::new());
         Pool { serves, classes: Arc::default(), idle, soon, workers: 0, credit: 0, sizes: OrdMap::new() }
     }
@@ -102,17 +102,17 @@ impl Pool {
 
 /// What workers serve; kinds and queues by number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Serves {
+pub(crate) struct ServedSet {
     pub(crate) kinds: BTreeSet<u32>,
     /// Queues; none for all.
     pub(crate) queues: BTreeSet<u32>,
     /// Labels of the workers.
-    pub(crate) labels: BTreeSet<Labelled>,
+    pub(crate) labels: BTreeSet<StoredLabel>,
     /// Tenants; none for all.
     pub(crate) tenants: BTreeSet<Arc<[u8]>>,
 }
 
-impl Serves {
+impl ServedSet {
     pub(crate) fn covers(&self, class: &Class) -> bool {
         self.does(class) && self.has(&class.needs)
     }
@@ -122,7 +122,7 @@ impl Serves {
         self.kinds.contains(&class.kind) && (self.queues.is_empty() || self.queues.contains(&class.queue))
     }
 
-    pub(crate) fn has(&self, needs: &[Labelled]) -> bool {
+    pub(crate) fn has(&self, needs: &[StoredLabel]) -> bool {
         needs.iter().all(|need| self.labels.contains(need))
     }
 

@@ -2,34 +2,34 @@
 
 use std::sync::Arc;
 
-use crate::command::{Answer, NewWorker};
-use crate::effects::{Effects, Happened, Order};
-use crate::error::{Limit, Refusal};
+use crate::command::{AttemptReport, NewWorker};
+use crate::effects::{Effects, TaskEventKind, WorkerOrder};
+use crate::error::{Limit, TaskRefusal};
 use crate::lane::needs_of;
-use crate::reply::Reply;
-use crate::state::{State, WORKER};
-use crate::task::{List, Stage};
-use crate::worker::{Pool, Serves, Worker};
+use crate::reply::CommandReply;
+use crate::state::{SchedulerState, WORKER};
+use crate::task::{TaskList, TaskStage};
+use crate::worker::{Pool, ServedSet, Worker};
 
 /// Divisor of the pools that workers of one tenant may have.
 const POOLS_SHARE: u32 = 4;
 
-impl State {
-    pub(crate) fn join(&mut self, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
+impl SchedulerState {
+    pub(crate) fn join(&mut self, new: &NewWorker<'_>) -> Result<CommandReply, TaskRefusal> {
         self.check_join(new)?;
         let at = self.take_worker(new);
-        Ok(Reply::Joined { worker: self.worker_id(at) })
+        Ok(CommandReply::Joined { worker: self.worker_id(at) })
     }
 
     /// Adds a worker, after all checks; returns its slot.
     pub(crate) fn take_worker(&mut self, new: &NewWorker<'_>) -> u32 {
-        let serves = Serves {
+        let serves = ServedSet {
             kinds: new.kinds.iter().map(|kind| self.names.insert(kind)).collect(),
             queues: new.queues.iter().map(|queue| self.names.insert(queue)).collect(),
             labels: needs_of(&new.labels).iter().cloned().collect(),
             tenants: new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect(),
         };
-        let pool = self.pool_that(serves);
+        let pool = self.pool_for(serves);
         let worker = Worker {
             name: new.name.into(),
             pool,
@@ -39,7 +39,7 @@ impl State {
             joined_ms: self.now_ms,
             idle_ms: self.now_ms,
             is_draining: false,
-            held: List::default(),
+            held: TaskList::default(),
             has: [u64::from(new.cpu_milli), new.memory_bytes],
             used: [0; 2],
             idle: None,
@@ -53,7 +53,7 @@ impl State {
         let is_like_others = self.is_as_good_without(pool, &has);
         self.pools[pool as usize].come(has);
         if !is_like_others {
-            self.served_anew();
+            self.recheck_served_groups();
         }
         self.add_credit(at, new.credit);
         let classes = self.pools[pool as usize].classes.clone();
@@ -61,10 +61,10 @@ impl State {
         at
     }
 
-    pub(crate) fn check_join(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
+    pub(crate) fn check_join(&self, new: &NewWorker<'_>) -> Result<(), TaskRefusal> {
         self.check_length(new.name)?;
         if new.kinds.is_empty() {
-            return Err(Refusal::NoKinds);
+            return Err(TaskRefusal::NoKinds);
         }
         let labels_max = u64::from(self.limits.labels_max);
         let most = new.kinds.len().max(new.queues.len()).max(new.labels.len()).max(new.tenants.len());
@@ -73,7 +73,7 @@ impl State {
         self.check_labels(&new.labels)?;
         let ttl_ms_max = self.limits.worker_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&new.ttl_ms) {
-            return Err(Refusal::WorkerTtl { ttl_ms_max });
+            return Err(TaskRefusal::WorkerTtl { ttl_ms_max });
         }
         Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
@@ -82,20 +82,20 @@ impl State {
         let labels = needs_of(&new.labels).iter().cloned().collect();
         let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
         let known = numbers(&new.kinds).zip(numbers(&new.queues)).is_some_and(|(kinds, queues)| {
-            self.pool_at.contains_key(&Serves { kinds, queues, labels, tenants })
+            self.pool_at.contains_key(&ServedSet { kinds, queues, labels, tenants })
         });
         if known {
             return Ok(());
         }
         self.check_pools_of_tenants(new)?;
-        if self.deserted_pool().is_some() {
+        if self.unused_pool().is_some() {
             return Ok(());
         }
         Limit::Pools.check(self.pools.len() as u64 + 1, u64::from(self.limits.pools_max))
     }
 
     /// Checks that workers for some tenants have at most a part of the pools, for each of the tenants.
-    fn check_pools_of_tenants(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
+    fn check_pools_of_tenants(&self, new: &NewWorker<'_>) -> Result<(), TaskRefusal> {
         let count_max = u64::from(self.limits.pools_max.div_ceil(POOLS_SHARE));
         new.tenants.iter().try_for_each(|tenant| {
             let is_for = |pool: &&Pool| pool.workers > 0 && pool.serves.tenants.contains(*tenant);
@@ -104,12 +104,12 @@ impl State {
     }
 
     /// At the limit, a pool without workers: their labels come and go.
-    fn deserted_pool(&self) -> Option<u32> {
+    fn unused_pool(&self) -> Option<u32> {
         let is_full = self.pools.len() >= self.limits.pools_max as usize;
         is_full.then(|| self.pools.iter().position(|pool| pool.workers == 0).map(|at| at as u32)).flatten()
     }
 
-    fn pool_that(&mut self, serves: Serves) -> u32 {
+    fn pool_for(&mut self, serves: ServedSet) -> u32 {
         if let Some(&pool) = self.pool_at.get(&serves) {
             return pool;
         }
@@ -131,7 +131,7 @@ impl State {
     }
 
     fn place_for_pool(&mut self) -> u32 {
-        if let Some(at) = self.deserted_pool() {
+        if let Some(at) = self.unused_pool() {
             let pool = &self.pools[at as usize];
             let (serves, classes) = (pool.serves.clone(), pool.classes.clone());
             self.pool_at.remove(&serves);
@@ -156,20 +156,25 @@ impl State {
         worker.credit += credit;
         self.free[0] += u64::from(credit);
         self.pools[worker.pool as usize].credit += u64::from(credit);
-        self.settle_idle(at);
+        self.update_idle(at);
     }
 
-    fn check_credit(&self, at: u32, credit: u32, gives_back: u32) -> Result<(), Refusal> {
+    fn check_credit(&self, at: u32, credit: u32, gives_back: u32) -> Result<(), TaskRefusal> {
         let worker = &self.workers[at];
         let count = u64::from(worker.credit) + u64::from(worker.held.len - gives_back) + u64::from(credit);
         Limit::Credit.check(count, u64::from(self.limits.credit_max))
     }
 
-    pub(crate) fn pull(&mut self, worker: u64, credit: u32, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn pull(
+        &mut self,
+        worker: u64,
+        credit: u32,
+        effects: &mut Effects,
+    ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(worker)?;
         self.check_credit(at, credit, 0)?;
         self.take_more(at, credit, effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Gives a worker tasks. If capacity was reserved before, other idle workers may come first.
@@ -183,7 +188,7 @@ impl State {
         }
     }
 
-    pub(crate) fn beat(&mut self, workers: &[u64]) -> Result<Reply, Refusal> {
+    pub(crate) fn beat(&mut self, workers: &[u64]) -> Result<CommandReply, TaskRefusal> {
         self.check_batch(workers.len())?;
         let mut gone = Vec::new();
         for &id in workers {
@@ -192,7 +197,7 @@ impl State {
                 Err(_) => gone.push(id),
             }
         }
-        Ok(Reply::Beaten { gone })
+        Ok(CommandReply::Beaten { gone })
     }
 
     /// Renews a worker's lease.
@@ -204,21 +209,21 @@ impl State {
     }
 
     /// Slots of the worker and the task, if the report counts.
-    pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), Refusal> {
+    pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), TaskRefusal> {
         let worker_at = self.find_worker(worker)?;
         let at = self.find_task(task)?;
         let found = &self.tasks[at];
         let was_given = token > 0 && token <= self.token;
         match found.token == token && was_given {
-            true if found.worker != worker_at => Err(Refusal::NotHeld { worker, task }),
+            true if found.worker != worker_at => Err(TaskRefusal::NotHeld { worker, task }),
             true if found.stage.is_held() => Ok((worker_at, at)),
-            true if found.stage.is_over() => Err(Refusal::Over { task }),
-            _ if was_given => Err(Refusal::StaleToken { task, token }),
-            _ => Err(Refusal::NotHeld { worker, task }),
+            true if found.stage.is_over() => Err(TaskRefusal::Over { task }),
+            _ if was_given => Err(TaskRefusal::StaleToken { task, token }),
+            _ => Err(TaskRefusal::NotHeld { worker, task }),
         }
     }
 
-    pub(crate) fn check_answer(&self, answer: &Answer) -> Result<(u32, u32), Refusal> {
+    pub(crate) fn check_answer(&self, answer: &AttemptReport) -> Result<(u32, u32), TaskRefusal> {
         let (worker, at) = self.check_held(answer.worker, answer.task, answer.token)?;
         self.check_credit(worker, answer.credit, 1)?;
         Ok((worker, at))
@@ -231,16 +236,16 @@ impl State {
         token: u64,
         (permille, note): (u16, &[u8]),
         effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let (_, at) = self.check_held(worker, task, token)?;
         let note = self.cut(note);
-        self.amend(at, |task| {
+        self.change_task(at, |task| {
             let extra = task.extra_mut();
             extra.permille = permille.min(1_000);
             extra.note = (!note.is_empty()).then(|| note.into());
         });
-        self.tell(at, Happened::Progressed { permille: permille.min(1_000) }, effects);
-        Ok(Reply::Done)
+        self.tell(at, TaskEventKind::Progressed { permille: permille.min(1_000) }, effects);
+        Ok(CommandReply::Done)
     }
 
     pub(crate) fn extend(
@@ -249,25 +254,25 @@ impl State {
         task: u64,
         token: u64,
         timeout_ms: u32,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<CommandReply, TaskRefusal> {
         let (_, at) = self.check_held(worker, task, token)?;
-        if self.tasks[at].stage == Stage::Stopping {
-            return Err(Refusal::StaleToken { task, token });
+        if self.tasks[at].stage == TaskStage::Stopping {
+            return Err(TaskRefusal::StaleToken { task, token });
         }
         let timeout_ms = if timeout_ms == 0 { self.tasks[at].timeout_ms } else { timeout_ms };
         let due_ms = self.now_ms.saturating_add(u64::from(timeout_ms)).min(self.tasks[at].deadline_ms);
         self.set_due(at, due_ms);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
-    pub(crate) fn drain(&mut self, id: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn drain(&mut self, id: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(id)?;
         self.take_credit(at);
         self.reserved.remove(&at);
         self.workers[at].is_draining = true;
-        self.settle_idle(at);
+        self.update_idle(at);
         self.tell_drained(at, effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Removes a worker's credit and free capacity, unless it drains already.
@@ -284,7 +289,7 @@ impl State {
     /// Removes a worker from the idle ones until it has credit again.
     pub(crate) fn take_back_credit(&mut self, at: u32) {
         self.take_credit_of(at, self.workers[at].credit);
-        self.settle_idle(at);
+        self.update_idle(at);
     }
 
     /// Removes part of a worker's credit.
@@ -298,14 +303,14 @@ impl State {
     pub(crate) fn tell_drained(&self, at: u32, effects: &mut Effects) {
         let worker = &self.workers[at];
         if worker.is_draining && worker.held.len == 0 {
-            effects.orders.push(Order::Drained { worker: self.worker_id(at) });
+            effects.orders.push(WorkerOrder::Drained { worker: self.worker_id(at) });
         }
     }
 
-    pub(crate) fn leave(&mut self, worker: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn leave(&mut self, worker: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(worker)?;
         self.lose_worker(at, effects);
-        Ok(Reply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Removes a worker: its tasks go to others, except those that may have killed it.
@@ -314,7 +319,7 @@ impl State {
         self.reserved.remove(&at);
         // Marked as draining, so that no task returns to it.
         self.workers[at].is_draining = true;
-        self.settle_idle(at);
+        self.update_idle(at);
         while self.workers[at].held.len > 0 {
             let task = self.workers[at].held.tail;
             self.lose_task(task, effects);
@@ -326,7 +331,7 @@ impl State {
         self.enlisted.remove(at);
         self.workers.remove(at);
         if !self.is_as_good_without(pool, &has) {
-            self.served_anew();
+            self.recheck_served_groups();
         }
     }
 }

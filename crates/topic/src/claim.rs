@@ -11,10 +11,10 @@ use crate::publish::PublishError;
 
 /// The claim of one publisher on the state of one partition.
 #[derive(Debug, Default)]
-pub struct StateClaim(Mutex<Claimed>);
+pub struct StateClaim(Mutex<ClaimState>);
 
 #[derive(Debug, Clone, Copy, Default)]
-enum Claimed {
+enum ClaimState {
     #[default]
     Nothing,
     Acknowledged(Position),
@@ -24,7 +24,7 @@ enum Claimed {
 impl StateClaim {
     /// Creates the claim of a publisher whose last acknowledged record is `last`.
     pub fn after(last: Position) -> Arc<StateClaim> {
-        Arc::new(StateClaim(Mutex::new(Claimed::Acknowledged(last))))
+        Arc::new(StateClaim(Mutex::new(ClaimState::Acknowledged(last))))
     }
 
     /// The last acknowledged record.
@@ -34,24 +34,24 @@ impl StateClaim {
     /// [`PublishError::StateLost`] with the topic's name if an owner has refused a record with this claim.
     pub fn last(&self, topic: &str) -> Result<Option<Position>, PublishError> {
         match *self.claimed() {
-            Claimed::Nothing => Ok(None),
-            Claimed::Acknowledged(last) => Ok(Some(last)),
-            Claimed::Lost => Err(PublishError::StateLost(topic.to_owned())),
+            ClaimState::Nothing => Ok(None),
+            ClaimState::Acknowledged(last) => Ok(Some(last)),
+            ClaimState::Lost => Err(PublishError::StateLost(topic.to_owned())),
         }
     }
 
     /// Whether an owner has refused a record with this claim.
     pub fn is_lost(&self) -> bool {
-        matches!(*self.claimed(), Claimed::Lost)
+        matches!(*self.claimed(), ClaimState::Lost)
     }
 
     /// Records that `record` is acknowledged.
     pub fn acknowledged(&self, record: Position) {
         let mut claimed = self.claimed();
         match *claimed {
-            Claimed::Lost => {}
-            Claimed::Acknowledged(last) if last >= record => {}
-            _ => *claimed = Claimed::Acknowledged(record),
+            ClaimState::Lost => {}
+            ClaimState::Acknowledged(last) if last >= record => {}
+            _ => *claimed = ClaimState::Acknowledged(record),
         }
     }
 
@@ -59,12 +59,12 @@ impl StateClaim {
     pub fn settled(&self, outcome: Result<Position, &PublishError>) {
         match outcome {
             Ok(record) => self.acknowledged(record),
-            Err(PublishError::StateLost(_)) => *self.claimed() = Claimed::Lost,
+            Err(PublishError::StateLost(_)) => *self.claimed() = ClaimState::Lost,
             Err(_) => {}
         }
     }
 
-    fn claimed(&self) -> std::sync::MutexGuard<'_, Claimed> {
+    fn claimed(&self) -> std::sync::MutexGuard<'_, ClaimState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

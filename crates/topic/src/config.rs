@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::fold::FoldConfig;
+use crate::fold::ReducerConfig;
 use crate::limits::Limits;
-use crate::publish::Acknowledged;
+use crate::publish::AckLevel;
 use crate::subject::SubjectError;
 
 /// The smallest retention, bytes: room for two segments.
@@ -29,7 +29,7 @@ pub struct TopicConfig {
     /// If set, records are stored on disk, and `retention` applies to the disk.
     pub durable: Option<Durable>,
     /// If set, the topic keeps a state. Subscribers can start with it and recover with it.
-    pub fold: Option<FoldConfig>,
+    pub fold: Option<ReducerConfig>,
     /// For tests of subscribers: the default of
     /// [`SubscribeOptions::lose_every`](crate::SubscribeOptions::lose_every).
     pub lose_every: Option<NonZeroU32>,
@@ -94,7 +94,7 @@ impl Default for Reliable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durable {
     /// The acknowledgement level: memory, written or synced.
-    pub acknowledge: Acknowledged,
+    pub acknowledge: AckLevel,
     /// Stored history kept in memory too, bytes. Subscribers further behind read from disk.
     pub memory_bytes: u64,
 }
@@ -106,7 +106,7 @@ impl Durable {
 
 impl Default for Durable {
     fn default() -> Durable {
-        Durable { acknowledge: Acknowledged::Synced, memory_bytes: 4 << 20 }
+        Durable { acknowledge: AckLevel::Synced, memory_bytes: 4 << 20 }
     }
 }
 
@@ -144,7 +144,7 @@ pub enum ConfigError {
     Unfit(&'static str),
     /// The reducer is unknown, or its options are invalid.
     #[error("reducer {kind:?}: {why}")]
-    Fold {
+    Reducer {
         /// The reducer's kind.
         kind: String,
         /// The reason.
@@ -177,7 +177,7 @@ impl TopicConfig {
         }
         if let Some(durable) = &self.durable {
             range("memory_bytes", durable.memory_bytes, RETENTION_BYTES_MIN, 1 << 40)?;
-            if durable.acknowledge > Acknowledged::Synced {
+            if durable.acknowledge > AckLevel::Synced {
                 return Err(ConfigError::Unfit("a durable topic acknowledges memory, written or synced"));
             }
             if self.lose_every.is_some() {

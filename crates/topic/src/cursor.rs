@@ -14,21 +14,21 @@ mod walk;
 use std::sync::Arc;
 
 use crate::event::{Gap, Lagging, LogName, Notice, Position};
-use crate::log::{Found, Log, Merged, Owed, ReaderId, SleeperId};
-use crate::reading::Reading;
-use crate::segment::{Frames, Pinned, Segment};
+use crate::log::{CatchUpRequest, Log, Lookup, MergedRecord, ReaderId, SleeperId};
+use crate::reading::ReaderProgress;
+use crate::segment::{Frames, PinnedSegment, Segment};
 use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
 
-use following::Following;
+use following::FollowerState;
 pub use select::Filter;
-use select::{Select, Verdict};
-pub use spans::{Content, Span, Spans};
-pub use view::View;
+use select::{RecordVerdict, Selector};
+pub use spans::{Span, SpanContent, Spans};
+pub use view::PayloadView;
 
 /// What [`Cursor::fill`] found.
 #[derive(Debug)]
-pub enum Fill {
+pub enum ReadOutcome {
     /// At least one record.
     Records,
     /// Nothing at present.
@@ -45,18 +45,18 @@ enum Hint {
     /// The segment of the next record; its buffer may be gone.
     Loose(Arc<Segment>),
     /// A read is in progress.
-    Pinned(Pinned),
+    PinnedSegment(PinnedSegment),
     /// One record made for this subscriber alone: merged from several, or with a reduced payload.
-    Merged(Box<Merged>),
+    MergedRecord(Box<MergedRecord>),
 }
 
 /// How the log learns how far a registered subscriber has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consumption {
+pub enum ConsumeMode {
     /// A read of the next record consumes the ones before.
     Reads,
     /// The owner of the cursor calls [`Cursor::consume`].
-    Told,
+    Explicit,
 }
 
 /// A position in one log.
@@ -72,7 +72,7 @@ pub struct Cursor {
     /// Offset of `next` in the hint's segment.
     offset: u32,
     on_gap: OnGap,
-    consumption: Consumption,
+    consumption: ConsumeMode,
     warned: bool,
     /// Its entry among the log's sleepers.
     armed: Option<SleeperId>,
@@ -84,10 +84,10 @@ pub struct Cursor {
     /// Counts as a subscriber of the log.
     listens: bool,
     reader: Option<ReaderId>,
-    select: Option<Box<Select>>,
+    select: Option<Box<Selector>>,
     /// What operators see of an in-process subscription with a name.
-    reading: Option<Arc<Reading>>,
-    following: Option<Box<Following>>,
+    reading: Option<Arc<ReaderProgress>>,
+    following: Option<Box<FollowerState>>,
 }
 
 impl Cursor {
@@ -101,8 +101,8 @@ impl Cursor {
         self.rouse_narrow();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
         if self.listens {
-            self.log.listeners.enter(filter.as_ref(), self.feeds_mirror);
-            self.log.listeners.leave(before.as_ref(), self.feeds_mirror);
+            self.log.subscribers.enter(filter.as_ref(), self.feeds_mirror);
+            self.log.subscribers.leave(before.as_ref(), self.feeds_mirror);
         }
         let mut select = self.select.take().unwrap_or_default();
         (select.filter, select.narrow) = (filter, None);
@@ -126,15 +126,15 @@ impl Cursor {
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
     }
 
-    /// Looks for something to read. After [`Fill::Records`] the segment stays pinned until all records are walked, or
+    /// Looks for something to read. After [`ReadOutcome::Records`] the segment stays pinned until all records are walked, or
     /// until [`release`](Cursor::release).
     #[inline(always)]
-    pub fn fill(&mut self) -> Fill {
+    pub fn fill(&mut self) -> ReadOutcome {
         loop {
-            if let Hint::Pinned(pinned) = &mut self.hint {
+            if let Hint::PinnedSegment(pinned) = &mut self.hint {
                 if self.offset < pinned.seen().bytes || self.offset < pinned.refresh().bytes {
                     if self.select.is_none() || self.skip_unselected() && self.show_view() {
-                        return Fill::Records;
+                        return ReadOutcome::Records;
                     }
                     continue;
                 }
@@ -148,11 +148,11 @@ impl Cursor {
     }
 
     /// `None` if a pinned segment is to be read.
-    fn fill_slowly(&mut self) -> Option<Fill> {
-        if let Hint::Merged(merged) = &self.hint {
+    fn fill_slowly(&mut self) -> Option<ReadOutcome> {
+        if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
             if left && (self.select.is_none() || self.skip_unselected()) {
-                return Some(Fill::Records);
+                return Some(ReadOutcome::Records);
             }
             self.leave_merged();
         }
@@ -168,7 +168,7 @@ impl Cursor {
                 return Some(self.empty());
             }
             if let Some(lagging) = self.warn() {
-                return Some(Fill::Notice(Notice::Lagging(lagging)));
+                return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
             }
             // A conflated cursor gets here only if nothing can be merged; then it reads record by record.
             if self.offset < commit.bytes && self.pin() {
@@ -179,11 +179,11 @@ impl Cursor {
     }
 
     #[inline]
-    fn empty(&mut self) -> Fill {
+    fn empty(&mut self) -> ReadOutcome {
         if self.following.is_none() {
-            return Fill::Empty;
+            return ReadOutcome::Empty;
         }
-        self.tell_publishers().or_else(|| self.check()).unwrap_or(Fill::Empty)
+        self.tell_publishers().or_else(|| self.check()).unwrap_or(ReadOutcome::Empty)
     }
 
     /// Makes a lag warning, once until the cursor has caught up. Registered subscribers cannot lose records.
@@ -200,9 +200,9 @@ impl Cursor {
     fn pin(&mut self) -> bool {
         let Hint::Loose(segment) = std::mem::replace(&mut self.hint, Hint::None) else { return false };
         segment.prefetch(self.offset);
-        match Pinned::new(segment) {
+        match PinnedSegment::new(segment) {
             Ok(pinned) => {
-                self.hint = Hint::Pinned(pinned);
+                self.hint = Hint::PinnedSegment(pinned);
                 true
             }
             Err(_gone) => false,
@@ -211,30 +211,30 @@ impl Cursor {
 
     /// Looks `next` up in the log.
     #[cold]
-    fn find(&mut self) -> Option<Fill> {
+    fn find(&mut self) -> Option<ReadOutcome> {
         self.hint = Hint::None;
         if self.ended {
-            return Some(Fill::Closed);
+            return Some(ReadOutcome::Closed);
         }
         if let Some(lagging) = self.warn() {
-            return Some(Fill::Notice(Notice::Lagging(lagging)));
+            return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
         }
-        let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
+        let reader = self.reader.filter(|_| self.consumption == ConsumeMode::Reads);
         let is_asked = self.unasked != Some(self.next);
         let found = match self.log.find(self.next, self.on_gap, reader) {
-            Found::Detour if is_asked && self.make_detour() => return None,
-            Found::Detour => self.log.find_here(self.next, self.on_gap, is_asked),
+            Lookup::PrivateMirror if is_asked && self.switch_to_private_mirror() => return None,
+            Lookup::PrivateMirror => self.log.find_here(self.next, self.on_gap, is_asked),
             // A subscriber that named no position skips what lies before the mirror's first record.
-            Found::Skip(next) if !is_asked || self.log.is_private() => Found::Skip(next),
-            Found::Skip(_) if self.make_detour() => return None,
-            Found::Skip(next) => {
+            Lookup::Skip(next) if !is_asked || self.log.is_private() => Lookup::Skip(next),
+            Lookup::Skip(_) if self.switch_to_private_mirror() => return None,
+            Lookup::Skip(next) => {
                 let (log, Position { epoch, seq }) = (Arc::clone(self.log.name()), self.next);
-                Found::Gap(Gap { log, epoch, first: seq, last: next.seq - 1 }, next)
+                Lookup::Gap(Gap { log, epoch, first: seq, last: next.seq - 1 }, next)
             }
             found => found,
         };
         match self.skip_to_state(found) {
-            Found::Segment(segment) => {
+            Lookup::Segment(segment) => {
                 let before = self.next.seq - segment.first_seq;
                 self.offset = 0;
                 self.hint = Hint::Loose(segment);
@@ -247,21 +247,21 @@ impl Cursor {
                 // If the buffer was dropped meanwhile, the next round reports a gap.
                 None
             }
-            Found::Nothing | Found::Detour => Some(self.empty()),
-            Found::Skip(next) => {
+            Lookup::Nothing | Lookup::PrivateMirror => Some(self.empty()),
+            Lookup::Skip(next) => {
                 self.skipped += next.seq - self.next.seq;
                 self.next = next;
                 self.show();
                 None
             }
-            Found::Gap(mut gap, mut go_on) => {
+            Lookup::Gap(mut gap, mut go_on) => {
                 // Warns first if the publisher has overtaken the cursor since the last check.
                 if let Some(lagging) = self.warn() {
-                    return Some(Fill::Notice(Notice::Lagging(lagging)));
+                    return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
                 }
                 let since = Position { epoch: gap.epoch, seq: gap.first - 1 };
                 if (self.on_gap == OnGap::Snapshot || self.is_conflated())
-                    && let Some(next) = self.find_state(Owed::Since(since))
+                    && let Some(next) = self.find_state(CatchUpRequest::Since(since))
                 {
                     go_on = next;
                     gap.last = next.seq - 1;
@@ -271,30 +271,30 @@ impl Cursor {
                 self.log.count_gap(gap.records());
                 self.reading.iter().for_each(|reading| reading.lost(gap.records()));
                 self.show();
-                Some(Fill::Notice(Notice::Gap(gap)))
+                Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
-            Found::EpochChanged(mut changed) => {
+            Lookup::EpochChanged(mut changed) => {
                 // Without missing records between the epochs the state continues.
                 let whole = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
-                if !whole && let Some(next) = self.find_state(Owed::State) {
+                if !whole && let Some(next) = self.find_state(CatchUpRequest::State) {
                     changed.new_first = next;
                 }
                 (self.next, self.skipped) = (changed.new_first, 0);
                 self.show();
-                Some(Fill::Notice(Notice::EpochChanged(changed)))
+                Some(ReadOutcome::Notice(Notice::EpochChanged(changed)))
             }
-            Found::Closed => {
+            Lookup::Closed => {
                 self.ended = true;
                 let last = self.log.last();
-                Some(Fill::Notice(Notice::Deleted { log: Arc::clone(self.log.name()), last }))
+                Some(ReadOutcome::Notice(Notice::Deleted { log: Arc::clone(self.log.name()), last }))
             }
         }
     }
 
     /// Bytes of the first `frames` frames of the pinned segment.
     fn offset_after(&self, frames: u64) -> u32 {
-        let Hint::Pinned(pinned) = &self.hint else { return 0 };
+        let Hint::PinnedSegment(pinned) = &self.hint else { return 0 };
         pinned.frames(0).take(frames as usize).map(|lying| lying.bytes.len() as u32).sum()
     }
 
@@ -302,8 +302,8 @@ impl Cursor {
     #[inline(always)]
     fn frames(&self) -> Option<Frames<'_>> {
         match &self.hint {
-            Hint::Pinned(pinned) => Some(pinned.frames(self.offset)),
-            Hint::Merged(merged) => Some(Frames::of_one(&merged.frame[self.offset as usize..])),
+            Hint::PinnedSegment(pinned) => Some(pinned.frames(self.offset)),
+            Hint::MergedRecord(merged) => Some(Frames::of_one(&merged.frame[self.offset as usize..])),
             Hint::None | Hint::Loose(_) => None,
         }
     }
@@ -316,12 +316,12 @@ impl Cursor {
         let mut found = false;
         for lying in frames {
             match select.judge(next, &lying.frame) {
-                Verdict::Wanted => {
+                RecordVerdict::Wanted => {
                     found = true;
                     break;
                 }
-                Verdict::Skipped => skipped += 1,
-                Verdict::Lost => skipped = 0,
+                RecordVerdict::Skipped => skipped += 1,
+                RecordVerdict::Lost => skipped = 0,
             }
             next += 1;
             bytes += lying.bytes.len() as u32;
@@ -334,8 +334,8 @@ impl Cursor {
     /// Ends a read in progress, so that the log can drop the segment.
     #[inline(always)]
     pub fn release(&mut self) {
-        if let Hint::Pinned(_) = &self.hint
-            && let Hint::Pinned(pinned) = std::mem::replace(&mut self.hint, Hint::None)
+        if let Hint::PinnedSegment(_) = &self.hint
+            && let Hint::PinnedSegment(pinned) = std::mem::replace(&mut self.hint, Hint::None)
         {
             self.hint = Hint::Loose(pinned.release());
         }
@@ -348,7 +348,7 @@ impl Cursor {
             return self.arm_narrow(waiter, token);
         }
         if self.armed.is_none() && !self.ended && self.can_tell() != Some(true) {
-            let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
+            let reader = self.reader.filter(|_| self.consumption == ConsumeMode::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, reader);
             if self.has_news_of_publishers() {
                 // The notice was due before the cursor slept.
@@ -375,7 +375,7 @@ impl Cursor {
             return has_more;
         }
         match &self.hint {
-            Hint::Pinned(_) | Hint::Merged(_) => true,
+            Hint::PinnedSegment(_) | Hint::MergedRecord(_) => true,
             Hint::Loose(segment) => {
                 let commit = segment.commit();
                 commit.bytes > self.offset || commit.sealed
@@ -388,9 +388,9 @@ impl Cursor {
     #[inline(always)]
     pub(crate) fn has_caught_up(&mut self) -> bool {
         let pinned = match &self.hint {
-            Hint::Pinned(pinned) => pinned,
+            Hint::PinnedSegment(pinned) => pinned,
             // The next read merges what arrived meanwhile.
-            Hint::Merged(_) => return true,
+            Hint::MergedRecord(_) => return true,
             Hint::None | Hint::Loose(_) => return false,
         };
         let caught_up = self.offset == pinned.seen().bytes && !pinned.seen().sealed;
@@ -401,7 +401,7 @@ impl Cursor {
     /// Reloads how far the pinned segment is written.
     #[inline(always)]
     pub(crate) fn look_again(&mut self) {
-        if let Hint::Pinned(pinned) = &mut self.hint {
+        if let Hint::PinnedSegment(pinned) = &mut self.hint {
             pinned.refresh();
         }
     }
@@ -421,10 +421,10 @@ impl Cursor {
 
     /// [`woken`](Cursor::woken) for sessions of a listener, which share threads: wakes up to `wakes` further
     /// sleepers. The last of many sleepers then wakes after fewer steps.
-    pub fn woken_at_a_door(&mut self, wakes: usize) {
+    pub fn woken_and_wake(&mut self, wakes: usize) {
         self.woken_narrow();
         if self.armed.take().is_some() {
-            self.log.pass_wake_on_to(wakes);
+            self.log.pass_wake_on_many(wakes);
         }
     }
 
@@ -444,12 +444,12 @@ impl Cursor {
     fn stop_listening(&mut self) {
         if std::mem::take(&mut self.listens) {
             let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-            self.log.listeners.leave(filter, self.feeds_mirror);
+            self.log.subscribers.leave(filter, self.feeds_mirror);
         }
     }
 
     /// Unregisters the subscriber: it keeps its position, and may lose records from now on.
-    pub fn give_up_place(&mut self) {
+    pub fn unregister(&mut self) {
         if let Some(reader) = self.reader.take() {
             self.log.unregister(reader);
         }
@@ -460,7 +460,7 @@ impl Cursor {
     /// # Errors
     /// [`SubscribeError::Limit`] if too many subscribers are registered.
     pub fn take_place(&mut self, name: &str) -> Result<(), SubscribeError> {
-        self.give_up_place();
+        self.unregister();
         self.reader = self.log.register(name, self.next)?;
         Ok(())
     }

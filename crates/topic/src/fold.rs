@@ -14,7 +14,7 @@ use dunlin_frame::Frame;
 
 /// Names the reducer of a topic. Kinds and options are defined elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FoldConfig {
+pub struct ReducerConfig {
     /// The reducer's kind, such as `book`.
     pub kind: String,
     /// Options of the kind, by name.
@@ -25,19 +25,19 @@ pub struct FoldConfig {
 /// must not block, and cost no more than a record requires.
 ///
 /// It is [`Any`], so that callers that know the kind can inspect the state.
-pub trait Fold: Any + Send + std::fmt::Debug {
+pub trait Reducer: Any + Send + std::fmt::Debug {
     /// Checks whether these records may be appended next, in this order.
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError>;
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError>;
 
     /// Applies a record that [`check`](Fold::check) has accepted; `seq` is its sequence. Fails only at a subscriber
     /// whose state is wrong; that state is invalid until it is restored.
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError>;
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError>;
 
     /// A view of the present state, at a cost independent of its size.
-    fn freeze(&mut self) -> Arc<dyn Frozen>;
+    fn freeze(&mut self) -> Arc<dyn FrozenState>;
 
-    /// Restores the state that a [`Frozen`] wrote after the record `seq`. A failure leaves the state empty.
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError>;
+    /// Restores the state that a [`FrozenState`] wrote after the record `seq`. A failure leaves the state empty.
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError>;
 
     /// The checksum: the wrapping sum of the hashes of all entries.
     fn checksum(&self) -> u64;
@@ -57,12 +57,12 @@ pub trait Fold: Any + Send + std::fmt::Debug {
 }
 
 /// A state at one moment, readable while its reducer goes on.
-pub trait Frozen: Send + Sync + std::fmt::Debug {
-    /// Appends the serialized state, which [`Fold::restore`] reads.
+pub trait FrozenState: Send + Sync + std::fmt::Debug {
+    /// Appends the serialized state, which [`Reducer::restore`] reads.
     fn write(&self, out: &mut Vec<u8>);
 }
 
 /// Why a reducer refuses records or a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct FoldError(pub String);
+pub struct ReducerError(pub String);

@@ -1,12 +1,12 @@
 //! Groups: members that share a topic's records.
 //!
 //! A group is a state machine at the topic's owner. It sees sequences and key hashes, never payloads. The owner feeds
-//! it from a [`Source`], carries out its decisions, and passes the time as an argument.
+//! it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
 //!
 //! - [`Share`]: each record goes to one member, at most once.
 //! - [`Work`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
-//! Invariant of both: each record is given to a member, or reported to the members as [`Lost`]. Those without any
+//! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Those without any
 //! member are reported to the next one that joins.
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`Limits`](crate::Limits).
@@ -18,26 +18,26 @@ mod members;
 mod share;
 mod work;
 
-pub use lost::Lost;
+pub use lost::LostRecords;
 pub use members::MemberId;
 pub use share::Share;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, Work, WorkConfig};
 
 /// The source of a group's records.
-pub trait Source {
+pub trait RecordSource {
     /// The next item of the log, in ascending order; `None` if there is none yet.
-    fn next(&mut self) -> Option<Incoming>;
+    fn next(&mut self) -> Option<SourceItem>;
 }
 
-impl<F: FnMut() -> Option<Incoming>> Source for F {
-    fn next(&mut self) -> Option<Incoming> {
+impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
+    fn next(&mut self) -> Option<SourceItem> {
         self()
     }
 }
 
 /// What a source yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Incoming {
+pub enum SourceItem {
     /// A record.
     Record {
         /// Its sequence. Records between it and the previous one do not concern the group.
@@ -46,7 +46,7 @@ pub enum Incoming {
         key: Option<u64>,
     },
     /// Records that the log dropped before the group read them.
-    Lost {
+    LostRecords {
         /// The first.
         first: u64,
         /// The last.

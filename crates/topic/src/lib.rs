@@ -26,53 +26,53 @@ mod segment;
 mod store;
 mod wake;
 
-mod checked_run;
+mod checked_batch;
 mod claim;
 mod cursor;
 mod group;
-mod listeners;
 mod log;
 mod publisher;
 mod reading;
 mod subscriber;
+mod subscribers;
 mod topic;
 mod upstream;
 
-pub use checked_run::CheckedRun;
+pub use checked_batch::CheckedBatch;
 pub use claim::StateClaim;
 pub use config::{
     Clock, ConfigError, Durable, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig,
 };
-pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans, View};
+pub use cursor::{ConsumeMode, Cursor, Filter, PayloadView, ReadOutcome, Span, SpanContent, Spans};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, Meta};
 pub use event::{
     Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Publishers,
     Record, Snapshot,
 };
-pub use fold::{Fold, FoldConfig, FoldError, Frozen};
+pub use fold::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use group::{
-    Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, Incoming, Lost, MemberId, Share, Source,
-    Work, WorkConfig,
+    Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, LostRecords, MemberId, RecordSource,
+    Share, SourceItem, Work, WorkConfig,
 };
 pub use limits::Limits;
 #[cfg(not(loom))]
 pub use lock::{Guard as ShortGuard, Lock as ShortLock};
 pub use log::{
-    BATCH_BYTES_MAX, FeedError, FoldInfo, Log, LogInfo, Losses, ProducerMark, Staged, StagedMark, StagedRun,
-    StoredInfo, StoredState,
+    BATCH_BYTES_MAX, FeedError, Log, LogInfo, LossCounters, ProducerMark, StagedBatch, StagedProducer,
+    StagedRecords, StateInfo, StoredInfo, StoredState,
 };
 pub use memory::{Budget, BudgetSpent, Charge};
 pub use pattern_index::PatternIndex;
-pub use publish::{Acknowledged, Draft, Payload, Publish, PublishError, Receipt};
+pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
-pub use reading::{ReaderInfo, Reading};
+pub use reading::{ReaderInfo, ReaderProgress};
 pub use request::{Reply, RequestError};
-pub use spinning::{SPIN_US_DEFAULT, Spinning};
+pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
 pub use store::{EpochStart, Loaded, LoadedSegment, Recovered, Store};
 pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
-pub use subscriber::{Newcomers, Subscriber};
-pub use topic::{PublisherPlace, RunAppend, Topic, key_hash};
-pub use upstream::{ToOwner, Upstream};
+pub use subscriber::{NewLogs, Subscriber};
+pub use topic::{BatchAppend, PublisherRegistration, Topic, key_hash};
+pub use upstream::{ForwardedBatch, Upstream};
 pub use wake::{Waiter, thread_waker};

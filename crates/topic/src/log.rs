@@ -32,32 +32,32 @@ use bytes::Bytes;
 
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
-use crate::listeners::Listeners;
 use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
-use crate::producer::{ProducerLimits, Producers, Verdict};
-use crate::reading::Readings;
+use crate::producer::{DuplicateVerdict, ProducerLimits, Producers};
+use crate::reading::ReaderList;
 use crate::segment::{Segment, Writer};
 use crate::store::{Recovered, Store};
+use crate::subscribers::LogSubscribers;
 use crate::upstream::Upstream;
 
-pub(crate) use append::{Append, Appended};
+pub(crate) use append::{AppendOptions, AppendOutcome};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
 pub use mirror::FeedError;
 use mirror::Mirror;
-use narrow::Narrow;
-pub(crate) use narrow::{ANYWHERE, ASLEEP, GoesOn};
-use publishers::Liveness;
-pub(crate) use publishers::{Counted, PublisherCount, Told};
+use narrow::SleeperIndex;
+pub(crate) use narrow::{ANYWHERE, ASLEEP, ResumeSeq};
+use publishers::PublisherPresence;
+pub(crate) use publishers::{PublisherCount, PublisherKind, ReportedPresence};
 use readers::Readers;
-pub(crate) use readers::{Found, ReaderId};
+pub(crate) use readers::{Lookup, ReaderId};
 use sleepers::Sleepers;
-pub(crate) use sleepers::{Armed, SleeperId};
-pub use staged::{Staged, StagedMark, StagedRun};
-pub use stateful::FoldInfo;
-use stateful::Folded;
-pub(crate) use stateful::{CaughtUp, Merged, Owed, Shown};
-use stored::Stored;
+pub(crate) use sleepers::{SleeperId, SleepingCursor};
+pub use staged::{StagedBatch, StagedProducer, StagedRecords};
+use stateful::ReducerState;
+pub use stateful::StateInfo;
+pub(crate) use stateful::{CatchUp, CatchUpRequest, MergedRecord, Visibility};
+use stored::DiskProgress;
 pub use stored::{StoredInfo, StoredState};
 
 /// Number of logs that this process has created.
@@ -81,10 +81,10 @@ pub struct Log {
     pressure: AtomicU64,
     /// See [`Log::set_replicated`].
     is_replicated: AtomicBool,
-    pub(crate) readings: Readings,
-    pub(crate) listeners: Listeners,
+    pub(crate) readings: ReaderList,
+    pub(crate) subscribers: LogSubscribers,
     pub(crate) publishers: Arc<PublisherCount>,
-    liveness: Liveness,
+    liveness: PublisherPresence,
     /// Set if another process may own the log.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
     state: LogLock<State>,
@@ -104,7 +104,7 @@ pub struct LogInfo {
     /// Bytes of all records appended in this process, including dropped ones.
     pub appended_bytes: u64,
     /// Warnings, gaps and losses of slow subscribers.
-    pub losses: Losses,
+    pub losses: LossCounters,
     /// Number of sleeping cursors.
     pub waiting: usize,
     /// Number of registered subscribers.
@@ -117,7 +117,7 @@ pub struct LogInfo {
 
 /// Counters of slow subscribers since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Losses {
+pub struct LossCounters {
     /// Lag warnings.
     pub warnings: u64,
     /// Gaps.
@@ -126,9 +126,9 @@ pub struct Losses {
     pub records: u64,
 }
 
-impl Losses {
+impl LossCounters {
     /// Adds other counters.
-    pub fn add(&mut self, more: Losses) {
+    pub fn add(&mut self, more: LossCounters) {
         self.warnings += more.warnings;
         self.gaps += more.gaps;
         self.records += more.records;
@@ -157,7 +157,7 @@ pub(crate) struct State {
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
     /// Cursors that wait for some subjects only; most logs have none.
-    narrow: Option<Box<Narrow>>,
+    narrow: Option<Box<SleeperIndex>>,
     limits: ProducerLimits,
     /// Fields that few logs need.
     rare: Option<Box<Rare>>,
@@ -168,11 +168,11 @@ struct Rare {
     producers: Producers,
     readers: Readers,
     /// Only of a durable log.
-    stored: Option<Box<Stored>>,
-    fold: Option<Folded>,
+    stored: Option<Box<DiskProgress>>,
+    fold: Option<ReducerState>,
     /// Only of a log that another process owns or owned.
     mirror: Option<Box<Mirror>>,
-    losses: Losses,
+    losses: LossCounters,
     /// Payloads by reference of dropped segments; they are dropped outside the lock.
     remains: Vec<Bytes>,
 }
@@ -225,10 +225,14 @@ impl Log {
             warn_before: AtomicU64::new(0),
             pressure: AtomicU64::new(0),
             is_replicated: AtomicBool::new(false),
-            readings: Readings::default(),
-            listeners: Listeners::default(),
+            readings: ReaderList::default(),
+            subscribers: LogSubscribers::default(),
             publishers: Arc::clone(publishers),
-            liveness: if is_stateful { Liveness::none_since(clock.now_ns()) } else { Liveness::default() },
+            liveness: if is_stateful {
+                PublisherPresence::none_since(clock.now_ns())
+            } else {
+                PublisherPresence::default()
+            },
             upstream: OnceLock::new(),
             state: LogLock::new(state),
         }
@@ -241,17 +245,17 @@ impl Log {
             state.epoch = recovered.epochs.last().map_or(state.epoch, |start| start.epoch);
             state.next_seq = recovered.next_seq;
             state.last_append_ns = recovered.last_append_ns;
-            state.rare().stored = Some(Box::new(Stored::new(recovered, store)));
+            state.rare().stored = Some(Box::new(DiskProgress::new(recovered, store)));
         }
         self
     }
 
     /// Remembers the producers of stored records, oldest first, so that retries are recognized.
-    pub fn remember(&self, mark: &StagedMark, epoch: u32) {
+    pub fn remember(&self, mark: &StagedProducer, epoch: u32) {
         let mut state = self.lock();
         let first = Position { epoch, seq: mark.first_seq };
         let producers = &mut state.rare().producers;
-        if producers.check(mark.mark, mark.count) == Ok(Verdict::Fresh) {
+        if producers.check(mark.mark, mark.count) == Ok(DuplicateVerdict::Fresh) {
             producers.record(mark.mark, mark.count, first);
         }
     }
@@ -295,11 +299,11 @@ impl Log {
             next_seq: state.next_seq,
             bytes: state.bytes(),
             appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
-            losses: state.rare.as_ref().map_or_else(Losses::default, |rare| rare.losses),
+            losses: state.rare.as_ref().map_or_else(LossCounters::default, |rare| rare.losses),
             waiting: state.sleepers.len() + state.narrow.as_ref().map_or(0, |narrow| narrow.len()),
             registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
             last_append_ns: state.last_append_ns,
-            stored: state.stored().map(Stored::info),
+            stored: state.stored().map(DiskProgress::info),
         }
     }
 
@@ -374,7 +378,7 @@ impl State {
                 stored: None,
                 fold: None,
                 mirror: None,
-                losses: Losses::default(),
+                losses: LossCounters::default(),
                 remains: Vec::new(),
             })
         })

@@ -20,7 +20,7 @@ use crate::publish::PublishError;
 
 /// Whether a producer's records are new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DuplicateVerdict {
     /// The records are new.
     Fresh,
     /// The records were appended before.
@@ -94,12 +94,12 @@ impl Producers {
     /// # Panics
     /// If `count` is 0.
     #[inline]
-    pub(crate) fn check(&mut self, mark: ProducerMark, count: u64) -> Result<Verdict, PublishError> {
+    pub(crate) fn check(&mut self, mark: ProducerMark, count: u64) -> Result<DuplicateVerdict, PublishError> {
         assert!(count > 0, "an append holds at least one record");
         if mark.producer_seq.checked_add(count).is_none() {
             return Err(PublishError::Batch("producer sequence overflows"));
         }
-        let Some(slot) = self.find(mark.producer) else { return Ok(Verdict::Fresh) };
+        let Some(slot) = self.find(mark.producer) else { return Ok(DuplicateVerdict::Fresh) };
         self.touch(slot);
         self.slots[slot as usize].check(mark, count)
     }
@@ -192,10 +192,10 @@ impl Producers {
 }
 
 impl Producer {
-    fn check(&self, mark: ProducerMark, count: u64) -> Result<Verdict, PublishError> {
+    fn check(&self, mark: ProducerMark, count: u64) -> Result<DuplicateVerdict, PublishError> {
         if mark.producer_epoch != self.epoch {
             return if mark.producer_epoch > self.epoch {
-                Ok(Verdict::Fresh)
+                Ok(DuplicateVerdict::Fresh)
             } else {
                 Err(PublishError::ProducerFenced { epoch: mark.producer_epoch, current: self.epoch })
             };
@@ -203,7 +203,7 @@ impl Producer {
         let (first, end) = (mark.producer_seq, mark.producer_seq + count);
         if first > self.last {
             return if first == self.last + 1 {
-                Ok(Verdict::Fresh)
+                Ok(DuplicateVerdict::Fresh)
             } else {
                 Err(PublishError::ProducerGap { producer_seq: first, last: self.last })
             };
@@ -215,7 +215,7 @@ impl Producer {
         if first < remembered_from {
             return Err(PublishError::DuplicateForgotten { producer_seq: first, remembered_from });
         }
-        Ok(Verdict::Duplicate { last: self.outcome_of(end - 1) })
+        Ok(DuplicateVerdict::Duplicate { last: self.outcome_of(end - 1) })
     }
 
     /// Position at which a remembered record was appended.

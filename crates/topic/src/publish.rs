@@ -66,7 +66,7 @@ impl From<Bytes> for Draft<'_> {
 /// The acknowledgement level: what is true of a record when its publisher receives the receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Acknowledged {
+pub enum AckLevel {
     /// The owner holds the record in memory.
     Memory,
     /// The owner has written the record to the disk's cache.
@@ -80,27 +80,27 @@ pub enum Acknowledged {
     ByOwner,
 }
 
-impl Acknowledged {
-    const NAMES: [(&'static str, Acknowledged); 4] = [
-        ("memory", Acknowledged::Memory),
-        ("written", Acknowledged::Written),
-        ("synced", Acknowledged::Synced),
-        ("quorum", Acknowledged::Quorum),
+impl AckLevel {
+    const NAMES: [(&'static str, AckLevel); 4] = [
+        ("memory", AckLevel::Memory),
+        ("written", AckLevel::Written),
+        ("synced", AckLevel::Synced),
+        ("quorum", AckLevel::Quorum),
     ];
 }
 
-impl std::fmt::Display for Acknowledged {
+impl std::fmt::Display for AckLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let named = Acknowledged::NAMES.iter().find(|(_, level)| level == self);
+        let named = AckLevel::NAMES.iter().find(|(_, level)| level == self);
         f.write_str(named.map_or("", |(name, _)| name))
     }
 }
 
-impl std::str::FromStr for Acknowledged {
+impl std::str::FromStr for AckLevel {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Acknowledged, String> {
-        let named = Acknowledged::NAMES.iter().find(|(name, _)| *name == text);
+    fn from_str(text: &str) -> Result<AckLevel, String> {
+        let named = AckLevel::NAMES.iter().find(|(name, _)| *name == text);
         named
             .map(|(_, level)| *level)
             .ok_or_else(|| format!("{text:?} is not an acknowledgement level: use memory, written or synced"))
@@ -117,7 +117,7 @@ pub struct Receipt {
     /// The append was a retry; the position is the first attempt's.
     pub duplicate: bool,
     /// The acknowledgement level that was reached.
-    pub acknowledged: Acknowledged,
+    pub acknowledged: AckLevel,
     /// The partition's epoch differs from the one in this publisher's previous receipt: records that were
     /// acknowledged may be lost. Reported once, and only over a connection.
     pub new_epoch: bool,
@@ -250,11 +250,11 @@ pub enum PublishError {
     DiskFailed(String),
     /// The topic's state refuses the record. Nothing of the append was applied.
     #[error("the topic's state refuses {}: {why}", refused_record(*record))]
-    Fold {
+    Reducer {
         /// Number of the record in the batch, from 1; 0 for a single record.
         record: u32,
         /// The reason.
-        why: crate::fold::FoldError,
+        why: crate::fold::ReducerError,
     },
     /// The state has been lost since this publisher's last record. Nothing was appended.
     #[error("topic {0} has lost its state and acknowledged records; publish the whole state, then continue")]
@@ -319,7 +319,7 @@ impl PublishError {
     pub fn is_of_one_record(&self) -> bool {
         matches!(
             self,
-            PublishError::Frame(_) | PublishError::RecordTooLarge { .. } | PublishError::Fold { .. }
+            PublishError::Frame(_) | PublishError::RecordTooLarge { .. } | PublishError::Reducer { .. }
         )
     }
 

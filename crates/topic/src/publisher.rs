@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::claim::StateClaim;
 use crate::config::{OnFull, saturating_ns};
-use crate::log::{Append, Appended, Log, ProducerMark, StoredState};
-use crate::publish::{Acknowledged, Draft, Publish, PublishError, Receipt};
+use crate::log::{AppendOptions, AppendOutcome, Log, ProducerMark, StoredState};
+use crate::publish::{AckLevel, Draft, Publish, PublishError, Receipt};
 use crate::spinning::SPIN_US_DEFAULT;
-use crate::topic::{PublisherPlace, Topic};
+use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
 
 /// How long a publisher waits for a disk that neither stores the records nor fails.
@@ -25,7 +25,7 @@ const ROOM_LOOK_NS: u64 = 50_000_000;
 /// Appends records to a topic of the same process.
 #[derive(Debug)]
 pub struct Publisher {
-    topic: PublisherPlace,
+    topic: PublisherRegistration,
     subject_tail: String,
     producer: Option<ProducerMark>,
     /// Claims on the state, by partition; empty if the topic keeps none.
@@ -38,7 +38,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(topic: PublisherPlace, subject_tail: String) -> Publisher {
+    pub(crate) fn new(topic: PublisherRegistration, subject_tail: String) -> Publisher {
         let claims = topic.claims();
         let (waiter, unstored) = (None, VecDeque::new());
         Publisher { topic, subject_tail, producer: None, claims, waiter, last: None, unstored }
@@ -62,10 +62,10 @@ impl Publisher {
         partition: usize,
         count: u64,
         expect_last: Option<u64>,
-        attempt: impl Fn(&Log, Append) -> Result<Appended, PublishError>,
+        attempt: impl Fn(&Log, AppendOptions) -> Result<AppendOutcome, PublishError>,
     ) -> Result<Receipt, PublishError> {
         let log = &self.topic.logs()[partition];
-        let append = Append {
+        let append = AppendOptions {
             now_ns: log.clock.now_ns(),
             mark: self.producer,
             expect_last,
@@ -85,7 +85,7 @@ impl Publisher {
         };
         let appended = appended.map_err(|error| self.refused(partition, error))?;
         if let Some(claim) = self.claims.get(partition)
-            && self.topic.acknowledges() == Acknowledged::Memory
+            && self.topic.acknowledges() == AckLevel::Memory
         {
             claim.acknowledged(appended.position);
         }
@@ -108,9 +108,9 @@ fn wait_for_room(
     topic: &Topic,
     log: &Log,
     waiter: &Arc<Waiter>,
-    append: Append,
-    attempt: impl Fn(&Log, Append) -> Result<Appended, PublishError>,
-) -> Result<Appended, PublishError> {
+    append: AppendOptions,
+    attempt: impl Fn(&Log, AppendOptions) -> Result<AppendOutcome, PublishError>,
+) -> Result<AppendOutcome, PublishError> {
     let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let began_ns = log.clock.now_ns();
     let deadline_ns = began_ns.saturating_add(saturating_ns(topic.patience()));
@@ -118,7 +118,7 @@ fn wait_for_room(
         log.await_room(waiter);
         let now_ns = log.clock.now_ns();
         let evict = now_ns >= deadline_ns && evicts;
-        match attempt(log, Append { now_ns, evict, ..append }) {
+        match attempt(log, AppendOptions { now_ns, evict, ..append }) {
             Err(refused) if refused.may_pass() && now_ns >= deadline_ns => {
                 return Err(refused.after(Duration::from_nanos(now_ns - began_ns)));
             }
@@ -175,7 +175,7 @@ impl Publish for Publisher {
     #[inline(always)]
     fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
         let receipt = self.publish_draft(None, draft.into())?;
-        if receipt.acknowledged != Acknowledged::Memory {
+        if receipt.acknowledged != AckLevel::Memory {
             self.last = Some(receipt);
             return self.note_unstored(&receipt);
         }
@@ -275,7 +275,7 @@ impl Publisher {
     /// Returns the receipt once its acknowledgement level is reached.
     #[inline(always)]
     fn stored(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
-        if receipt.acknowledged != Acknowledged::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
+        if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
     /// After a lost state, starts a new claim: the caller knows of the loss and publishes the state anew.
@@ -300,7 +300,8 @@ impl Publisher {
         let log = &self.topic.logs()[partition];
         let began_ns = log.clock.now_ns();
         let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.patience()));
-        let mut append = Append { now_ns: began_ns, mark: self.producer, expect_last, ..Append::default() };
+        let mut append =
+            AppendOptions { now_ns: began_ns, mark: self.producer, expect_last, ..AppendOptions::default() };
         let receipt = loop {
             let claim = self.claims.get(partition);
             match self.topic.append_encoded(partition, append, claim, &frames, count) {
@@ -327,7 +328,7 @@ impl Publisher {
     #[cold]
     fn note_unstored(&mut self, receipt: &Receipt) -> Result<(), PublishError> {
         let same = |other: &&mut Receipt| {
-            receipt.acknowledged != Acknowledged::ByOwner
+            receipt.acknowledged != AckLevel::ByOwner
                 && (other.partition, other.acknowledged) == (receipt.partition, receipt.acknowledged)
         };
         match self.unstored.iter_mut().find(same) {

@@ -15,9 +15,9 @@ use crate::subscribe::SubscribeOptions;
 
 /// The progress of one subscriber in one log. Dropping it removes the entry.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ReaderProgress {
     name: String,
-    door: &'static str,
+    protocol: &'static str,
     registered: bool,
     clock: Clock,
     epoch: AtomicU32,
@@ -33,7 +33,7 @@ pub struct Reading {
 
 /// The progress of subscribers that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pending {
+pub(crate) struct OldestUnread {
     /// The oldest record that any of them has yet to read.
     pub(crate) first: Option<u64>,
     /// The same without subscribers that have read nothing for [`STALLED_NS`].
@@ -61,21 +61,26 @@ pub struct ReaderInfo {
     /// Time of the last loss, ns since the Unix epoch; 0 for never.
     pub lost_ns: u64,
     /// The listener of the subscription; empty in process.
-    pub door: &'static str,
+    pub protocol: &'static str,
     /// Whether publishers wait for it.
     pub registered: bool,
 }
 
 /// The listed subscribers of one log. Most logs have none.
 #[derive(Debug, Default)]
-pub(crate) struct Readings(OnceLock<Box<Mutex<Vec<Weak<Reading>>>>>);
+pub(crate) struct ReaderList(OnceLock<Box<Mutex<Vec<Weak<ReaderProgress>>>>>);
 
 impl Log {
     /// Lists a subscriber that has received everything through `at`.
-    pub fn show_reader(&self, options: &SubscribeOptions, registered: bool, at: Position) -> Arc<Reading> {
-        let reading = Arc::new(Reading {
+    pub fn show_reader(
+        &self,
+        options: &SubscribeOptions,
+        registered: bool,
+        at: Position,
+    ) -> Arc<ReaderProgress> {
+        let reading = Arc::new(ReaderProgress {
             name: options.name.clone(),
-            door: options.door,
+            protocol: options.protocol,
             registered,
             clock: self.clock,
             epoch: AtomicU32::new(at.epoch),
@@ -97,8 +102,8 @@ impl Log {
 
     /// The progress in this epoch of subscribers that cannot receive gaps.
     #[cold]
-    pub(crate) fn pending(&self, epoch: u32, now_ns: u64) -> Pending {
-        let mut pending = Pending::default();
+    pub(crate) fn pending(&self, epoch: u32, now_ns: u64) -> OldestUnread {
+        let mut pending = OldestUnread::default();
         let Some(readings) = self.readings.0.get() else { return pending };
         for reading in lock(readings).iter().filter_map(Weak::upgrade) {
             let keeps = reading.keeps_history.load(Ordering::Relaxed);
@@ -121,7 +126,7 @@ impl Log {
     /// The listed subscribers.
     pub fn readers(&self) -> Vec<ReaderInfo> {
         let Some(readings) = self.readings.0.get() else { return Vec::new() };
-        let readings: Vec<Arc<Reading>> = {
+        let readings: Vec<Arc<ReaderProgress>> = {
             let mut readings = lock(readings);
             readings.retain(|reading| reading.strong_count() > 0);
             readings.iter().filter_map(Weak::upgrade).collect()
@@ -131,7 +136,7 @@ impl Log {
     }
 }
 
-impl Reading {
+impl ReaderProgress {
     /// Records that the subscriber received everything up to `position`.
     #[inline]
     pub fn at(&self, position: Position) {
@@ -167,7 +172,7 @@ impl Reading {
             lagging_ns: self.lagging_ns.load(Ordering::Relaxed),
             lost_ns: self.lost_ns.load(Ordering::Relaxed),
             registered: self.registered,
-            door: self.door,
+            protocol: self.protocol,
         }
     }
 }

@@ -14,7 +14,7 @@
 //!   (the one [`Writer`]).
 //! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
 //!   same step; later pins see the bit and fail.
-//! - A read in progress holds a [`Pinned`] segment. An idle cursor holds only the `Arc`, which keeps this header of
+//! - A read in progress holds a [`PinnedSegment`] segment. An idle cursor holds only the `Arc`, which keeps this header of
 //!   about 200 bytes, but not the buffer.
 //!
 //! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`Writer::push_by_ref`] sets
@@ -33,7 +33,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_frame::{Encoded, FLAG_BY_REF, Frame, HEAD_BYTES, Meta, padded};
+use dunlin_frame::{FLAG_BY_REF, Frame, FrameLayout, HEAD_BYTES, Meta, padded};
 
 use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN, RETIRE, UNPIN};
 
@@ -79,14 +79,14 @@ pub(crate) struct Segment {
     capacity: u32,
     commit: AtomicU64,
     pins: Line<AtomicU32>,
-    owned: UnsafeCell<Owned>,
+    owned: UnsafeCell<SegmentMemory>,
     #[cfg(loom)]
     accesses: Vec<loom::cell::UnsafeCell<()>>,
 }
 
 /// Belongs to the writer until it seals the segment, then to the thread that retires it.
 #[derive(Debug)]
-struct Owned {
+struct SegmentMemory {
     buffer: Option<Buffer>,
     by_ref_at: Vec<u32>,
     by_ref_bytes: u64,
@@ -109,7 +109,11 @@ impl Segment {
             capacity,
             commit: AtomicU64::new(0),
             pins: Line(AtomicU32::new(0)),
-            owned: UnsafeCell::new(Owned { buffer: Some(buffer), by_ref_at: Vec::new(), by_ref_bytes: 0 }),
+            owned: UnsafeCell::new(SegmentMemory {
+                buffer: Some(buffer),
+                by_ref_at: Vec::new(),
+                by_ref_bytes: 0,
+            }),
             #[cfg(loom)]
             accesses: (0..capacity / 8).map(|_| loom::cell::UnsafeCell::new(())).collect(),
         });
@@ -164,7 +168,7 @@ impl Segment {
     }
 }
 
-impl Owned {
+impl SegmentMemory {
     /// # Safety
     /// No thread reads or writes the buffer any more.
     unsafe fn free(&mut self, base: *mut u8, remains: &mut Vec<Bytes>) {
@@ -238,14 +242,20 @@ impl Writer {
     }
 
     /// Bytes in the buffer that [`push_by_ref`](Writer::push_by_ref) takes.
-    pub(crate) fn by_ref_stride(encoded: Encoded) -> usize {
+    pub(crate) fn by_ref_stride(encoded: FrameLayout) -> usize {
         padded(encoded.head_bytes()) + SLOT_BYTES
     }
 
     /// Writes a frame and keeps its payload by reference. The caller has charged the payload to the budget; retiring
     /// the segment releases the charge.
     #[inline(always)]
-    pub(crate) fn push_by_ref(&mut self, meta: &Meta<'_>, encoded: Encoded, append_ns: u64, payload: Bytes) {
+    pub(crate) fn push_by_ref(
+        &mut self,
+        meta: &Meta<'_>,
+        encoded: FrameLayout,
+        append_ns: u64,
+        payload: Bytes,
+    ) {
         let slot_at = self.written.bytes as usize + padded(encoded.head_bytes());
         let payload_bytes = payload.len() as u64;
         self.push(Writer::by_ref_stride(encoded), 1, |out| {
@@ -277,10 +287,10 @@ impl Writer {
 
     /// Pins the segment for the disk's store, which sees everything written, committed or not. Must be called inside
     /// the log's lock.
-    pub(crate) fn pin_written(&self) -> Pinned {
+    pub(crate) fn pin_written(&self) -> PinnedSegment {
         // A segment with a writer is never retired.
         self.segment.pins.0.fetch_add(1, PIN);
-        Pinned { segment: Arc::clone(&self.segment), seen: self.written }
+        PinnedSegment { segment: Arc::clone(&self.segment), seen: self.written }
     }
 
     /// Whether any payload is outside the buffer.
@@ -339,21 +349,21 @@ impl Writer {
 
 /// A segment with a read in progress. Its bytes stay in place until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedSegment {
     segment: Arc<Segment>,
     seen: Commit,
 }
 
-impl Pinned {
+impl PinnedSegment {
     /// Pins the segment, or returns it if its buffer is gone.
     #[inline(always)]
-    pub(crate) fn new(segment: Arc<Segment>) -> Result<Pinned, Arc<Segment>> {
+    pub(crate) fn new(segment: Arc<Segment>) -> Result<PinnedSegment, Arc<Segment>> {
         if segment.pins.0.fetch_add(1, PIN) & RETIRED != 0 {
             segment.unpin();
             return Err(segment);
         }
         let seen = segment.commit();
-        Ok(Pinned { segment, seen })
+        Ok(PinnedSegment { segment, seen })
     }
 
     /// Ends the read and returns the segment.
@@ -413,7 +423,7 @@ pub(crate) struct Frames<'a> {
 
 /// A frame in a segment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lying<'a> {
+pub(crate) struct SegmentFrame<'a> {
     pub(crate) frame: Frame<'a>,
     /// Its bytes in the segment, padding included.
     pub(crate) bytes: &'a [u8],
@@ -422,10 +432,10 @@ pub(crate) struct Lying<'a> {
 }
 
 impl<'a> Iterator for Frames<'a> {
-    type Item = Lying<'a>;
+    type Item = SegmentFrame<'a>;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Lying<'a>> {
+    fn next(&mut self) -> Option<SegmentFrame<'a>> {
         // Not beyond the committed length: those lines belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
             ahead::to_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
@@ -436,7 +446,7 @@ impl<'a> Iterator for Frames<'a> {
         let (frame, stride) = Frame::split(self.rest)?;
         let (bytes, rest) = self.rest.split_at_checked(stride)?;
         self.rest = rest;
-        Some(Lying { frame, bytes, by_ref: None })
+        Some(SegmentFrame { frame, bytes, by_ref: None })
     }
 }
 
@@ -457,7 +467,7 @@ impl<'a> Frames<'a> {
     }
 
     #[inline(always)]
-    fn next_by_ref(&mut self) -> Option<Lying<'a>> {
+    fn next_by_ref(&mut self) -> Option<SegmentFrame<'a>> {
         let head = HEAD_BYTES + u16::from_le_bytes([self.rest[6], self.rest[7]]) as usize;
         let (bytes, rest) = self.rest.split_at_checked(padded(head) + SLOT_BYTES)?;
         // SAFETY: only `push_by_ref` sets the flag, and it has written a `Bytes` behind the head; the
@@ -465,11 +475,11 @@ impl<'a> Frames<'a> {
         let payload: &'a Bytes = unsafe { &*bytes.as_ptr().add(padded(head)).cast::<Bytes>() };
         let frame = Frame::from_parts(&bytes[HEAD_BYTES..head], payload, bytes[5] & !FLAG_BY_REF);
         self.rest = rest;
-        Some(Lying { frame, bytes, by_ref: Some(payload) })
+        Some(SegmentFrame { frame, bytes, by_ref: Some(payload) })
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedSegment {
     #[inline(always)]
     fn drop(&mut self) {
         self.segment.unpin();

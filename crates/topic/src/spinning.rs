@@ -17,11 +17,11 @@ const HALVED_MAX: u8 = 5;
 
 /// The spin time that a caller has learned.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Spinning {
+pub struct SpinBudget {
     halved: u8,
 }
 
-impl Spinning {
+impl SpinBudget {
     /// How long to spin, ns.
     #[inline]
     pub fn budget_ns(self) -> u64 {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn long_waits_reduce_spinning_until_parking_at_once() {
-        let mut spinning = Spinning::default();
+        let mut spinning = SpinBudget::default();
         let mut spent_ns = 0;
         for _ in 0..100 {
             spent_ns += spinning.budget_ns();
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn short_wait_restores_the_full_spin() {
-        let mut spinning = Spinning::default();
+        let mut spinning = SpinBudget::default();
         (0..10).for_each(|_| spinning.parked(1_000_000));
         spinning.parked(SOON_NS);
         assert_eq!(spinning.budget_ns(), SPIN_NS);

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::checked_run::CheckedRun;
+use crate::checked_batch::CheckedBatch;
 use crate::event::Position;
 use crate::memory::{Budget, BudgetSpent};
 use crate::segment::{Buffer, Segment};
@@ -55,7 +55,7 @@ impl LoadedSegment {
     pub fn new(
         budget: &Arc<Budget>,
         first_seq: u64,
-        run: CheckedRun<'_>,
+        run: CheckedBatch<'_>,
     ) -> Result<LoadedSegment, BudgetSpent> {
         let bytes = run.bytes();
         let mut writer = Segment::create(Buffer::new(budget, bytes.len())?, first_seq);

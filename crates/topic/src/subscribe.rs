@@ -57,7 +57,7 @@ pub struct SubscribeOptions {
     /// The name that operators see.
     pub name: String,
     /// The listener of the subscription, for operators; empty in process.
-    pub door: &'static str,
+    pub protocol: &'static str,
     /// Where to start in existing logs. A topic that is created later is read from its first record.
     pub start: Start,
     /// Where to continue after a loss.

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::Clock;
-use crate::cursor::{Consumption, Cursor, Fill};
+use crate::cursor::{ConsumeMode, Cursor, ReadOutcome};
 use crate::event::{Event, LogName, Notice, Position};
-use crate::spinning::Spinning;
+use crate::spinning::SpinBudget;
 use crate::subscribe::{Resync, Subscribe, SubscribeError, SubscribeOptions, Wait};
 use crate::wake::{Waiter, thread_waker};
 
-use many::Many;
-pub use many::Newcomers;
+use many::ManyCursors;
+pub use many::NewLogs;
 
 /// Spin-loop pauses before a waiting subscriber's first check, about 20 ns each: the minimum, and the maximum while
 /// streaming.
@@ -26,47 +26,47 @@ const PAUSES_MAX: u8 = 16;
 #[derive(Debug)]
 pub struct Subscriber {
     waiter: Arc<Waiter>,
-    reading: Reading,
+    reading: CursorSet,
     pending: Option<Box<Notice>>,
     /// Bytes of the record that `ready` found.
     found: u32,
     /// Bytes of the record that was taken last. The next call advances past it.
     taken: u32,
     wait: Wait,
-    spinning: Spinning,
+    spinning: SpinBudget,
     pauses: u8,
     clock: Clock,
 }
 
 /// A single log needs no list.
 #[derive(Debug)]
-enum Reading {
+enum CursorSet {
     One(Cursor),
-    Many(Box<Many>),
+    ManyCursors(Box<ManyCursors>),
 }
 
 impl Subscriber {
     /// Reads one log.
     pub fn one(cursor: Cursor, wait: Wait) -> Subscriber {
         let clock = cursor.log().clock;
-        Subscriber::new(Waiter::new(), Reading::One(cursor), wait, clock)
+        Subscriber::new(Waiter::new(), CursorSet::One(cursor), wait, clock)
     }
 
     /// Reads many logs in turn, and those that `newcomers` adds.
     pub fn many(
         cursors: Vec<Cursor>,
-        newcomers: Option<Arc<Newcomers>>,
+        newcomers: Option<Arc<NewLogs>>,
         options: SubscribeOptions,
         clock: Clock,
     ) -> Subscriber {
         let wait = options.wait;
         let waiter = newcomers.as_ref().map_or_else(Waiter::new, |n| Arc::clone(n.waiter()));
-        let many = Many::new(cursors, newcomers, options);
-        Subscriber::new(waiter, Reading::Many(Box::new(many)), wait, clock)
+        let many = ManyCursors::new(cursors, newcomers, options);
+        Subscriber::new(waiter, CursorSet::ManyCursors(Box::new(many)), wait, clock)
     }
 
-    fn new(waiter: Arc<Waiter>, reading: Reading, wait: Wait, clock: Clock) -> Subscriber {
-        let spinning = Spinning::default();
+    fn new(waiter: Arc<Waiter>, reading: CursorSet, wait: Wait, clock: Clock) -> Subscriber {
+        let spinning = SpinBudget::default();
         Subscriber {
             waiter,
             reading,
@@ -83,8 +83,8 @@ impl Subscriber {
     /// Number of unread records in all logs.
     pub fn behind(&self) -> u64 {
         match &self.reading {
-            Reading::One(cursor) => cursor.behind(),
-            Reading::Many(many) => many.cursors().map(Cursor::behind).sum(),
+            CursorSet::One(cursor) => cursor.behind(),
+            CursorSet::ManyCursors(many) => many.cursors().map(Cursor::behind).sum(),
         }
     }
 
@@ -96,8 +96,8 @@ impl Subscriber {
             each(cursor.name(), cursor.read_through());
         };
         match &mut self.reading {
-            Reading::One(cursor) => tell(cursor),
-            Reading::Many(many) => many.cursors_mut().for_each(tell),
+            CursorSet::One(cursor) => tell(cursor),
+            CursorSet::ManyCursors(many) => many.cursors_mut().for_each(tell),
         }
     }
 
@@ -105,8 +105,8 @@ impl Subscriber {
     #[inline(always)]
     fn current(&mut self) -> Option<&mut Cursor> {
         match &mut self.reading {
-            Reading::One(cursor) => Some(cursor),
-            Reading::Many(many) => many.current(),
+            CursorSet::One(cursor) => Some(cursor),
+            CursorSet::ManyCursors(many) => many.current(),
         }
     }
 
@@ -124,29 +124,29 @@ impl Subscriber {
     #[inline(always)]
     fn look(&mut self) -> Result<bool, SubscribeError> {
         let fill = match &mut self.reading {
-            Reading::One(cursor) => {
+            CursorSet::One(cursor) => {
                 if cursor.is_armed() && self.waiter.take_ready(|_| ()) {
                     cursor.woken();
                 }
                 cursor.fill()
             }
-            Reading::Many(many) => many.fill(&self.waiter)?,
+            CursorSet::ManyCursors(many) => many.fill(&self.waiter)?,
         };
         match fill {
-            Fill::Records => Ok(true),
-            Fill::Empty => Ok(false),
-            Fill::Notice(notice) => {
+            ReadOutcome::Records => Ok(true),
+            ReadOutcome::Empty => Ok(false),
+            ReadOutcome::Notice(notice) => {
                 self.pending = Some(Box::new(notice));
                 Ok(true)
             }
-            Fill::Closed => Err(self.ended()),
+            ReadOutcome::Closed => Err(self.ended()),
         }
     }
 
     #[cold]
     fn ended(&self) -> SubscribeError {
         match &self.reading {
-            Reading::One(cursor) if cursor.was_lost() => SubscribeError::Lost,
+            CursorSet::One(cursor) if cursor.was_lost() => SubscribeError::Lost,
             _ => SubscribeError::Closed,
         }
     }
@@ -154,8 +154,10 @@ impl Subscriber {
     fn may_have_more(&self) -> bool {
         self.pending.is_some()
             || match &self.reading {
-                Reading::One(cursor) => cursor.may_have_more() || cursor.is_armed() && self.waiter.is_ready(),
-                Reading::Many(many) => many.may_have_more() || self.waiter.is_ready(),
+                CursorSet::One(cursor) => {
+                    cursor.may_have_more() || cursor.is_armed() && self.waiter.is_ready()
+                }
+                CursorSet::ManyCursors(many) => many.may_have_more() || self.waiter.is_ready(),
             }
     }
 
@@ -166,8 +168,8 @@ impl Subscriber {
             return false;
         }
         let armed = match &mut self.reading {
-            Reading::One(cursor) => cursor.arm(&self.waiter, 0),
-            Reading::Many(many) => !many.may_have_more(),
+            CursorSet::One(cursor) => cursor.arm(&self.waiter, 0),
+            CursorSet::ManyCursors(many) => !many.may_have_more(),
         };
         armed && self.waiter.set_waker(waker)
     }
@@ -175,9 +177,9 @@ impl Subscriber {
     /// Wakes the next sleepers before this subscriber does anything else.
     fn pass_wake_on(&mut self) -> Result<(), SubscribeError> {
         match &mut self.reading {
-            Reading::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => cursor.woken(),
-            Reading::One(_) => {}
-            Reading::Many(many) => many.take_notified(&self.waiter)?,
+            CursorSet::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => cursor.woken(),
+            CursorSet::One(_) => {}
+            CursorSet::ManyCursors(many) => many.take_notified(&self.waiter)?,
         }
         Ok(())
     }
@@ -267,11 +269,11 @@ impl Subscribe for Subscriber {
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
         self.step_past_taken();
         let one = match &mut self.reading {
-            Reading::One(cursor) => {
+            CursorSet::One(cursor) => {
                 cursor.look_again();
                 true
             }
-            Reading::Many(_) => false,
+            CursorSet::ManyCursors(_) => false,
         };
         let mut given = 0;
         while given < max {
@@ -328,8 +330,8 @@ impl Subscribe for Subscriber {
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError> {
         self.step_past_taken();
         match &mut self.reading {
-            Reading::One(cursor) => cursor.resync(resync),
-            Reading::Many(many) => many.resync(log, resync),
+            CursorSet::One(cursor) => cursor.resync(resync),
+            CursorSet::ManyCursors(many) => many.resync(log, resync),
         }
         Ok(())
     }
@@ -346,11 +348,11 @@ impl Subscribe for Subscriber {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         match &mut self.reading {
-            Reading::One(cursor) => cursor.leave(&self.waiter, 0),
-            Reading::Many(many) => many.leave(&self.waiter),
+            CursorSet::One(cursor) => cursor.leave(&self.waiter, 0),
+            CursorSet::ManyCursors(many) => many.leave(&self.waiter),
         }
     }
 }
 
 /// How in-process subscribers consume.
-pub(crate) const CONSUMPTION: Consumption = Consumption::Reads;
+pub(crate) const CONSUMPTION: ConsumeMode = ConsumeMode::Reads;

@@ -5,18 +5,20 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::checked_run::CheckedRun;
+use crate::checked_batch::CheckedBatch;
 use crate::claim::StateClaim;
 use crate::config::{Clock, ConfigError, Retention, TopicConfig};
 use crate::event::{LogName, Position};
-use crate::fold::{Fold, FoldConfig, FoldError};
-use crate::log::{Append, Appended, BATCH_BYTES_MAX, Counted, Log, ProducerMark, PublisherCount};
+use crate::fold::{Reducer, ReducerConfig, ReducerError};
+use crate::log::{
+    AppendOptions, AppendOutcome, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount, PublisherKind,
+};
 use crate::memory::Budget;
-use crate::publish::{Acknowledged, Draft, PublishError, Receipt};
+use crate::publish::{AckLevel, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
 use crate::reading::ReaderInfo;
 use crate::store::{Recovered, Store};
-use crate::upstream::{ToOwner, Upstream};
+use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
@@ -28,22 +30,22 @@ const DISK_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Topic {
     logs: Box<[Arc<Log>]>,
     config: Arc<TopicConfig>,
-    acknowledges: Acknowledged,
+    acknowledges: AckLevel,
     publishers: Arc<PublisherCount>,
 }
 
 /// Counts one publisher of its topic; dropping it ends that.
 #[derive(Debug)]
-pub struct PublisherPlace {
+pub struct PublisherRegistration {
     topic: Arc<Topic>,
-    counted: Option<Counted>,
+    counted: Option<PublisherKind>,
 }
 
 /// A batch from a remote publisher.
 #[derive(Debug, Clone, Copy)]
-pub struct RunAppend<'a> {
+pub struct BatchAppend<'a> {
     /// The frames.
-    pub run: CheckedRun<'a>,
+    pub run: CheckedBatch<'a>,
     /// The partition. [`Topic::partition_of`] selects it by the key of the records.
     pub partition: usize,
     /// The publisher's identity and the number of its first record.
@@ -83,7 +85,7 @@ impl Topic {
         budget: &Arc<Budget>,
         clock: Clock,
         epoch: u32,
-        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_some() {
             return Err(ConfigError::Unfit("a durable topic needs a disk"));
@@ -103,14 +105,14 @@ impl Topic {
     }
 
     /// [`Topic::durable`] with a state for each partition, which `fold` makes empty. Before anybody publishes, the
-    /// caller brings each state up to the end of its log with [`Log::restore_fold`] and [`Log::refold`].
+    /// caller brings each state up to the end of its log with [`Log::restore_state`] and [`Log::replay_into_state`].
     pub fn durable_stateful(
         name: &str,
         config: Arc<TopicConfig>,
         budget: &Arc<Budget>,
         clock: Clock,
         disks: Vec<(Recovered, Arc<dyn Store>)>,
-        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_none() || disks.len() != usize::from(config.partitions) {
             return Err(ConfigError::Unfit("a durable topic needs one disk for each partition"));
@@ -130,7 +132,7 @@ impl Topic {
         budget: &Arc<Budget>,
         clock: Clock,
         epoch: u32,
-        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
         upstream: &Arc<dyn Upstream>,
     ) -> Result<Topic, ConfigError> {
         let owner_is_durable = config.durable.is_some();
@@ -143,7 +145,7 @@ impl Topic {
             log.hand_over(owner_is_durable, None);
             log
         })?;
-        topic.acknowledges = config.durable.map_or(Acknowledged::Memory, |durable| durable.acknowledge);
+        topic.acknowledges = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);
         topic.config = config;
         Ok(topic)
     }
@@ -154,7 +156,7 @@ impl Topic {
         budget: &Arc<Budget>,
         clock: Clock,
         epoch: u32,
-        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
         mut finish: impl FnMut(Log) -> Log,
     ) -> Result<Topic, ConfigError> {
         config.check()?;
@@ -167,14 +169,16 @@ impl Topic {
             let log =
                 finish(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch, &publishers));
             if let Some(of) = &config.fold {
-                let kept = fold(of)
-                    .map_err(|error| ConfigError::Fold { kind: of.kind.clone(), why: error.to_string() })?;
+                let kept = fold(of).map_err(|error| ConfigError::Reducer {
+                    kind: of.kind.clone(),
+                    why: error.to_string(),
+                })?;
                 log.keep_state(kept);
             }
             Ok(Arc::new(log))
         };
         let logs = (0..config.partitions).map(&mut log).collect::<Result<_, ConfigError>>()?;
-        let acknowledges = config.durable.map_or(Acknowledged::Memory, |durable| durable.acknowledge);
+        let acknowledges = config.durable.map_or(AckLevel::Memory, |durable| durable.acknowledge);
         Ok(Topic { logs, config, acknowledges, publishers })
     }
 
@@ -210,29 +214,29 @@ impl Topic {
     /// Creates a publisher to `subject`, which this topic owns.
     pub fn publisher(self: &Arc<Topic>, subject: &str) -> Publisher {
         let tail = subject.strip_prefix(self.logs[0].name.subject_prefix.as_str()).unwrap_or("");
-        Publisher::new(self.publisher_place(), tail.to_owned())
+        Publisher::new(self.register_publisher(), tail.to_owned())
     }
 
     /// Registers a publisher of a listener.
-    pub fn publisher_place(self: &Arc<Topic>) -> PublisherPlace {
-        self.place(Counted::Here)
+    pub fn register_publisher(self: &Arc<Topic>) -> PublisherRegistration {
+        self.place(PublisherKind::Here)
     }
 
     /// Registers, at the topic's owner, another node that has publishers. That node counts its own publishers.
-    pub fn place_of_node_with_publishers(self: &Arc<Topic>) -> PublisherPlace {
-        self.place(Counted::Node)
+    pub fn register_publishing_node(self: &Arc<Topic>) -> PublisherRegistration {
+        self.place(PublisherKind::Node)
     }
 
-    fn place(self: &Arc<Topic>, counted: Counted) -> PublisherPlace {
+    fn place(self: &Arc<Topic>, counted: PublisherKind) -> PublisherRegistration {
         if self.publishers.add(counted) {
             self.count_publishers();
         }
-        PublisherPlace { topic: Arc::clone(self), counted: Some(counted) }
+        PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
     /// A publisher that is not counted: the node that forwards its records counts it.
-    pub fn publisher_place_of_node(self: &Arc<Topic>) -> PublisherPlace {
-        PublisherPlace { topic: Arc::clone(self), counted: None }
+    pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
+        PublisherRegistration { topic: Arc::clone(self), counted: None }
     }
 
     /// Number of publishers that have the topic open at this node.
@@ -256,15 +260,15 @@ impl Topic {
     ///
     /// # Errors
     /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
-    pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
+    pub fn append_run(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
+        let BatchAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
         // The node that forwarded the batch has checked the replies.
         if !relayed {
             run.check_replies()?;
         }
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
         let after = self.last_claimed(claim)?;
-        let here = Append { now_ns, mark, expect_last, after, evict, as_owner: false };
+        let here = AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false };
         match log.append_run(here, run) {
             Err(PublishError::Elsewhere) => self.append_elsewhere(now_ns, append),
             appended => self.receipt(partition, appended, claim),
@@ -285,31 +289,32 @@ impl Topic {
     fn receipt(
         &self,
         partition: usize,
-        appended: Result<Appended, PublishError>,
+        appended: Result<AppendOutcome, PublishError>,
         claim: Option<&Arc<StateClaim>>,
     ) -> Result<Receipt, PublishError> {
         if let Some(claim) = claim {
             match &appended {
                 // Records that are not stored yet are not acknowledged.
-                Ok(appended) if self.acknowledges() == Acknowledged::Memory => {
+                Ok(appended) if self.acknowledges() == AckLevel::Memory => {
                     claim.acknowledged(appended.position);
                 }
                 Ok(_) => {}
                 Err(error) => claim.settled(Err(error)),
             }
         }
-        let Appended { position, duplicate } = appended?;
+        let AppendOutcome { position, duplicate } = appended?;
         let (partition, acknowledged) = (partition as u16, self.acknowledges());
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
     /// Appends a batch that waited until this process owned the topic, before later batches.
-    pub fn append_as_owner(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
+    pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
+        let BatchAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
         let after = self.last_claimed(claim)?;
         let as_owner = !log.is_mirror();
-        let appended = log.append_run(Append { now_ns, mark, expect_last, after, evict, as_owner }, run);
+        let appended =
+            log.append_run(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner }, run);
         self.receipt(partition, appended, claim)
     }
 
@@ -324,7 +329,7 @@ impl Topic {
         drafts: impl Iterator<Item: Borrow<Draft<'d>>> + Clone,
     ) -> Result<Receipt, PublishError> {
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
-        let append = Append { now_ns, evict, ..Append::default() };
+        let append = AppendOptions { now_ns, evict, ..AppendOptions::default() };
         let appended = match log.append_batch(append, drafts.clone()) {
             Err(PublishError::Elsewhere) => {
                 let (frames, count) = self.encode(drafts)?;
@@ -366,25 +371,27 @@ impl Topic {
     pub(crate) fn append_encoded(
         &self,
         partition: usize,
-        append: Append,
+        append: AppendOptions,
         claim: Option<&Arc<StateClaim>>,
         frames: &[u8],
         count: u32,
     ) -> Result<Receipt, PublishError> {
-        let Append { now_ns, mark, expect_last, evict, .. } = append;
-        let run = CheckedRun::check(frames, count, self.config.record_bytes_max as usize)?;
-        let append = RunAppend { run, partition, mark, expect_last, claim, evict, relayed: false };
+        let AppendOptions { now_ns, mark, expect_last, evict, .. } = append;
+        let run = CheckedBatch::check(frames, count, self.config.record_bytes_max as usize)?;
+        let append = BatchAppend { run, partition, mark, expect_last, claim, evict, relayed: false };
         self.append_elsewhere(now_ns, append)
     }
 
     /// Renews the ownership lease and appends, or forwards the batch to the owner.
     #[cold]
-    fn append_elsewhere(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
+    fn append_elsewhere(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
+        let BatchAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
         let log = &self.logs[partition];
         let after = self.last_claimed(claim)?;
         if log.renew() {
-            match log.append_run(Append { now_ns, mark, expect_last, after, evict, as_owner: false }, run) {
+            match log
+                .append_run(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false }, run)
+            {
                 // The owner has changed meanwhile.
                 Err(PublishError::Elsewhere) => {}
                 appended => return self.receipt(partition, appended, claim),
@@ -392,13 +399,13 @@ impl Topic {
         }
         let upstream = log.upstream.get().ok_or(PublishError::Closed)?;
         let (frames, count) = (run.bytes(), run.count());
-        let run = ToOwner { partition, frames, count, mark, expect_last, claim, relayed };
+        let run = ForwardedBatch { partition, frames, count, mark, expect_last, claim, relayed };
         let ticket = upstream.forward(run)?;
         Ok(Receipt {
             partition: partition as u16,
             position: Position { epoch: 0, seq: ticket },
             duplicate: false,
-            acknowledged: Acknowledged::ByOwner,
+            acknowledged: AckLevel::ByOwner,
             new_epoch: false,
         })
     }
@@ -412,7 +419,7 @@ impl Topic {
 
     /// The acknowledgement level of the topic.
     #[inline(always)]
-    pub fn acknowledges(&self) -> Acknowledged {
+    pub fn acknowledges(&self) -> AckLevel {
         self.acknowledges
     }
 
@@ -441,7 +448,7 @@ impl Topic {
     }
 }
 
-impl Deref for PublisherPlace {
+impl Deref for PublisherRegistration {
     type Target = Arc<Topic>;
 
     #[inline(always)]
@@ -450,7 +457,7 @@ impl Deref for PublisherPlace {
     }
 }
 
-impl Drop for PublisherPlace {
+impl Drop for PublisherRegistration {
     fn drop(&mut self) {
         if self.counted.is_some_and(|counted| self.topic.publishers.remove(counted)) {
             self.topic.count_publishers();
@@ -459,8 +466,8 @@ impl Drop for PublisherPlace {
 }
 
 /// The reducer factory of topics without a state.
-fn no_fold(_: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
-    Err(FoldError("a state topic needs a reducer".to_owned()))
+fn no_fold(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
+    Err(ReducerError("a state topic needs a reducer".to_owned()))
 }
 
 /// FNV-1a, 64 bit. It never changes, because it decides in which partition a key's records are.

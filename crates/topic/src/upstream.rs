@@ -29,7 +29,7 @@ pub trait Upstream: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
-    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError>;
+    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
     /// The outcome of a batch: [`StoredState::Answered`] once, then the ticket is forgotten. Until then, notifies
     /// `waiter` of `token` when another call is worthwhile.
@@ -55,7 +55,7 @@ pub trait Upstream: Send + Sync + Debug {
 
 /// A batch to forward to the log's owner.
 #[derive(Debug, Clone, Copy)]
-pub struct ToOwner<'a> {
+pub struct ForwardedBatch<'a> {
     /// The partition.
     pub partition: usize,
     /// Whole, valid frames.

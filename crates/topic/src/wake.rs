@@ -108,9 +108,9 @@ impl Waiter {
 }
 
 /// Wakes a parked thread.
-struct Unpark(Thread);
+struct ThreadUnparker(Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadUnparker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -123,7 +123,7 @@ impl Wake for Unpark {
 /// A waker that unparks the calling thread.
 pub fn thread_waker() -> Waker {
     thread_local! {
-        static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+        static WAKER: Waker = Waker::from(Arc::new(ThreadUnparker(thread::current())));
     }
     WAKER.with(Waker::clone)
 }

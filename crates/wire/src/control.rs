@@ -25,28 +25,28 @@ layout! {
         /// The kind of the bytes.
         pub kind: ControlKind,
         /// The command or query.
-        pub bytes: Long<'a>,
+        pub bytes: LongBytes<'a>,
     }
 }
 
 layout! {
     /// The reply to a CONTROL.
-    pub struct Controlled<'a> {
+    pub struct ControlResult<'a> {
         /// The request's number.
         pub request: u32,
         /// The reply's bytes.
-        pub bytes: Long<'a>,
+        pub bytes: LongBytes<'a>,
     }
 }
 
 /// Bytes behind a `u32` length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Long<'a>(pub &'a [u8]);
+pub struct LongBytes<'a>(pub &'a [u8]);
 
-impl<'a> Layout<'a> for Long<'a> {
-    fn read(fields: &mut Fields<'a>) -> Result<Long<'a>, WireError> {
+impl<'a> Layout<'a> for LongBytes<'a> {
+    fn read(fields: &mut Fields<'a>) -> Result<LongBytes<'a>, WireError> {
         let len = u32::read(fields)?;
-        fields.take(len as usize).map(Long)
+        fields.take(len as usize).map(LongBytes)
     }
 
     fn write(&self, out: &mut Vec<u8>) {

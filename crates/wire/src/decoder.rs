@@ -13,7 +13,7 @@ use crate::version::VERSION;
 
 /// A decoded message, or how many bytes are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next<M> {
+pub enum Decoded<M> {
     /// A message, and its length in bytes.
     Message(M, usize),
     /// An incomplete message: at least this many bytes are needed from its start.
@@ -50,28 +50,28 @@ impl Decoder {
 
     /// The next message of a client. The frames of a PUBLISH are not checked.
     #[inline]
-    pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Next<FromClient<'a>>, WireError> {
+    pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromClient<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, true)? {
-            Next::Message(parts, _) => parts,
-            Next::Need(bytes) => return Ok(Next::Need(bytes)),
+            Decoded::Message(parts, _) => parts,
+            Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
         };
         let message = FromClient::read(&mut fields, header.flags)?;
         end(fields, header, matches!(fields.kind, Kind::Publish))?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
-        Ok(Next::Message(message, header.len as usize))
+        Ok(Decoded::Message(message, header.len as usize))
     }
 
     /// The next message of a node. The frames of a RUN are not checked.
     #[inline]
-    pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Next<FromNode<'a>>, WireError> {
+    pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromNode<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, false)? {
-            Next::Message(parts, _) => parts,
-            Next::Need(bytes) => return Ok(Next::Need(bytes)),
+            Decoded::Message(parts, _) => parts,
+            Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
         };
         let message = FromNode::read(&mut fields)?;
         end(fields, header, false)?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
-        Ok(Next::Message(message, header.len as usize))
+        Ok(Decoded::Message(message, header.len as usize))
     }
 
     /// The header and the whole body of the first message.
@@ -80,8 +80,8 @@ impl Decoder {
         &self,
         bytes: &'a [u8],
         from_client: bool,
-    ) -> Result<Next<(MessageHeader, Fields<'a>)>, WireError> {
-        let Some(header) = MessageHeader::parse(bytes)? else { return Ok(Next::Need(HEADER_BYTES)) };
+    ) -> Result<Decoded<(MessageHeader, Fields<'a>)>, WireError> {
+        let Some(header) = MessageHeader::parse(bytes)? else { return Ok(Decoded::Need(HEADER_BYTES)) };
         let kind = Kind::from_number(header.kind)
             .filter(|&kind| ((kind as u8) < 64) == from_client && kind.since() <= self.version)
             .ok_or(WireError::UnknownKind(header.kind))?;
@@ -91,9 +91,9 @@ impl Decoder {
         if len > bytes_max {
             return Err(WireError::TooLarge { kind, bytes: len, bytes_max });
         }
-        let Some(message) = bytes.get(..len) else { return Ok(Next::Need(len)) };
+        let Some(message) = bytes.get(..len) else { return Ok(Decoded::Need(len)) };
         let fields = Fields { kind, rest: &message[HEADER_BYTES..], version: self.version };
-        Ok(Next::Message((header, fields), len))
+        Ok(Decoded::Message((header, fields), len))
     }
 }
 

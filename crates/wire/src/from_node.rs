@@ -1,9 +1,9 @@
 //! The messages of a node.
 
-use dunlin_frame::{RUN_HEADER_BYTES, RunHeader};
+use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
 use crate::code::Refusal;
-use crate::control::Controlled;
+use crate::control::ControlResult;
 use crate::error::WireError;
 use crate::group::{Deliver, Settled};
 use crate::header::Kind;
@@ -11,12 +11,12 @@ use crate::hello::{Goodbye, Ping, Welcome};
 use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
 use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic};
-use crate::run::{Run, run_head};
+use crate::run::{Batch, run_head};
 use crate::state::{Checksum, Publishers, SnapshotPart};
 use crate::subscribe::{
     Advance, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log, Subscribed, SubscriptionEnded,
 };
-use crate::tasks::{TaskOrders, Tasked};
+use crate::tasks::{TaskOrders, TasksResult};
 use crate::topic::{RequestRefused, Settings, TopicState, Topics};
 
 /// A message from the node.
@@ -26,7 +26,7 @@ use crate::topic::{RequestRefused, Settings, TopicState, Topics};
 pub enum FromNode<'a> {
     Welcome(Welcome<'a>),
     Refused(Refusal<'a>),
-    Run(Run<'a>),
+    Batch(Batch<'a>),
     PublisherOpened(PublisherOpened<'a>),
     PublisherRefused(PublisherRefused<'a>),
     Published(Published),
@@ -52,8 +52,8 @@ pub enum FromNode<'a> {
     Snapshot(SnapshotPart<'a>),
     Checksum(Checksum),
     Settings(Settings<'a>),
-    Controlled(Controlled<'a>),
-    Tasked(Tasked<'a>),
+    ControlResult(ControlResult<'a>),
+    TasksResult(TasksResult<'a>),
     TaskOrders(TaskOrders<'a>),
     PublisherTopic(PublisherTopic),
     Publishers(Publishers),
@@ -65,7 +65,7 @@ impl<'a> FromNode<'a> {
         match self {
             FromNode::Welcome(_) => Kind::Welcome,
             FromNode::Refused(_) => Kind::Refused,
-            FromNode::Run(_) => Kind::Run,
+            FromNode::Batch(_) => Kind::Batch,
             FromNode::PublisherOpened(_) => Kind::PublisherOpened,
             FromNode::PublisherRefused(_) => Kind::PublisherRefused,
             FromNode::Published(_) => Kind::Published,
@@ -91,8 +91,8 @@ impl<'a> FromNode<'a> {
             FromNode::Snapshot(_) => Kind::Snapshot,
             FromNode::Checksum(_) => Kind::Checksum,
             FromNode::Settings(_) => Kind::Settings,
-            FromNode::Controlled(_) => Kind::Controlled,
-            FromNode::Tasked(_) => Kind::Tasked,
+            FromNode::ControlResult(_) => Kind::ControlResult,
+            FromNode::TasksResult(_) => Kind::TasksResult,
             FromNode::TaskOrders(_) => Kind::TaskOrders,
             FromNode::PublisherTopic(_) => Kind::PublisherTopic,
             FromNode::Publishers(_) => Kind::Publishers,
@@ -102,7 +102,7 @@ impl<'a> FromNode<'a> {
     /// Appends the message's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            FromNode::Run(run) => {
+            FromNode::Batch(run) => {
                 out.extend_from_slice(&run_head(&run.header));
                 return out.extend_from_slice(run.frames);
             }
@@ -111,11 +111,11 @@ impl<'a> FromNode<'a> {
         }
         let at = start(out, self.kind());
         match self {
-            FromNode::Run(_) | FromNode::Snapshot(_) => {}
+            FromNode::Batch(_) | FromNode::Snapshot(_) => {}
             FromNode::Checksum(body) => body.write(out),
             FromNode::Settings(body) => body.write(out),
-            FromNode::Controlled(body) => body.write(out),
-            FromNode::Tasked(body) => body.write(out),
+            FromNode::ControlResult(body) => body.write(out),
+            FromNode::TasksResult(body) => body.write(out),
             FromNode::TaskOrders(body) => body.write(out),
             FromNode::PublisherTopic(body) => body.write(out),
             FromNode::Publishers(body) => body.write(out),
@@ -149,19 +149,19 @@ impl<'a> FromNode<'a> {
     /// Decodes the body of a message; `None` for a client's kind.
     #[inline]
     pub(crate) fn read(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
-        if fields.kind == Kind::Run { read_run(fields).map(Some) } else { read_other(fields) }
+        if fields.kind == Kind::Batch { read_run(fields).map(Some) } else { read_other(fields) }
     }
 }
 
 #[inline]
 fn read_run<'a>(fields: &mut Fields<'a>) -> Result<FromNode<'a>, WireError> {
-    let frame_error = |error| WireError::Frame { kind: Kind::Run, error };
-    let header = RunHeader::parse(fields.take(RUN_HEADER_BYTES)?).map_err(frame_error)?;
+    let frame_error = |error| WireError::Frame { kind: Kind::Batch, error };
+    let header = BatchHeader::parse(fields.take(BATCH_HEADER_BYTES)?).map_err(frame_error)?;
     let frames = std::mem::take(&mut fields.rest);
     if header.bytes as usize != frames.len() {
         return Err(fields.unsound("byte count of frames"));
     }
-    Ok(FromNode::Run(Run { header, frames }))
+    Ok(FromNode::Batch(Batch { header, frames }))
 }
 
 fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
@@ -193,8 +193,8 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
         Kind::Snapshot => FromNode::Snapshot(SnapshotPart::read(fields)?),
         Kind::Checksum => FromNode::Checksum(Layout::read(fields)?),
         Kind::Settings => FromNode::Settings(Layout::read(fields)?),
-        Kind::Controlled => FromNode::Controlled(Layout::read(fields)?),
-        Kind::Tasked => FromNode::Tasked(Layout::read(fields)?),
+        Kind::ControlResult => FromNode::ControlResult(Layout::read(fields)?),
+        Kind::TasksResult => FromNode::TasksResult(Layout::read(fields)?),
         Kind::TaskOrders => FromNode::TaskOrders(Layout::read(fields)?),
         Kind::PublisherTopic => FromNode::PublisherTopic(Layout::read(fields)?),
         Kind::Publishers => FromNode::Publishers(Layout::read(fields)?),

@@ -111,7 +111,7 @@ kinds! {
     /// The client is refused.
     Refused = 66, "REFUSED";
     /// A batch of records of a channel.
-    Run = 67, "RUN";
+    Batch = 67, "RUN";
     /// A publisher was opened.
     PublisherOpened = 68, "PUBLISHER_OPENED";
     /// A publisher was refused.
@@ -163,9 +163,9 @@ kinds! {
     /// The settings of a topic.
     Settings = 92, "SETTINGS";
     /// The reply to a CONTROL.
-    Controlled = 93, "CONTROLLED";
+    ControlResult = 93, "CONTROLLED";
     /// The reply to a TASKS.
-    Tasked = 94, "TASKED";
+    TasksResult = 94, "TASKED";
     /// Orders for the connection's workers.
     TaskOrders = 95, "TASK_ORDERS";
     /// Facts about a topic for a publisher that opens it again.
@@ -181,12 +181,12 @@ impl Kind {
         matches!(
             self,
             Kind::Publish
-                | Kind::Run
+                | Kind::Batch
                 | Kind::Deliver
                 | Kind::Control
-                | Kind::Controlled
+                | Kind::ControlResult
                 | Kind::Tasks
-                | Kind::Tasked
+                | Kind::TasksResult
                 | Kind::TaskOrders
         )
     }

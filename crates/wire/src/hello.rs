@@ -1,7 +1,7 @@
 //! Messages that open, keep and close a connection.
 
 use crate::code::Refusal;
-use crate::layout::{Added, layout};
+use crate::layout::{OptionalText, layout};
 
 /// The cluster's id of a node without a cluster.
 pub const NO_CLUSTER: &str = "-";
@@ -42,7 +42,7 @@ layout! {
         /// Bytes of PUBLISH that a publisher may have without a response.
         pub in_flight_bytes_max: u32,
         /// The id of the node's cluster; [`NO_CLUSTER`] without one; empty from older nodes.
-        pub cluster: Added<'a>,
+        pub cluster: OptionalText<'a>,
     }
 }
 

@@ -104,14 +104,14 @@ impl<'a> Layout<'a> for &'a str {
 
 /// A text that was added at the end of a message with a fixed layout; empty from older senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Added<'a>(pub &'a str);
+pub struct OptionalText<'a>(pub &'a str);
 
-impl<'a> Layout<'a> for Added<'a> {
-    fn read(fields: &mut Fields<'a>) -> Result<Added<'a>, WireError> {
+impl<'a> Layout<'a> for OptionalText<'a> {
+    fn read(fields: &mut Fields<'a>) -> Result<OptionalText<'a>, WireError> {
         // Padding reads as an empty text.
         match fields.rest.len() < size_of::<u16>() {
-            true => Ok(Added("")),
-            false => <&str>::read(fields).map(Added),
+            true => Ok(OptionalText("")),
+            false => <&str>::read(fields).map(OptionalText),
         }
     }
 

@@ -7,7 +7,7 @@
 //! - Decoding borrows: a message points into the bytes it was read from, lists included.
 //! - Each length from the peer is checked against [`Limits`] before it is used, and no memory is allocated in
 //!   proportion to it.
-//! - Decoding any bytes ends in a message, in [`Next::Need`] or in a [`WireError`].
+//! - Decoding any bytes ends in a message, in [`Decoded::Need`] or in a [`WireError`].
 //! - `decode(encode(m)) == m`, and `tests/golden` holds the bytes of each message.
 //!
 //! [`nats`] is the NATS client protocol. Sockets and the meaning of messages are in other crates.
@@ -36,8 +36,8 @@ mod topic;
 mod version;
 
 pub use code::{CODES, CodeRow, ErrorCode, GrpcStatus, Refusal, Retry};
-pub use control::{Control, ControlKind, Controlled, Long};
-pub use decoder::{Decoder, Next};
+pub use control::{Control, ControlKind, ControlResult, LongBytes};
+pub use decoder::{Decoded, Decoder};
 pub use error::WireError;
 pub use from_client::FromClient;
 pub use from_node::FromNode;
@@ -46,7 +46,7 @@ pub use group::{
 };
 pub use header::{HEADER_BYTES, KINDS, Kind, KindRow, MESSAGE_ALIGN, MessageHeader};
 pub use hello::{ALL_ANSWERED, Goodbye, Hello, NO_CLUSTER, Ping, Welcome};
-pub use layout::Added;
+pub use layout::OptionalText;
 pub use limits::Limits;
 pub use list::List;
 pub use publish::{
@@ -54,13 +54,13 @@ pub use publish::{
     PRESENT, Publish, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,
     PublisherTopic,
 };
-pub use run::{RUN_HEAD_BYTES, Run, publish_head, run_head};
+pub use run::{Batch, RUN_HEAD_BYTES, publish_head, run_head};
 pub use state::{Checksum, Follow, Publishers, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
 pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
     LogPosition, OnGap, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
 };
-pub use tasks::{TaskAnswer, TaskOrders, Tasked, Tasks, TasksKind};
+pub use tasks::{TaskCommandResult, TaskOrders, Tasks, TasksKind, TasksResult};
 pub use topic::{
     CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused,
     Setting, Settings, TopicConfig, TopicLine, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,

@@ -5,7 +5,7 @@
 //! - Reading borrows: an operation points into the bytes it was read from, and nothing is allocated.
 //! - A line is at most [`Limits::line_bytes_max`] and a payload with its headers at most
 //!   [`Limits::payload_bytes_max`]; nothing longer is buffered.
-//! - Reading any bytes ends in an operation, in [`Next::Need`](crate::Next::Need) or in a [`Violation`] with
+//! - Reading any bytes ends in an operation, in [`Decoded::Need`](crate::Next::Need) or in a [`Violation`] with
 //!   nats-server's text.
 //!
 //! Subject rules are in `topic`, sockets and operations in the server.
@@ -21,7 +21,7 @@ mod violation;
 pub use connect::Connect;
 pub use headers::{HEADERS_MAX, HeaderBlock, STATUS_HEADER, header_lines, put_header};
 pub use info::Info;
-pub use operation::{Operation, Published, next};
+pub use operation::{Operation, PublishOperation, next};
 pub use say::{Message, OK, PING, PONG, put_decimal, refuse};
 pub use violation::Violation;
 

@@ -133,7 +133,7 @@ impl PublishHeader {
     /// The header of an incomplete PUBLISH, for a node that refuses it early. `None` for other or invalid messages.
     pub fn of_unfinished(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
-        let run = dunlin_frame::RunHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
+        let run = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
         let sound = head.kind == Kind::Publish as u8 && run.count > 0 && run.first_seq > 0;
         let end = run.first_seq.checked_add(u64::from(run.count));
         (sound && end.is_some()).then_some(PublishHeader {
@@ -175,9 +175,9 @@ impl PublishHeader {
         Ok(header)
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; dunlin_frame::RUN_HEADER_BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; dunlin_frame::BATCH_HEADER_BYTES] {
         // The layout is that of a batch header; four fields have another meaning.
-        dunlin_frame::RunHeader {
+        dunlin_frame::BatchHeader {
             topic_id: self.publisher,
             epoch: self.partition,
             prev_seq: self.expect_seq,

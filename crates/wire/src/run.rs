@@ -1,28 +1,28 @@
 //! Batches of a channel, and the bytes before the frames of RUN and PUBLISH.
 //!
-//! The frames are not checked here: their user checks them in the pass that reads them (`topic::CheckedRun`).
+//! The frames are not checked here: their user checks them in the pass that reads them (`topic::CheckedBatch`).
 
-use dunlin_frame::{RUN_HEADER_BYTES, RunHeader};
+use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
 use crate::header::{HEADER_BYTES, Kind, MessageHeader};
 use crate::publish::PublishHeader;
 
 /// Bytes before the frames of RUN and PUBLISH.
-pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + RUN_HEADER_BYTES;
+pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + BATCH_HEADER_BYTES;
 
 /// A batch of one channel; `header.topic_id` is the channel that LOG announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run<'a> {
+pub struct Batch<'a> {
     /// The channel and the sequence numbers.
-    pub header: RunHeader,
+    pub header: BatchHeader,
     /// The unchecked frames.
     pub frames: &'a [u8],
 }
 
 /// The bytes before the frames of a RUN. `header.bytes` bytes of frames must follow.
 #[inline]
-pub fn run_head(header: &RunHeader) -> [u8; RUN_HEAD_BYTES] {
-    head(Kind::Run, 0, header.bytes, header.to_bytes())
+pub fn run_head(header: &BatchHeader) -> [u8; RUN_HEAD_BYTES] {
+    head(Kind::Batch, 0, header.bytes, header.to_bytes())
 }
 
 /// The bytes before the frames of a PUBLISH. `header.bytes` bytes of frames must follow.
@@ -32,7 +32,7 @@ pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
 }
 
 #[inline]
-fn head(kind: Kind, flags: u8, bytes: u32, header: [u8; RUN_HEADER_BYTES]) -> [u8; RUN_HEAD_BYTES] {
+fn head(kind: Kind, flags: u8, bytes: u32, header: [u8; BATCH_HEADER_BYTES]) -> [u8; RUN_HEAD_BYTES] {
     let mut out = [0; RUN_HEAD_BYTES];
     let first = MessageHeader { len: bytes + RUN_HEAD_BYTES as u32, kind: kind as u8, flags };
     out[..HEADER_BYTES].copy_from_slice(&first.to_bytes());

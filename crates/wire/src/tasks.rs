@@ -4,7 +4,7 @@
 //! many commands, and one reply their results.
 
 use crate::code::Refusal;
-use crate::control::Long;
+use crate::control::LongBytes;
 use crate::error::WireError;
 use crate::header::Kind;
 use crate::layout::{Fields, Layout, choice, layout};
@@ -31,17 +31,17 @@ layout! {
         /// The kind of the bytes.
         pub kind: TasksKind,
         /// The commands, query or worker.
-        pub bytes: Long<'a>,
+        pub bytes: LongBytes<'a>,
     }
 }
 
 layout! {
     /// The reply to a TASKS.
-    pub struct Tasked<'a> {
+    pub struct TasksResult<'a> {
         /// The request's number.
         pub request: u32,
         /// The reply's bytes.
-        pub bytes: Long<'a>,
+        pub bytes: LongBytes<'a>,
     }
 }
 
@@ -49,7 +49,7 @@ layout! {
     /// Orders for the connection's workers.
     pub struct TaskOrders<'a> {
         /// The orders' bytes.
-        pub bytes: Long<'a>,
+        pub bytes: LongBytes<'a>,
     }
 }
 
@@ -58,22 +58,22 @@ const REFUSED: u8 = 2;
 
 /// The result of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskAnswer<'a> {
+pub enum TaskCommandResult<'a> {
     /// The command was executed; the reply's bytes.
     Done(&'a [u8]),
     /// It was refused.
     Refused(Refusal<'a>),
 }
 
-impl<'a> TaskAnswer<'a> {
+impl<'a> TaskCommandResult<'a> {
     /// Appends the result: `1 u8`, bytes with a `u32` length, or `2 u8`, a refusal.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
-            TaskAnswer::Done(bytes) => {
+            TaskCommandResult::Done(bytes) => {
                 out.push(DONE);
-                Long(bytes).write(out);
+                LongBytes(bytes).write(out);
             }
-            TaskAnswer::Refused(refusal) => {
+            TaskCommandResult::Refused(refusal) => {
                 out.push(REFUSED);
                 refusal.write(out);
             }
@@ -81,13 +81,13 @@ impl<'a> TaskAnswer<'a> {
     }
 
     /// Decodes all results; ends with an error at invalid bytes.
-    pub fn read_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<TaskAnswer<'a>, WireError>> {
-        let mut fields = Fields { kind: Kind::Tasked, rest: bytes, version: crate::VERSION };
+    pub fn read_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<TaskCommandResult<'a>, WireError>> {
+        let mut fields = Fields { kind: Kind::TasksResult, rest: bytes, version: crate::VERSION };
         std::iter::from_fn(move || {
             if fields.rest.is_empty() {
                 return None;
             }
-            let read = TaskAnswer::read(&mut fields);
+            let read = TaskCommandResult::read(&mut fields);
             if read.is_err() {
                 fields.rest = &[];
             }
@@ -95,10 +95,10 @@ impl<'a> TaskAnswer<'a> {
         })
     }
 
-    fn read(fields: &mut Fields<'a>) -> Result<TaskAnswer<'a>, WireError> {
+    fn read(fields: &mut Fields<'a>) -> Result<TaskCommandResult<'a>, WireError> {
         match u8::read(fields)? {
-            DONE => Ok(TaskAnswer::Done(Long::read(fields)?.0)),
-            REFUSED => Refusal::read(fields).map(TaskAnswer::Refused),
+            DONE => Ok(TaskCommandResult::Done(LongBytes::read(fields)?.0)),
+            REFUSED => Refusal::read(fields).map(TaskCommandResult::Refused),
             _ => Err(fields.unsound("answer")),
         }
     }
@@ -112,18 +112,21 @@ mod tests {
     #[test]
     fn task_responses_are_read_back_or_end_in_an_error_if_cut() {
         let answers = [
-            TaskAnswer::Done(b"reply"),
-            TaskAnswer::Refused(Refusal { numbers: [1, 2, 3], ..Refusal::new(ErrorCode::StaleToken, "why") }),
-            TaskAnswer::Done(b""),
+            TaskCommandResult::Done(b"reply"),
+            TaskCommandResult::Refused(Refusal {
+                numbers: [1, 2, 3],
+                ..Refusal::new(ErrorCode::StaleToken, "why")
+            }),
+            TaskCommandResult::Done(b""),
         ];
         let mut bytes = Vec::new();
         answers.iter().for_each(|answer| answer.write(&mut bytes));
-        let read: Vec<_> = TaskAnswer::read_all(&bytes).map(Result::unwrap).collect();
+        let read: Vec<_> = TaskCommandResult::read_all(&bytes).map(Result::unwrap).collect();
         assert_eq!(read, answers);
         for len in 0..bytes.len() {
-            let read: Vec<_> = TaskAnswer::read_all(&bytes[..len]).collect();
+            let read: Vec<_> = TaskCommandResult::read_all(&bytes[..len]).collect();
             assert!(read.len() < answers.len() || read.last().is_some_and(Result::is_err), "{len}");
         }
-        assert!(TaskAnswer::read_all(&[7]).all(|read| read.is_err()));
+        assert!(TaskCommandResult::read_all(&[7]).all(|read| read.is_err()));
     }
 }

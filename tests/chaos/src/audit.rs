@@ -7,7 +7,7 @@ use dunlin_control::{Event, Events};
 
 use crate::history::{Operation, key};
 use crate::locks::LockHistory;
-use crate::watches::Watched;
+use crate::watches::WatchTrace;
 
 /// Checks that each revision belongs to one change, and that a change requested after another's
 /// acknowledgement has a later revision.
@@ -72,7 +72,7 @@ pub fn locks(histories: &[LockHistory]) -> Result<u64> {
 
 /// Checks watchers: each received every revision in order, or its compaction, with the same changes as the
 /// others and as the acknowledged commands. Returns the number of revisions.
-pub fn watches(watched: &[Watched], operations: &[Operation]) -> Result<u64> {
+pub fn watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {
         let mut next = 1;

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use dunlin_replica::protocol::{Answer, Question};
+use dunlin_replica::protocol::{ReplicaRequest, ReplicaResponse};
 use serde_json::Value;
 
 use crate::clocks::Clocks;
-use crate::door::ask_once;
 use crate::network::Network;
 use crate::port;
 use crate::process::{PATIENCE, Process};
+use crate::replica_client::ask_once;
 use crate::run::Stage;
-use crate::terms::Terms;
+use crate::terms::HighestTerms;
 
 const ANSWER: Duration = Duration::from_millis(300);
 /// The tolerance in seconds when a clock's setting is checked.
@@ -31,7 +31,7 @@ pub struct Cluster {
     running: BTreeMap<u64, Process>,
     /// Nodes whose processes may end because of a fault.
     doomed: Vec<u64>,
-    terms: Terms,
+    terms: HighestTerms,
     clocks: Clocks,
     /// The network.
     pub network: Network,
@@ -58,8 +58,8 @@ impl Cluster {
 
     fn begin(&self) -> Result<()> {
         let members = self.addresses.iter().map(|(id, (peers, _))| (*id, peers.to_string())).collect();
-        match ask_once(self.addresses[&1].1, &Question::Begin(members), PATIENCE)? {
-            Answer::Done(_) => {}
+        match ask_once(self.addresses[&1].1, &ReplicaRequest::Begin(members), PATIENCE)? {
+            ReplicaResponse::Done(_) => {}
             other => bail!("the group was not founded: {other:?}"),
         }
         // A cluster that lost all power before its first leader may not exist; no client has received
@@ -117,7 +117,9 @@ impl Cluster {
     /// Sets a node's clock off by `off_s` seconds, and checks that the node sees it.
     pub fn set_clock(&mut self, id: u64, off_s: i64) -> Result<()> {
         self.clocks.set(id, off_s).with_context(|| format!("cannot set the clock of node {id}"))?;
-        let Ok(Answer::Status(status)) = ask_once(self.addresses[&id].1, &Question::Status, ANSWER) else {
+        let Ok(ReplicaResponse::Status(status)) =
+            ask_once(self.addresses[&id].1, &ReplicaRequest::Status, ANSWER)
+        else {
             return Ok(());
         };
         let right_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
@@ -187,8 +189,8 @@ impl Cluster {
 
     /// The status of each node that responds.
     pub fn statuses(&self) -> Vec<(u64, Value)> {
-        let ask = |id: &u64| match ask_once(self.addresses[id].1, &Question::Status, ANSWER).ok()? {
-            Answer::Status(status) => Some((*id, status)),
+        let ask = |id: &u64| match ask_once(self.addresses[id].1, &ReplicaRequest::Status, ANSWER).ok()? {
+            ReplicaResponse::Status(status) => Some((*id, status)),
             _ => None,
         };
         let statuses: Vec<_> = self.network.ids().iter().filter_map(ask).collect();

@@ -6,7 +6,7 @@ use crate::locks::LOCK_COUNT;
 
 /// The counts of all clients.
 #[derive(Debug, Default)]
-pub struct Going {
+pub struct ClientProgress {
     changes: AtomicU64,
     /// Changes of holder, for each lock.
     hands: [AtomicU64; LOCK_COUNT as usize],
@@ -14,14 +14,14 @@ pub struct Going {
 
 /// The counts at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
+pub struct ProgressCounts {
     /// Acknowledged changes of keys.
     pub changes: u64,
     /// The lowest number of holder changes of a lock.
     pub hands: u64,
 }
 
-impl Going {
+impl ClientProgress {
     /// Counts an acknowledged change.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -33,9 +33,9 @@ impl Going {
     }
 
     /// The current counts.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> ProgressCounts {
         let changes = self.changes.load(Ordering::Relaxed);
         let hands = self.hands.iter().map(|hands| hands.load(Ordering::Relaxed));
-        Counted { changes, hands: hands.min().unwrap_or(0) }
+        ProgressCounts { changes, hands: hands.min().unwrap_or(0) }
     }
 }

@@ -24,11 +24,11 @@ impl Clock {
 pub const KEYS: usize = 3;
 
 /// A key's value and revision; 0 if the key does not exist.
-pub type Held = (String, u64);
+pub type KeyState = (String, u64);
 
 /// A request about the keys of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum KeyRequest {
     /// Reads a key.
     Get(usize),
     /// Reads all keys.
@@ -45,13 +45,13 @@ pub enum Asked {
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answered {
+pub struct KeyResponse {
     /// The revision of a change, or of a key with an unexpected revision.
     pub revision: u64,
     /// Whether a key changed.
     pub done: bool,
     /// The keys read.
-    pub items: Vec<Held>,
+    pub items: Vec<KeyState>,
 }
 
 /// One operation.
@@ -62,11 +62,11 @@ pub struct Operation {
     /// The keys' group.
     pub group: String,
     /// The request.
-    pub asked: Asked,
+    pub asked: KeyRequest,
     /// The time of the request, in ns.
     pub call: u64,
     /// The time of the response in ns, and the response; `None` if it was lost.
-    pub answered: Option<(u64, Answered)>,
+    pub answered: Option<(u64, KeyResponse)>,
 }
 
 impl Operation {
@@ -74,9 +74,9 @@ impl Operation {
     pub fn revision(&self) -> Option<u64> {
         let (_, answered) = self.answered.as_ref()?;
         let changes = match self.asked {
-            Asked::Put(..) => true,
-            Asked::Cas(..) | Asked::Delete(_) | Asked::Move(..) => answered.done,
-            Asked::Get(_) | Asked::Range => false,
+            KeyRequest::Put(..) => true,
+            KeyRequest::Cas(..) | KeyRequest::Delete(_) | KeyRequest::Move(..) => answered.done,
+            KeyRequest::Get(_) | KeyRequest::Range => false,
         };
         changes.then_some(answered.revision)
     }
@@ -84,25 +84,25 @@ impl Operation {
     /// The written values by key; `None` for a deleted key.
     pub fn writes(&self) -> Vec<(usize, Option<&str>)> {
         match &self.asked {
-            Asked::Get(_) | Asked::Range => vec![],
-            Asked::Put(key, value) | Asked::Cas(key, value, _) => vec![(*key, Some(value))],
-            Asked::Delete(key) => vec![(*key, None)],
-            Asked::Move(key, other, value, _) => vec![(*key, Some(value)), (*other, Some(value))],
+            KeyRequest::Get(_) | KeyRequest::Range => vec![],
+            KeyRequest::Put(key, value) | KeyRequest::Cas(key, value, _) => vec![(*key, Some(value))],
+            KeyRequest::Delete(key) => vec![(*key, None)],
+            KeyRequest::Move(key, other, value, _) => vec![(*key, Some(value)), (*other, Some(value))],
         }
     }
 
     /// The operation in the checker's format.
     pub fn line(&self) -> Value {
         let (kind, key, value, expect, other) = match &self.asked {
-            Asked::Get(key) => ("get", *key, "", 0, 0),
-            Asked::Range => ("range", 0, "", 0, 0),
-            Asked::Put(key, value) => ("put", *key, value.as_str(), 0, 0),
-            Asked::Cas(key, value, expect) => ("cas", *key, value.as_str(), *expect, 0),
-            Asked::Delete(key) => ("delete", *key, "", 0, 0),
-            Asked::Move(key, other, value, expect) => ("move", *key, value.as_str(), *expect, *other),
+            KeyRequest::Get(key) => ("get", *key, "", 0, 0),
+            KeyRequest::Range => ("range", 0, "", 0, 0),
+            KeyRequest::Put(key, value) => ("put", *key, value.as_str(), 0, 0),
+            KeyRequest::Cas(key, value, expect) => ("cas", *key, value.as_str(), *expect, 0),
+            KeyRequest::Delete(key) => ("delete", *key, "", 0, 0),
+            KeyRequest::Move(key, other, value, expect) => ("move", *key, value.as_str(), *expect, *other),
         };
         let out = self.answered.as_ref().map(|(_, answered)| {
-            let item = |(value, revision): &Held| json!({"value": value, "revision": revision});
+            let item = |(value, revision): &KeyState| json!({"value": value, "revision": revision});
             let items: Vec<Value> = answered.items.iter().map(item).collect();
             json!({"revision": answered.revision, "done": answered.done, "items": items})
         });

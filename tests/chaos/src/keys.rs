@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_control::{
-    Command, Compare, Found, Is, Operation as Step, Outcome, Refusal, Reply, Target, prefix_end,
+    Command, Compare, Comparison, Found, Operation as Step, Outcome, Refusal, Reply, Target, prefix_end,
 };
 use dunlin_replica::seed::Seed;
 
-use crate::door::{Door, Told};
-use crate::going::Going;
-use crate::history::{Answered, Asked, Clock, Held, KEYS, Operation, key};
+use crate::going::ClientProgress;
+use crate::history::{Clock, KEYS, KeyRequest, KeyResponse, KeyState, Operation, key};
+use crate::replica_client::{CommandResult, ReplicaClient};
 
 /// The number of clients that share a group.
 pub const SHARE: u64 = 3;
@@ -26,7 +26,7 @@ pub const SLICE_MS: u64 = 600;
 #[derive(Debug)]
 pub struct KeyClient {
     id: u64,
-    door: Door,
+    replica_client: ReplicaClient,
     clock: Clock,
     seed: Seed,
     written: u64,
@@ -35,15 +35,21 @@ pub struct KeyClient {
     /// Changes of this group with unknown outcomes.
     unknown: u32,
     history: Vec<Operation>,
-    going: Arc<Going>,
+    going: Arc<ClientProgress>,
 }
 
 impl KeyClient {
     /// The client of this number.
-    pub fn new(id: u64, door: Door, clock: Clock, seed: u64, going: Arc<Going>) -> KeyClient {
+    pub fn new(
+        id: u64,
+        replica_client: ReplicaClient,
+        clock: Clock,
+        seed: u64,
+        going: Arc<ClientProgress>,
+    ) -> KeyClient {
         let seed = Seed::new(seed);
         let (seen, unknown, history) = Default::default();
-        KeyClient { id, door, clock, seed, written: 0, seen, unknown, history, going }
+        KeyClient { id, replica_client, clock, seed, written: 0, seen, unknown, history, going }
     }
 
     /// Sends requests until stopped. Returns its history.
@@ -70,13 +76,13 @@ impl KeyClient {
                 if give_up() {
                     return None;
                 }
-                self.ask(group.clone(), Asked::Range);
+                self.ask(group.clone(), KeyRequest::Range);
             }
         }
         Some(self.history)
     }
 
-    fn next(&mut self) -> Asked {
+    fn next(&mut self) -> KeyRequest {
         let (at, other) = (self.seed.between(0, 2) as usize, self.seed.between(1, 2) as usize);
         let other = (at + other) % KEYS;
         let expect = self.seen.1[at];
@@ -84,26 +90,26 @@ impl KeyClient {
         let value = format!("{}.{}", self.id, self.written);
         let kinds = if self.unknown < UNKNOWN { 99 } else { 39 };
         match self.seed.between(0, kinds) {
-            0..30 => Asked::Get(at),
-            30..40 => Asked::Range,
-            40..65 => Asked::Put(at, value),
-            65..82 => Asked::Cas(at, value, expect),
-            82..90 => Asked::Delete(at),
-            _ => Asked::Move(at, other, value, expect),
+            0..30 => KeyRequest::Get(at),
+            30..40 => KeyRequest::Range,
+            40..65 => KeyRequest::Put(at, value),
+            65..82 => KeyRequest::Cas(at, value, expect),
+            82..90 => KeyRequest::Delete(at),
+            _ => KeyRequest::Move(at, other, value, expect),
         }
     }
 
-    fn ask(&mut self, group: String, asked: Asked) {
+    fn ask(&mut self, group: String, asked: KeyRequest) {
         let call = self.clock.now();
         let answered = match self.send(&group, &asked) {
-            Some(Told::Done(reply)) => Some(answered(&asked, reply)),
-            Some(Told::Refused(Refusal::Mismatch { modified })) => {
-                Some(Answered { revision: modified, ..Answered::default() })
+            Some(CommandResult::Done(reply)) => Some(answered(&asked, reply)),
+            Some(CommandResult::Refused(Refusal::Mismatch { modified })) => {
+                Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
-            Some(Told::Refused(refusal)) => panic!("{asked:?} of {group} was refused: {refusal}"),
+            Some(CommandResult::Refused(refusal)) => panic!("{asked:?} of {group} was refused: {refusal}"),
             // The result of a failed read is unknown to all.
-            Some(Told::NotDone) | None => return,
-            Some(Told::Unknown) => {
+            Some(CommandResult::NotDone) | None => return,
+            Some(CommandResult::Unknown) => {
                 self.unknown += 1;
                 None
             }
@@ -115,32 +121,32 @@ impl KeyClient {
     }
 
     /// Returns `None` if a read failed.
-    fn send(&mut self, group: &str, asked: &Asked) -> Option<Told> {
+    fn send(&mut self, group: &str, asked: &KeyRequest) -> Option<CommandResult> {
         let keys: Vec<Vec<u8>> = (0..KEYS).map(|index| key(group, index)).collect();
-        let read = |door: &mut Door, start: &[u8]| {
-            let found = door.read(start, &prefix_end(start))?;
-            Some(Told::Done(dunlin_replica::protocol::found(found)))
+        let read = |replica_client: &mut ReplicaClient, start: &[u8]| {
+            let found = replica_client.read(start, &prefix_end(start))?;
+            Some(CommandResult::Done(dunlin_replica::protocol::found(found)))
         };
         let command = match asked {
-            Asked::Get(at) => return read(&mut self.door, &keys[*at]),
-            Asked::Range => return read(&mut self.door, format!("{group}/").as_bytes()),
-            Asked::Put(at, value) => Command::Put { key: &keys[*at], value: value.as_bytes(), lease: 0 },
-            Asked::Cas(at, value, expect) => {
+            KeyRequest::Get(at) => return read(&mut self.replica_client, &keys[*at]),
+            KeyRequest::Range => return read(&mut self.replica_client, format!("{group}/").as_bytes()),
+            KeyRequest::Put(at, value) => Command::Put { key: &keys[*at], value: value.as_bytes(), lease: 0 },
+            KeyRequest::Cas(at, value, expect) => {
                 Command::PutIf { key: &keys[*at], value: value.as_bytes(), lease: 0, expect: *expect }
             }
-            Asked::Delete(at) => Command::Delete { key: &keys[*at] },
-            Asked::Move(at, other, value, expect) => {
+            KeyRequest::Delete(at) => Command::Delete { key: &keys[*at] },
+            KeyRequest::Move(at, other, value, expect) => {
                 let put = |at: usize| Step::Put { key: &keys[at], value: value.as_bytes(), lease: 0 };
                 let get = |at: usize| Step::Get { key: &keys[at] };
                 let target = Target::Modified { revision: *expect };
                 Command::Transaction {
-                    compare: vec![Compare { key: &keys[*at], is: Is::Equal, target }],
+                    compare: vec![Compare { key: &keys[*at], is: Comparison::Equal, target }],
                     then: vec![put(*at), put(*other)],
                     otherwise: vec![get(*at), get(*other)],
                 }
             }
         };
-        Some(self.door.change(&command))
+        Some(self.replica_client.change(&command))
     }
 
     fn learn(&mut self, operation: &Operation) {
@@ -152,22 +158,26 @@ impl KeyClient {
             });
         }
         match &operation.asked {
-            Asked::Cas(at, ..) if !answered.done => self.seen.1[*at] = answered.revision,
-            Asked::Get(at) => self.seen.1[*at] = answered.items[0].1,
+            KeyRequest::Cas(at, ..) if !answered.done => self.seen.1[*at] = answered.revision,
+            KeyRequest::Get(at) => self.seen.1[*at] = answered.items[0].1,
             _ => {}
         }
     }
 }
 
-fn answered(asked: &Asked, reply: Reply) -> Answered {
+fn answered(asked: &KeyRequest, reply: Reply) -> KeyResponse {
     match (asked, reply) {
-        (Asked::Get(at), reply) => Answered { items: items(&[*at], &[read(reply)]), ..Answered::default() },
-        (Asked::Range, reply) => Answered { items: items(&[0, 1, 2], &[read(reply)]), ..Answered::default() },
-        (_, Reply::Changed { revision, keys }) => Answered { revision, done: keys > 0, items: vec![] },
-        (Asked::Move(at, other, ..), Reply::Transaction { revision, succeeded, results }) => {
+        (KeyRequest::Get(at), reply) => {
+            KeyResponse { items: items(&[*at], &[read(reply)]), ..KeyResponse::default() }
+        }
+        (KeyRequest::Range, reply) => {
+            KeyResponse { items: items(&[0, 1, 2], &[read(reply)]), ..KeyResponse::default() }
+        }
+        (_, Reply::Changed { revision, keys }) => KeyResponse { revision, done: keys > 0, items: vec![] },
+        (KeyRequest::Move(at, other, ..), Reply::Transaction { revision, succeeded, results }) => {
             let found: Vec<Found> = results.into_iter().filter_map(of_read).collect();
             let items = if succeeded { vec![] } else { items(&[*at, *other], &found) };
-            Answered { revision, done: succeeded, items }
+            KeyResponse { revision, done: succeeded, items }
         }
         (asked, reply) => panic!("unexpected reply to {asked:?}: {reply:?}"),
     }
@@ -188,9 +198,9 @@ fn read(reply: Reply) -> Found {
 }
 
 /// The values of these keys in a read.
-fn items(keys: &[usize], found: &[Found]) -> Vec<Held> {
+fn items(keys: &[usize], found: &[Found]) -> Vec<KeyState> {
     let pairs = found.iter().flat_map(|found| &found.items);
-    let held: HashMap<Option<u8>, Held> = pairs
+    let held: HashMap<Option<u8>, KeyState> = pairs
         .map(|pair| {
             let value = String::from_utf8_lossy(&pair.item.value).into_owned();
             (pair.key.last().copied(), (value, pair.item.modified))

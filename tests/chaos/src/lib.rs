@@ -10,7 +10,6 @@
 pub mod audit;
 pub mod clocks;
 pub mod cluster;
-pub mod door;
 pub mod going;
 pub mod history;
 pub mod keys;
@@ -21,6 +20,7 @@ pub mod network;
 pub mod plan;
 pub mod port;
 pub mod process;
+pub mod replica_client;
 pub mod run;
 pub mod terms;
 pub mod topics;

@@ -11,7 +11,7 @@ use crate::history::Operation;
 
 /// The checker's result.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Linear {
+pub struct CheckedHistory {
     /// The number of groups.
     pub groups: u64,
     /// Groups that were not decided in time.
@@ -19,7 +19,7 @@ pub struct Linear {
 }
 
 /// Checks a history. Writes it to `dir`, with a page for each group that is not linearizable.
-pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Linear> {
+pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<CheckedHistory> {
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);
     for operation in operations {
@@ -38,5 +38,5 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Line
     }
     let number =
         |name: &str| found[name].as_u64().with_context(|| format!("the checker's output has no {name}"));
-    Ok(Linear { groups: number("groups")?, undecided: number("undecided")? })
+    Ok(CheckedHistory { groups: number("groups")?, undecided: number("undecided")? })
 }

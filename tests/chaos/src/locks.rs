@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dunlin_control::{Command, Compare, Is, LOCKS, Operation as Step, Reply, Target};
+use dunlin_control::{Command, Compare, Comparison, LOCKS, Operation as Step, Reply, Target};
 use dunlin_replica::seed::Seed;
 
-use crate::door::{Door, Told};
-use crate::going::Going;
+use crate::going::ClientProgress;
 use crate::history::Clock;
+use crate::replica_client::{CommandResult, ReplicaClient};
 
 /// The number of locks.
 pub const LOCK_COUNT: u64 = 2;
@@ -35,7 +35,7 @@ pub struct Held {
 
 /// A write under a fencing token.
 #[derive(Debug, Clone)]
-pub struct Guarded {
+pub struct GuardedWrite {
     /// The lock.
     pub lock: u64,
     /// The token.
@@ -50,18 +50,18 @@ pub struct LockHistory {
     /// The times in which it held locks.
     pub held: Vec<Held>,
     /// Its writes.
-    pub guarded: Vec<Guarded>,
+    pub guarded: Vec<GuardedWrite>,
 }
 
 /// A client that takes locks.
 #[derive(Debug)]
 pub struct LockClient {
     id: u64,
-    door: Door,
+    replica_client: ReplicaClient,
     clock: Clock,
     seed: Seed,
     history: LockHistory,
-    going: Arc<Going>,
+    going: Arc<ClientProgress>,
 }
 
 /// A lease, and until when it is sure to live.
@@ -73,8 +73,21 @@ struct Lease {
 
 impl LockClient {
     /// The client of this number.
-    pub fn new(id: u64, door: Door, clock: Clock, seed: u64, going: Arc<Going>) -> LockClient {
-        LockClient { id, door, clock, seed: Seed::new(seed), history: LockHistory::default(), going }
+    pub fn new(
+        id: u64,
+        replica_client: ReplicaClient,
+        clock: Clock,
+        seed: u64,
+        going: Arc<ClientProgress>,
+    ) -> LockClient {
+        LockClient {
+            id,
+            replica_client,
+            clock,
+            seed: Seed::new(seed),
+            history: LockHistory::default(),
+            going,
+        }
     }
 
     /// Takes and releases locks until stopped.
@@ -93,17 +106,17 @@ impl LockClient {
     fn grant(&mut self) -> Option<Lease> {
         let ttl_ms = self.seed.between(300, 1_200);
         let until = self.clock.now() + ttl_ms * 1_000_000;
-        match self.door.change(&Command::Grant { ttl_ms }) {
-            Told::Done(Reply::Granted { lease, ttl_ms }) => Some(Lease { id: lease, ttl_ms, until }),
+        match self.replica_client.change(&Command::Grant { ttl_ms }) {
+            CommandResult::Done(Reply::Granted { lease, ttl_ms }) => Some(Lease { id: lease, ttl_ms, until }),
             _ => None,
         }
     }
 
     fn keep_alive(&mut self, lease: &mut Lease) -> bool {
         let until = self.clock.now() + lease.ttl_ms * 1_000_000;
-        match self.door.change(&Command::KeepAlive { leases: vec![lease.id] }) {
-            Told::Done(Reply::KeptAlive { ended }) if ended.is_empty() => lease.until = until,
-            Told::Done(_) => return false,
+        match self.replica_client.change(&Command::KeepAlive { leases: vec![lease.id] }) {
+            CommandResult::Done(Reply::KeptAlive { ended }) if ended.is_empty() => lease.until = until,
+            CommandResult::Done(_) => return false,
             _ => {}
         }
         true
@@ -114,9 +127,9 @@ impl LockClient {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
             let command = Command::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
-            match self.door.change(&command) {
-                Told::Done(Reply::Held { token }) => return Some(token),
-                Told::Refused(_) => return None,
+            match self.replica_client.change(&command) {
+                CommandResult::Done(Reply::Held { token }) => return Some(token),
+                CommandResult::Refused(_) => return None,
                 _ => {}
             }
             self.pause(10, 60);
@@ -145,7 +158,7 @@ impl LockClient {
         } else {
             held.until = held.until.min(self.clock.now());
             let name = lock.to_string();
-            self.door.change(&Command::Release { name: name.as_bytes(), lease: lease.id });
+            self.replica_client.change(&Command::Release { name: name.as_bytes(), lease: lease.id });
         }
         self.history.held.push(held);
     }
@@ -155,13 +168,19 @@ impl LockClient {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();
         let command = Command::Transaction {
-            compare: vec![Compare { key: &key, is: Is::Equal, target: Target::Created { revision: token } }],
+            compare: vec![Compare {
+                key: &key,
+                is: Comparison::Equal,
+                target: Target::Created { revision: token },
+            }],
             then: vec![Step::Put { key: guarded.as_bytes(), value: value.as_bytes(), lease: 0 }],
             otherwise: vec![],
         };
-        if let Told::Done(Reply::Transaction { revision, succeeded, .. }) = self.door.change(&command) {
+        if let CommandResult::Done(Reply::Transaction { revision, succeeded, .. }) =
+            self.replica_client.change(&command)
+        {
             let revision = succeeded.then_some(revision);
-            self.history.guarded.push(Guarded { lock, token, revision });
+            self.history.guarded.push(GuardedWrite { lock, token, revision });
         }
     }
 

@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let (first, seeds, dir) = (number("first", 1)?, number("seeds", 1)?, given("dir")?.into());
     let broken = if has("topics") {
-        let stage = topics::Stage { program: given("dunlin")?, dir, steps: number("steps", 4)? };
+        let stage = topics::TopicsStage { program: given("dunlin")?, dir, steps: number("steps", 4)? };
         runs(first, seeds, has("count"), |seed| topics::run(&stage, seed).map(|report| report.to_string()))
     } else {
         let (replica, toxiproxy, linear) = (given("replica")?, given("toxiproxy")?, given("linear")?);

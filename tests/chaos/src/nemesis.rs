@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::cluster::Cluster;
-use crate::going::{Counted, Going};
+use crate::going::{ClientProgress, ProgressCounts};
 use crate::history::Clock;
-use crate::network::Way;
-use crate::plan::{Fault, Plan, Step, Who};
+use crate::network::NodePair;
+use crate::plan::{Fault, FaultTarget, Plan, Step};
 
 /// The longest duration of any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -29,14 +29,14 @@ const HANDS: u64 = 4;
 pub struct Nemesis<'c> {
     cluster: &'c mut Cluster,
     clock: Clock,
-    going: Arc<Going>,
+    going: Arc<ClientProgress>,
     /// The times in ns at which faults began or ended.
     pub struck: Vec<(u64, String)>,
 }
 
 impl Nemesis<'_> {
     /// Makes a nemesis of this cluster; `going` has the clients' counts.
-    pub fn new(cluster: &mut Cluster, clock: Clock, going: Arc<Going>) -> Nemesis<'_> {
+    pub fn new(cluster: &mut Cluster, clock: Clock, going: Arc<ClientProgress>) -> Nemesis<'_> {
         Nemesis { cluster, clock, going, struck: vec![] }
     }
 
@@ -58,7 +58,7 @@ impl Nemesis<'_> {
         }
         if step.faults.iter().any(|fault| matches!(fault, Fault::SetClock(..))) {
             let before = self.going.counted().hands;
-            let change_hands = |counted: Counted| counted.hands >= before + HANDS;
+            let change_hands = |counted: ProgressCounts| counted.hands >= before + HANDS;
             self.go_on(&format!("locks, with {:?}", step.faults), change_hands)?;
         }
         sleep(step.hold_ms);
@@ -79,7 +79,7 @@ impl Nemesis<'_> {
         self.go_on(while_what, |counted| counted.changes >= before + PROGRESS)
     }
 
-    fn go_on(&self, while_what: &str, is_enough: impl Fn(Counted) -> bool) -> Result<()> {
+    fn go_on(&self, while_what: &str, is_enough: impl Fn(ProgressCounts) -> bool) -> Result<()> {
         let (mut looked, deadline) = (Instant::now(), Instant::now() + PATIENCE);
         while !is_enough(self.going.counted()) {
             if looked.elapsed() > LOOK {
@@ -153,7 +153,7 @@ impl Nemesis<'_> {
     }
 
     /// Applies a fault to its target, if there is one.
-    fn on(&mut self, who: Who, strike: impl FnOnce(&mut Cluster, u64) -> Result<()>) -> Result<()> {
+    fn on(&mut self, who: FaultTarget, strike: impl FnOnce(&mut Cluster, u64) -> Result<()>) -> Result<()> {
         match self.find(who) {
             Some(id) => {
                 self.note(format!("… node {id}"));
@@ -163,15 +163,17 @@ impl Nemesis<'_> {
         }
     }
 
-    fn find(&self, who: Who) -> Option<u64> {
+    fn find(&self, who: FaultTarget) -> Option<u64> {
         let leader = self.cluster.leader_within(LEADER, None);
         match who {
-            Who::Leader => leader,
-            Who::Follower => self.cluster.network.ids().iter().copied().find(|id| Some(*id) != leader),
+            FaultTarget::Leader => leader,
+            FaultTarget::Follower => {
+                self.cluster.network.ids().iter().copied().find(|id| Some(*id) != leader)
+            }
         }
     }
 
-    fn cut(&mut self, who: Who, is_cut: impl Fn(u64, u64, u64) -> bool) -> Result<()> {
+    fn cut(&mut self, who: FaultTarget, is_cut: impl Fn(u64, u64, u64) -> bool) -> Result<()> {
         self.on(who, |cluster, id| {
             let cut = cluster.network.ways_where(|from, to| is_cut(id, from, to));
             cluster.network.cut(cut)
@@ -180,7 +182,7 @@ impl Nemesis<'_> {
 
     fn cut_ways(&mut self, is_cut: impl Fn(u64, u64, u64) -> bool) -> Result<()> {
         let count = self.cluster.network.ids().len() as u64;
-        let cut: BTreeSet<Way> = self.cluster.network.ways_where(|from, to| is_cut(count, from, to));
+        let cut: BTreeSet<NodePair> = self.cluster.network.ways_where(|from, to| is_cut(count, from, to));
         self.cluster.network.cut(cut)
     }
 

@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::toxiproxy::{Stream, Toxiproxy};
+use crate::toxiproxy::{ProxyDirection, Toxiproxy};
 
 /// From one node to another.
-pub type Way = (u64, u64);
+pub type NodePair = (u64, u64);
 
 /// The proxies of a cluster.
 #[derive(Debug)]
@@ -20,10 +20,10 @@ pub struct Network {
     proxies: Toxiproxy,
     ids: Vec<u64>,
     /// The address at which each node reaches each other.
-    pub ways: BTreeMap<Way, SocketAddr>,
+    pub ways: BTreeMap<NodePair, SocketAddr>,
     /// The address at which clients reach each node.
     pub doors: BTreeMap<u64, SocketAddr>,
-    cut: BTreeSet<Way>,
+    cut: BTreeSet<NodePair>,
     slowed: Vec<(String, &'static str)>,
     closed: Vec<String>,
 }
@@ -44,11 +44,23 @@ impl Network {
     }
 
     /// Cuts exactly these directions: bytes are discarded, without an error.
-    pub fn cut(&mut self, cut: BTreeSet<Way>) -> Result<()> {
+    pub fn cut(&mut self, cut: BTreeSet<NodePair>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
-            self.proxies.poison(&format!("{from}-{to}"), "cut_up", Stream::Up, "timeout", nothing.clone())?;
-            self.proxies.poison(&format!("{to}-{from}"), "cut_down", Stream::Down, "timeout", nothing)?;
+            self.proxies.poison(
+                &format!("{from}-{to}"),
+                "cut_up",
+                ProxyDirection::Up,
+                "timeout",
+                nothing.clone(),
+            )?;
+            self.proxies.poison(
+                &format!("{to}-{from}"),
+                "cut_down",
+                ProxyDirection::Down,
+                "timeout",
+                nothing,
+            )?;
         }
         for &(from, to) in self.cut.difference(&cut) {
             self.proxies.cure(&format!("{from}-{to}"), "cut_up")?;
@@ -72,7 +84,7 @@ impl Network {
     fn slow_all(&mut self, kind: &'static str, attributes: serde_json::Value) -> Result<()> {
         for (from, to) in self.ways.keys() {
             let proxy = format!("{from}-{to}");
-            self.proxies.poison(&proxy, kind, Stream::Up, kind, attributes.clone())?;
+            self.proxies.poison(&proxy, kind, ProxyDirection::Up, kind, attributes.clone())?;
             self.slowed.push((proxy, kind));
         }
         Ok(())
@@ -99,7 +111,7 @@ impl Network {
     /// Discards a node's responses to clients, which do not learn the outcomes of their requests.
     pub fn mute_door(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
-        self.proxies.poison(&proxy, "mute", Stream::Down, "timeout", json!({"timeout": 0}))?;
+        self.proxies.poison(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
         self.slowed.push((proxy, "mute"));
         Ok(())
     }
@@ -117,12 +129,12 @@ impl Network {
     }
 
     /// The directions between these nodes and all others, both ways.
-    pub fn around(&self, inside: &[u64]) -> BTreeSet<Way> {
+    pub fn around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
         self.ways_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }
 
     /// The directions for which `is_so` returns `true`.
-    pub fn ways_where(&self, is_so: impl Fn(u64, u64) -> bool) -> BTreeSet<Way> {
+    pub fn ways_where(&self, is_so: impl Fn(u64, u64) -> bool) -> BTreeSet<NodePair> {
         self.ways.keys().copied().filter(|&(from, to)| is_so(from, to)).collect()
     }
 

@@ -4,7 +4,7 @@ use dunlin_replica::seed::Seed;
 
 /// Which node a fault is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum FaultTarget {
     /// The leader at that time.
     Leader,
     /// Another node.
@@ -15,19 +15,19 @@ pub enum Who {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A node loses power: unsynced data are lost.
-    Kill(Who),
+    Kill(FaultTarget),
     /// All nodes lose power.
     KillAll,
     /// A node loses power during a sync, torn by the decisions of this seed.
-    Tear(Who, u64),
+    Tear(FaultTarget, u64),
     /// A node is stopped (SIGSTOP).
-    Stop(Who),
+    Stop(FaultTarget),
     /// A node is isolated.
-    Isolate(Who),
+    Isolate(FaultTarget),
     /// A node cannot send.
-    Mute(Who),
+    Mute(FaultTarget),
     /// A node cannot receive.
-    Deaf(Who),
+    Deaf(FaultTarget),
     /// Two parts that do not reach each other; the seed gives their sizes.
     Halves(u64),
     /// Every node reaches a majority, each a different one.
@@ -44,17 +44,17 @@ pub enum Fault {
     /// Closes every connection between nodes.
     Break,
     /// Clients do not reach a node.
-    CloseDoor(Who),
+    CloseDoor(FaultTarget),
     /// Clients do not receive a node's responses.
-    MuteDoor(Who),
+    MuteDoor(FaultTarget),
     /// Every sync of every node takes this long, in ms.
     SlowDisks(u64),
     /// A node's clock is wrong by this many seconds, until the faults end.
-    SetClock(Who, i64),
+    SetClock(FaultTarget, i64),
     /// A node's disk is full.
-    FullDisk(Who),
+    FullDisk(FaultTarget),
     /// A node's disk fails.
-    BrokenDisk(Who),
+    BrokenDisk(FaultTarget),
 }
 
 /// Faults at the same time, their duration, and the pause after them.
@@ -104,8 +104,8 @@ fn step(seed: &mut Seed) -> Step {
     Step { faults, hold_ms: seed.between(250, 1_300), rest_ms: seed.between(100, 700) }
 }
 
-fn who(seed: &mut Seed) -> Who {
-    if seed.between(0, 2) == 0 { Who::Follower } else { Who::Leader }
+fn who(seed: &mut Seed) -> FaultTarget {
+    if seed.between(0, 2) == 0 { FaultTarget::Follower } else { FaultTarget::Leader }
 }
 
 fn fault(seed: &mut Seed) -> Fault {
@@ -133,7 +133,7 @@ fn fault(seed: &mut Seed) -> Fault {
 }
 
 /// Sets a clock one to twelve hours forward or back.
-fn set_clock(seed: &mut Seed, who: Who) -> Fault {
+fn set_clock(seed: &mut Seed, who: FaultTarget) -> Fault {
     let off_s = seed.between(3_600, 43_200) as i64;
     Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
 }

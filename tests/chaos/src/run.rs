@@ -12,15 +12,15 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::door::Door;
-use crate::going::Going;
+use crate::going::ClientProgress;
 use crate::history::{Clock, Operation};
 use crate::keys::{KeyClient, SHARE, SLICE_MS};
-use crate::linear::{self, Linear};
+use crate::linear::{self, CheckedHistory};
 use crate::locks::{LockClient, LockHistory};
 use crate::nemesis::{Nemesis, PATIENCE};
 use crate::plan::plan;
-use crate::watches::{GIVEN_UP, Watched, watch};
+use crate::replica_client::ReplicaClient;
+use crate::watches::{GIVEN_UP, WatchTrace, watch};
 
 /// Clients that write and read keys.
 const KEY_CLIENTS: u64 = 2 * SHARE;
@@ -66,7 +66,7 @@ pub struct Report {
     /// Steps of the plan.
     pub steps: u64,
     /// The checker's result.
-    pub linear: Linear,
+    pub linear: CheckedHistory,
 }
 
 impl fmt::Display for Report {
@@ -83,10 +83,10 @@ impl fmt::Display for Report {
 }
 
 /// The clients' histories.
-struct Found {
+struct RunHistory {
     operations: Vec<Operation>,
     locks: Vec<LockHistory>,
-    watched: Vec<Watched>,
+    watched: Vec<WatchTrace>,
 }
 
 /// The clients of a run.
@@ -95,7 +95,7 @@ struct Clients {
     last: Arc<AtomicU64>,
     keys: Vec<JoinHandle<Vec<Operation>>>,
     locks: Vec<JoinHandle<LockHistory>>,
-    watchers: Vec<JoinHandle<Watched>>,
+    watchers: Vec<JoinHandle<WatchTrace>>,
 }
 
 /// Runs a seed.
@@ -105,7 +105,7 @@ pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
     std::fs::create_dir_all(&dir)?;
     let plan = plan(seed, stage.steps);
     let mut cluster = Cluster::start(stage, &dir, plan.nodes, plan.log_bytes)?;
-    let (clock, going) = (Clock::start(), Arc::<Going>::default());
+    let (clock, going) = (Clock::start(), Arc::<ClientProgress>::default());
     let clients = Clients::start(&cluster, clock, seed, &going);
     let mut nemesis = Nemesis::new(&mut cluster, clock, Arc::clone(&going));
     let done = nemesis.run(&plan).and_then(|()| nemesis.progress("peace"));
@@ -134,8 +134,8 @@ fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Res
     let all = cluster.network.ids().to_vec();
     cluster.kill(&all)?;
     cluster.heal()?;
-    let door = Door::new(cluster.network.doors.clone(), seed);
-    let reader = KeyClient::new(1_000, door, clock, seed, Arc::default());
+    let replica_client = ReplicaClient::new(cluster.network.doors.clone(), seed);
+    let reader = KeyClient::new(1_000, replica_client, clock, seed, Arc::default());
     let slices = clock.now() / 1_000_000 / SLICE_MS + 1;
     let groups =
         (0..KEY_CLIENTS / SHARE).flat_map(|set| (0..slices).map(move |slice| format!("g{set}.{slice}")));
@@ -164,18 +164,19 @@ fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
 }
 
 impl Clients {
-    fn start(cluster: &Cluster, clock: Clock, seed: u64, going: &Arc<Going>) -> Clients {
+    fn start(cluster: &Cluster, clock: Clock, seed: u64, going: &Arc<ClientProgress>) -> Clients {
         let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let doors = &cluster.network.doors;
         let seed_of = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);
         let keys = (0..KEY_CLIENTS).map(|id| {
-            let (door, stop) = (Door::new(doors.clone(), seed_of(id)), Arc::clone(&stop));
-            let client = KeyClient::new(id, door, clock, seed_of(100 + id), Arc::clone(going));
+            let (replica_client, stop) = (ReplicaClient::new(doors.clone(), seed_of(id)), Arc::clone(&stop));
+            let client = KeyClient::new(id, replica_client, clock, seed_of(100 + id), Arc::clone(going));
             spawn(move || client.run(&stop))
         });
         let locks = (0..LOCK_CLIENTS).map(|id| {
-            let (door, stop) = (Door::new(doors.clone(), seed_of(200 + id)), Arc::clone(&stop));
-            let client = LockClient::new(id, door, clock, seed_of(300 + id), Arc::clone(going));
+            let (replica_client, stop) =
+                (ReplicaClient::new(doors.clone(), seed_of(200 + id)), Arc::clone(&stop));
+            let client = LockClient::new(id, replica_client, clock, seed_of(300 + id), Arc::clone(going));
             spawn(move || client.run(&stop))
         });
         let watchers = (0..WATCHERS).map(|id| {
@@ -187,7 +188,7 @@ impl Clients {
         Clients { stop, last, keys, locks, watchers }
     }
 
-    fn join(self, last: u64) -> Result<Found> {
+    fn join(self, last: u64) -> Result<RunHistory> {
         self.last.store(last, Ordering::Relaxed);
         let gone = |_| anyhow!("a client panicked");
         let (mut operations, mut locks, mut watched) = (vec![], vec![], vec![]);
@@ -200,12 +201,18 @@ impl Clients {
         for client in self.watchers {
             watched.push(client.join().map_err(gone)?);
         }
-        Ok(Found { operations, locks, watched })
+        Ok(RunHistory { operations, locks, watched })
     }
 }
 
-fn check(stage: &Stage, dir: &Path, found: &Found, struck: &[(u64, String)], steps: u64) -> Result<Report> {
-    let Found { operations, locks, watched } = found;
+fn check(
+    stage: &Stage,
+    dir: &Path,
+    found: &RunHistory,
+    struck: &[(u64, String)],
+    steps: u64,
+) -> Result<Report> {
+    let RunHistory { operations, locks, watched } = found;
     let report = Report {
         operations: operations.len() as u64,
         unknown: operations.iter().filter(|operation| operation.answered.is_none()).count() as u64,

@@ -10,9 +10,9 @@ use anyhow::{Result, bail};
 
 /// The highest term of each node, and all decreases.
 #[derive(Debug, Default)]
-pub struct Terms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
+pub struct HighestTerms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
 
-impl Terms {
+impl HighestTerms {
     /// Notes a reported term; a node that has just started reports 0.
     pub fn note(&self, node: u64, term: Option<u64>) {
         let Some(term) = term.filter(|term| *term > 0) else { return };
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn decreasing_term_is_reported_except_just_after_a_start() {
-        let terms = Terms::default();
+        let terms = HighestTerms::default();
         for (node, term) in [(1, 3), (2, 5), (1, 0), (1, 3), (1, 4)] {
             terms.note(node, Some(term));
         }

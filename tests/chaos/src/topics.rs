@@ -20,7 +20,7 @@ mod publisher;
 mod reader;
 mod run;
 
-pub use run::{Stage, run};
+pub use run::{TopicsStage, run};
 
 /// Checks whether this machine can make the network of a run.
 pub fn probe() -> anyhow::Result<()> {

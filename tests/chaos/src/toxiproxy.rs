@@ -22,18 +22,18 @@ pub struct Toxiproxy {
 
 /// A direction, from the connecting side or to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum ProxyDirection {
     /// From the connecting side.
     Up,
     /// To the connecting side.
     Down,
 }
 
-impl Stream {
+impl ProxyDirection {
     fn name(self) -> &'static str {
         match self {
-            Stream::Up => "upstream",
-            Stream::Down => "downstream",
+            ProxyDirection::Up => "upstream",
+            ProxyDirection::Down => "downstream",
         }
     }
 }
@@ -68,7 +68,7 @@ impl Toxiproxy {
         &self,
         proxy: &str,
         name: &str,
-        stream: Stream,
+        stream: ProxyDirection,
         kind: &str,
         attributes: Value,
     ) -> Result<()> {

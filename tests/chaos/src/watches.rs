@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dunlin_control::Change;
-use dunlin_replica::protocol::{Answer, Question};
+use dunlin_replica::protocol::{ReplicaRequest, ReplicaResponse};
 use dunlin_replica::seed::Seed;
 
-use crate::door::ask_once;
+use crate::replica_client::ask_once;
 
 const ANSWER: Duration = Duration::from_millis(500);
 /// The number of failed requests in a row after which the next change counts as compacted everywhere.
@@ -20,7 +20,7 @@ pub const GIVEN_UP: u64 = u64::MAX;
 
 /// What a watcher received.
 #[derive(Debug, Clone, Default)]
-pub struct Watched {
+pub struct WatchTrace {
     /// All changes in order.
     pub changes: Vec<Change>,
     /// Compacted revisions: the first and the last.
@@ -28,8 +28,8 @@ pub struct Watched {
 }
 
 /// Watches up to the revision in `until`, which is 0 while unknown, or until given up.
-pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> Watched {
-    let (mut seed, mut watched, mut next) = (Seed::new(seed), Watched::default(), 1);
+pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
+    let (mut seed, mut watched, mut next) = (Seed::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;
     loop {
         let last = until.load(Ordering::Relaxed);
@@ -38,15 +38,15 @@ pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) ->
         }
         let node = nodes.values().nth(seed.between(0, nodes.len() as u64 - 1) as usize);
         let Some(&node) = node else { return watched };
-        match ask_once(node, &Question::Changes(next), ANSWER) {
-            Ok(Answer::Changes(Some(changes))) => {
+        match ask_once(node, &ReplicaRequest::Changes(next), ANSWER) {
+            Ok(ReplicaResponse::Changes(Some(changes))) => {
                 missed = 0;
                 next = changes.last().map_or(next, |last| last.revision + 1);
                 watched.changes.extend(changes);
             }
-            Ok(Answer::Changes(None)) if missed < TRIES => missed += 1,
-            Ok(Answer::Changes(None)) => {
-                if let Ok(Answer::Status(status)) = ask_once(node, &Question::Status, ANSWER)
+            Ok(ReplicaResponse::Changes(None)) if missed < TRIES => missed += 1,
+            Ok(ReplicaResponse::Changes(None)) => {
+                if let Ok(ReplicaResponse::Status(status)) = ask_once(node, &ReplicaRequest::Status, ANSWER)
                     && let Some(oldest) = status["oldest"].as_u64().filter(|oldest| *oldest > next)
                 {
                     watched.compacted.push((next, oldest - 1));

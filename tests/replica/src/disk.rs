@@ -18,7 +18,7 @@ const SECTOR: usize = 512;
 
 /// The requested faults.
 #[derive(Debug, Default)]
-pub struct Orders {
+pub struct DiskFaults {
     /// The duration of every sync, in ms.
     slow_ms: AtomicU64,
     /// The disk is full.
@@ -29,7 +29,7 @@ pub struct Orders {
     tear: AtomicU64,
 }
 
-impl Orders {
+impl DiskFaults {
     /// Parses `slow MS`, `full`, `broken`, `tear SEED` or `well`.
     pub fn take(&self, order: &str) {
         let (what, number) = order.split_once(' ').unwrap_or((order, "0"));
@@ -55,7 +55,7 @@ impl Orders {
 /// A disk whose power fails with the process.
 #[derive(Debug, Default)]
 pub struct PowerDisk {
-    orders: Arc<Orders>,
+    orders: Arc<DiskFaults>,
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
 
@@ -66,7 +66,7 @@ type Writes = Vec<(u64, Vec<u8>)>;
 struct PowerFile {
     file: Box<dyn DiskFile>,
     writes: Arc<Mutex<Writes>>,
-    orders: Arc<Orders>,
+    orders: Arc<DiskFaults>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -75,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl PowerDisk {
     /// Makes a disk with these faults.
-    pub fn new(orders: Arc<Orders>) -> PowerDisk {
+    pub fn new(orders: Arc<DiskFaults>) -> PowerDisk {
         PowerDisk { orders, unsynced: Mutex::default() }
     }
 

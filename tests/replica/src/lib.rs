@@ -5,13 +5,13 @@
 //! request.
 
 mod disk;
-mod door;
 mod links;
 mod machine;
 pub mod protocol;
+mod replica_server;
 pub mod seed;
 
-pub use disk::{Orders, PowerDisk};
-pub use door::serve;
+pub use disk::{DiskFaults, PowerDisk};
 pub use links::{Links, answer_peers};
 pub use machine::Replica;
+pub use replica_server::serve;

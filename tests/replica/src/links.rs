@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_raft::{Asking, Lane, Member, Transport};
+use dunlin_raft::{Member, RequestLane, ResponseFuture, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,10 +26,10 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// The time limit for connecting.
 const CONNECT: Duration = Duration::from_millis(500);
 
-type Answered = oneshot::Sender<io::Result<Bytes>>;
+type ReplyPromise = oneshot::Sender<io::Result<Bytes>>;
 
 /// Connections to the other nodes.
-pub struct Links(BTreeMap<(u64, Lane), mpsc::UnboundedSender<(Bytes, Answered)>>);
+pub struct Links(BTreeMap<(u64, RequestLane), mpsc::UnboundedSender<(Bytes, ReplyPromise)>>);
 
 impl Links {
     /// Connects to the addresses in `ways`, which are proxies, instead of the group's own addresses.
@@ -39,13 +39,13 @@ impl Links {
             tokio::spawn(link(way, receiver));
             ((id, lane), sender)
         };
-        let lanes = ways.into_iter().flat_map(|way| Lane::ALL.map(|lane| (way, lane)));
+        let lanes = ways.into_iter().flat_map(|way| RequestLane::ALL.map(|lane| (way, lane)));
         Links(lanes.map(start).collect())
     }
 }
 
 impl Transport for Links {
-    fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking {
+    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (sender, answered) = oneshot::channel();
         let sent = self.0.get(&(member.id, lane)).map(|link| link.send((request, sender)));
@@ -59,9 +59,9 @@ impl Transport for Links {
 }
 
 /// Unanswered messages of a connection, by number.
-type Waiting = Arc<Mutex<BTreeMap<u64, Answered>>>;
+type PendingReplies = Arc<Mutex<BTreeMap<u64, ReplyPromise>>>;
 
-async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Answered)>) {
+async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>) {
     while let Some(first) = requests.recv().await {
         let connected = match timeout(CONNECT, TcpStream::connect(way)).await {
             Ok(connected) => connected,
@@ -80,7 +80,7 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Ans
         };
         let _ = stream.set_nodelay(true);
         let (reading, writing) = stream.into_split();
-        let waiting = Waiting::default();
+        let waiting = PendingReplies::default();
         tokio::select! {
             () = ask(writing, first, &mut requests, &waiting) => {}
             () = hear(reading, &waiting) => {}
@@ -94,9 +94,9 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Ans
 
 async fn ask(
     mut writing: OwnedWriteHalf,
-    first: (Bytes, Answered),
-    requests: &mut mpsc::UnboundedReceiver<(Bytes, Answered)>,
-    waiting: &Waiting,
+    first: (Bytes, ReplyPromise),
+    requests: &mut mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>,
+    waiting: &PendingReplies,
 ) {
     let mut next = Some(first);
     for number in 0.. {
@@ -109,7 +109,7 @@ async fn ask(
     }
 }
 
-async fn hear(mut reading: OwnedReadHalf, waiting: &Waiting) {
+async fn hear(mut reading: OwnedReadHalf, waiting: &PendingReplies) {
     loop {
         match timeout(SILENCE, receive(&mut reading)).await {
             Ok(Ok((number, mut answer))) => {

@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use dunlin_control::{Change, Command, Effects, Restoring, State};
+use dunlin_control::{Change, Command, Effects, State, StateRestorer};
 use dunlin_raft::{Frozen, Machine};
 
 /// The state and its changes since the start of the process or the last snapshot.
@@ -74,11 +74,11 @@ impl Machine for Replica {
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
-        Box::new(AtOneMoment(self.state.freeze()))
+        Box::new(StateCopy(self.state.freeze()))
     }
 
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
-        let mut restoring = Restoring::default();
+        let mut restoring = StateRestorer::default();
         for block in blocks {
             restoring.take(&block).map_err(io::Error::other)?;
         }
@@ -88,9 +88,9 @@ impl Machine for Replica {
     }
 }
 
-struct AtOneMoment(dunlin_control::Frozen);
+struct StateCopy(dunlin_control::Frozen);
 
-impl Frozen for AtOneMoment {
+impl Frozen for StateCopy {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.0.write(take)
     }

@@ -1,7 +1,7 @@
 //! `replica ID PEERS CLIENTS DIR [ID@ADDRESS…] [log=BYTES]`: a node of the control state. Listens for other
 //! nodes at PEERS and for clients at CLIENTS, and connects to the other nodes at the given addresses.
 //!
-//! Standard input sets the faults of its disk (`disk slow 100`, see `replica::Orders`). Ends with code 7 when
+//! Standard input sets the faults of its disk (`disk slow 100`, see `replica::DiskFaults`). Ends with code 7 when
 //! raft has stopped.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_raft::{Group, Limits};
-use dunlin_replica::{Links, Orders, PowerDisk, Replica, answer_peers, serve};
+use dunlin_replica::{DiskFaults, Links, PowerDisk, Replica, answer_peers, serve};
 use tokio::net::TcpListener;
 
 /// The interval at which the process checks whether raft has stopped.
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     let log = arguments[4..].iter().find_map(|argument| argument.strip_prefix("log="));
     let defaults = Limits::default();
     let limits = Limits { log_bytes_max: log.map_or(Ok(defaults.log_bytes_max), str::parse)?, ..defaults };
-    let orders = Arc::new(Orders::default());
+    let orders = Arc::new(DiskFaults::default());
     let disk = Arc::new(PowerDisk::new(Arc::clone(&orders)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let links = runtime.block_on(async { Links::start(ways) });
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     })
 }
 
-fn obey(orders: &Orders) {
+fn obey(orders: &DiskFaults) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         if let Some(order) = line.strip_prefix("disk ") {
             orders.take(order);

@@ -14,7 +14,7 @@ pub const GREETING: u8 = b'!';
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum ReplicaRequest {
     /// Applies a command.
     Change(Vec<u8>),
     /// Reads keys from the first up to and excluding the second, linearizably.
@@ -29,7 +29,7 @@ pub enum Question {
 
 /// A response.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum ReplicaResponse {
     /// The command was applied, or the keys were read.
     Done(Reply),
     /// The command was refused, by all nodes alike.
@@ -40,9 +40,9 @@ pub enum Answer {
     NotDone(String),
     /// The outcome is unknown.
     Unknown,
-    /// See [`Question::Status`].
+    /// See [`ReplicaRequest::Status`].
     Status(Value),
-    /// See [`Question::Changes`]; `None` if the first change is no longer available.
+    /// See [`ReplicaRequest::Changes`]; `None` if the first change is no longer available.
     Changes(Option<Vec<Change>>),
 }
 
@@ -69,68 +69,70 @@ pub fn read_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Question {
+impl ReplicaRequest {
     /// A request to apply a command.
-    pub fn change(command: &Command<'_>) -> Question {
+    pub fn change(command: &Command<'_>) -> ReplicaRequest {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        Question::Change(bytes)
+        ReplicaRequest::Change(bytes)
     }
 
     /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Question::Change(command) => [&[1], &command[..]].concat(),
-            Question::Read(start, end) => {
+            ReplicaRequest::Change(command) => [&[1], &command[..]].concat(),
+            ReplicaRequest::Read(start, end) => {
                 [&[2], &(start.len() as u32).to_le_bytes()[..], start, end].concat()
             }
-            Question::Status => vec![3],
-            Question::Changes(from) => [&[4], &from.to_le_bytes()[..]].concat(),
-            Question::Begin(members) => [&[5], serde_json::json!(members).to_string().as_bytes()].concat(),
+            ReplicaRequest::Status => vec![3],
+            ReplicaRequest::Changes(from) => [&[4], &from.to_le_bytes()[..]].concat(),
+            ReplicaRequest::Begin(members) => {
+                [&[5], serde_json::json!(members).to_string().as_bytes()].concat()
+            }
         }
     }
 
     /// Decodes a request.
-    pub fn decode(bytes: &[u8]) -> Option<Question> {
+    pub fn decode(bytes: &[u8]) -> Option<ReplicaRequest> {
         let (kind, rest) = bytes.split_first()?;
         Some(match kind {
-            1 => Question::Change(rest.to_vec()),
+            1 => ReplicaRequest::Change(rest.to_vec()),
             2 => {
                 let (len, rest) = rest.split_first_chunk()?;
                 let (start, end) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-                Question::Read(start.to_vec(), end.to_vec())
+                ReplicaRequest::Read(start.to_vec(), end.to_vec())
             }
-            3 => Question::Status,
-            4 => Question::Changes(u64::from_le_bytes(*rest.first_chunk()?)),
+            3 => ReplicaRequest::Status,
+            4 => ReplicaRequest::Changes(u64::from_le_bytes(*rest.first_chunk()?)),
             5 => {
                 let members: Value = serde_json::from_slice(rest).ok()?;
                 let member = |of: &Value| Some((of[0].as_u64()?, of[1].as_str()?.to_owned()));
-                Question::Begin(members.as_array()?.iter().map(member).collect::<Option<_>>()?)
+                ReplicaRequest::Begin(members.as_array()?.iter().map(member).collect::<Option<_>>()?)
             }
             _ => return None,
         })
     }
 }
 
-impl Answer {
+impl ReplicaResponse {
     /// Encodes the response.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Answer::Done(reply) => {
+            ReplicaResponse::Done(reply) => {
                 out.push(1);
                 reply.encode(&mut out);
             }
-            Answer::Refused(refusal) => {
+            ReplicaResponse::Refused(refusal) => {
                 out.push(2);
                 refusal.encode(&mut out);
             }
-            Answer::NotLeader(leader) => out.extend([&[3], &leader.to_le_bytes()[..]].concat()),
-            Answer::NotDone(why) => out.extend([&[4], why.as_bytes()].concat()),
-            Answer::Unknown => out.push(5),
-            Answer::Status(status) => out.extend([&[6], status.to_string().as_bytes()].concat()),
-            Answer::Changes(None) => out.push(7),
-            Answer::Changes(Some(changes)) => {
+            ReplicaResponse::NotLeader(leader) => out.extend([&[3], &leader.to_le_bytes()[..]].concat()),
+            ReplicaResponse::NotDone(why) => out.extend([&[4], why.as_bytes()].concat()),
+            ReplicaResponse::Unknown => out.push(5),
+            ReplicaResponse::Status(status) => out.extend([&[6], status.to_string().as_bytes()].concat()),
+            ReplicaResponse::Changes(None) => out.push(7),
+            ReplicaResponse::Changes(Some(changes)) => {
                 out.push(8);
                 for Change { revision, bytes } in changes {
                     out.extend_from_slice(&revision.to_le_bytes());
@@ -143,18 +145,18 @@ impl Answer {
     }
 
     /// Decodes a response.
-    pub fn decode(bytes: &[u8]) -> Option<Answer> {
+    pub fn decode(bytes: &[u8]) -> Option<ReplicaResponse> {
         let (kind, rest) = bytes.split_first()?;
-        let ok = |answer: Result<Answer, DecodeError>| answer.ok();
+        let ok = |answer: Result<ReplicaResponse, DecodeError>| answer.ok();
         match kind {
-            1 => ok(Reply::decode(rest).map(Answer::Done)),
-            2 => ok(Refusal::decode(rest).map(Answer::Refused)),
-            3 => Some(Answer::NotLeader(u64::from_le_bytes(*rest.first_chunk()?))),
-            4 => Some(Answer::NotDone(String::from_utf8_lossy(rest).into_owned())),
-            5 => Some(Answer::Unknown),
-            6 => serde_json::from_slice(rest).ok().map(Answer::Status),
-            7 => Some(Answer::Changes(None)),
-            8 => changes(rest).map(|changes| Answer::Changes(Some(changes))),
+            1 => ok(Reply::decode(rest).map(ReplicaResponse::Done)),
+            2 => ok(Refusal::decode(rest).map(ReplicaResponse::Refused)),
+            3 => Some(ReplicaResponse::NotLeader(u64::from_le_bytes(*rest.first_chunk()?))),
+            4 => Some(ReplicaResponse::NotDone(String::from_utf8_lossy(rest).into_owned())),
+            5 => Some(ReplicaResponse::Unknown),
+            6 => serde_json::from_slice(rest).ok().map(ReplicaResponse::Status),
+            7 => Some(ReplicaResponse::Changes(None)),
+            8 => changes(rest).map(|changes| ReplicaResponse::Changes(Some(changes))),
             _ => None,
         }
     }

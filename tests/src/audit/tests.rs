@@ -8,12 +8,12 @@ fn ledger() -> Ledger {
     ledger
 }
 
-fn records(epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> Told {
-    Told::Records { writer: 1, epoch, seqs, ns }
+fn records(epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> TraceLine {
+    TraceLine::Records { writer: 1, epoch, seqs, ns }
 }
 
-fn verdict(told: &[Told]) -> Result<Counts, String> {
-    audit(&[told, &[Told::Done]].concat(), Began::First, &ledger(), 1)
+fn verdict(told: &[TraceLine]) -> Result<AuditCounts, String> {
+    audit(&[told, &[TraceLine::Done]].concat(), ReaderStart::First, &ledger(), 1)
 }
 
 #[test]
@@ -22,33 +22,34 @@ fn complete_trace_passes_the_audit() {
     verdict(&[records(7, (1, 15), (1, 15)), records(7, (16, 17), (16, 17)), records(7, (18, 18), (20, 20))])
         .unwrap();
     let counts =
-        verdict(&[records(7, (1, 4), (1, 4)), Told::Gap(7, 5, 17), records(7, (18, 18), (20, 20))]).unwrap();
+        verdict(&[records(7, (1, 4), (1, 4)), TraceLine::Gap(7, 5, 17), records(7, (18, 18), (20, 20))])
+            .unwrap();
     assert_eq!((counts.gaps, counts.missed, counts.records), (1, 13, 5));
-    let changed = Told::Epoch { old: 7, last_seen: 4, new_first: (8, 1) };
+    let changed = TraceLine::Epoch { old: 7, last_seen: 4, new_first: (8, 1) };
     verdict(&[records(7, (1, 4), (1, 4)), changed, records(8, (1, 8), (3, 10))]).unwrap();
 }
 
 #[test]
 fn broken_trace_fails_the_audit() {
     let start = records(7, (1, 4), (1, 4));
-    let changed = |last_seen| Told::Epoch { old: 7, last_seen, new_first: (8, 1) };
-    let broken: [&[Told]; 13] = [
+    let changed = |last_seen| TraceLine::Epoch { old: 7, last_seen, new_first: (8, 1) };
+    let broken: [&[TraceLine]; 13] = [
         &[records(7, (2, 4), (2, 4))],
         &[start.clone(), records(7, (6, 8), (6, 8))],
         &[start.clone(), records(7, (5, 6), (6, 7))],
         &[start.clone(), records(7, (5, 8), (4, 7))],
         &[start.clone(), records(7, (4, 8), (4, 8))],
-        &[start.clone(), Told::Gap(7, 6, 10), records(7, (11, 11), (11, 11))],
-        &[start.clone(), Told::Gap(7, 5, 6), records(7, (7, 7), (8, 8))],
-        &[start.clone(), Told::Gap(7, 5, 8), records(7, (9, 9), (8, 8))],
+        &[start.clone(), TraceLine::Gap(7, 6, 10), records(7, (11, 11), (11, 11))],
+        &[start.clone(), TraceLine::Gap(7, 5, 6), records(7, (7, 7), (8, 8))],
+        &[start.clone(), TraceLine::Gap(7, 5, 8), records(7, (9, 9), (8, 8))],
         &[start.clone(), records(8, (1, 3), (5, 7))],
         &[start.clone(), changed(5)],
         &[start.clone(), changed(4), records(7, (5, 6), (5, 6))],
         &[start.clone(), records(7, (5, 21), (5, 21))],
-        &[start.clone(), Told::Wrong("a bad byte".to_owned())],
+        &[start.clone(), TraceLine::Wrong("a bad byte".to_owned())],
     ];
     for told in broken {
         assert!(verdict(told).is_err(), "{told:?}");
     }
-    assert!(audit(&[start], Began::First, &ledger(), 1).is_err(), "the end is missing");
+    assert!(audit(&[start], ReaderStart::First, &ledger(), 1).is_err(), "the end is missing");
 }

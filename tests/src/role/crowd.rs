@@ -16,12 +16,12 @@ use crate::content::Content;
 
 /// The last record that one client has received.
 #[derive(Debug, Default)]
-struct Seen {
+struct LastSeen {
     n: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct CrowdCounts {
     epochs: AtomicU64,
     gaps: AtomicU64,
     wrong: AtomicU64,
@@ -31,12 +31,12 @@ struct Told {
 pub fn run(arguments: &[String]) -> Result<()> {
     crate::limits::raise_open_files();
     let clients: usize = arguments[2].parse()?;
-    let told = Arc::new(Told::default());
+    let told = Arc::new(CrowdCounts::default());
     let mut all = Vec::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for _ in 0..clients {
         let subscriber = join(&arguments[0], &arguments[1])?;
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(LastSeen::default());
         all.push(Arc::clone(&seen));
         runtime.spawn(read(subscriber, seen, Arc::clone(&told)));
     }
@@ -62,7 +62,7 @@ fn join(url: &str, subject: &str) -> Result<Subscriber> {
     Ok(client.subscribe(subject, options)?)
 }
 
-async fn read(mut subscriber: Subscriber, seen: Arc<Seen>, told: Arc<Told>) {
+async fn read(mut subscriber: Subscriber, seen: Arc<LastSeen>, told: Arc<CrowdCounts>) {
     loop {
         match subscriber.next_async().await {
             Ok(Event::Record(record)) => match Content::decode(record.payload()) {

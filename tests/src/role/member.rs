@@ -139,14 +139,14 @@ fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Stri
 
 /// The values that were put, as a reader may find them.
 #[derive(Debug, Default)]
-pub struct Puts {
+pub struct PutLedger {
     /// Acknowledged values, by key.
     pub done: BTreeMap<String, String>,
     /// The number of other values.
     pub others: usize,
 }
 
-impl Puts {
+impl PutLedger {
     /// Reads a response to `put`.
     pub fn take(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();

@@ -14,7 +14,7 @@ use dunlin_client::{Client, Limits, Options, Subscriber};
 
 use crate::content::Content;
 use crate::seed::Seed;
-use crate::trace::Told;
+use crate::trace::TraceLine;
 
 /// The timeout of a call.
 const CALL: Duration = Duration::from_millis(300);
@@ -49,15 +49,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
 struct Reader {
     subscriber: Subscriber,
     kind: String,
-    writing: Writing,
+    writing: TraceWriter,
     seed: Seed,
 }
 
 /// Trace lines that are not written yet.
-struct Writing {
+struct TraceWriter {
     name: String,
     lines: Sender<String>,
-    held: Option<Told>,
+    held: Option<TraceLine>,
     done: bool,
 }
 
@@ -77,8 +77,8 @@ impl Reader {
             ..SubscribeOptions::default()
         };
         let subscriber = subscribe(client, pattern, &options)?;
-        let mut writing = Writing { name: name.to_owned(), lines, held: None, done: false };
-        writing.tell(Told::Up);
+        let mut writing = TraceWriter { name: name.to_owned(), lines, held: None, done: false };
+        writing.tell(TraceLine::Up);
         let seed = Seed::new(name.bytes().map(u64::from).sum());
         Ok(Reader { subscriber, kind, writing, seed })
     }
@@ -118,13 +118,13 @@ impl Reader {
     fn judge(&mut self, began: Instant, outcome: Result<(), SubscribeError>) {
         let took = began.elapsed();
         if took >= CALL_MAX {
-            self.writing.tell(Told::Wrong(format!("a call took {} ms", took.as_millis())));
+            self.writing.tell(TraceLine::Wrong(format!("a call took {} ms", took.as_millis())));
         }
         match outcome {
             Ok(()) => {}
-            Err(SubscribeError::Connection(why)) => self.writing.tell(Told::Away(why)),
+            Err(SubscribeError::Connection(why)) => self.writing.tell(TraceLine::Away(why)),
             Err(error) => {
-                self.writing.tell(Told::Wrong(format!("it ended: {error}")));
+                self.writing.tell(TraceLine::Wrong(format!("it ended: {error}")));
                 self.writing.done = true;
             }
         }
@@ -169,7 +169,7 @@ fn subscribe(client: &Client, pattern: &str, options: &SubscribeOptions) -> Resu
     bail!("cannot subscribe to {pattern}")
 }
 
-impl Writing {
+impl TraceWriter {
     fn note(&mut self, event: Event<'_>) {
         if self.done {
             return;
@@ -178,30 +178,30 @@ impl Writing {
             Event::Record(record) => match Content::decode(record.payload()) {
                 Some(Content { writer, n, last }) => {
                     let (epoch, seq) = (record.position.epoch, record.position.seq);
-                    self.tell(Told::Records { writer, epoch, seqs: (seq, seq), ns: (n, n) });
+                    self.tell(TraceLine::Records { writer, epoch, seqs: (seq, seq), ns: (n, n) });
                     if last {
                         self.done = true;
-                        self.tell(Told::Done);
+                        self.tell(TraceLine::Done);
                     }
                 }
-                None => self.tell(Told::Wrong(format!("{} has other bytes", record.position))),
+                None => self.tell(TraceLine::Wrong(format!("{} has other bytes", record.position))),
             },
-            Event::Notice(Notice::Gap(gap)) => self.tell(Told::Gap(gap.epoch, gap.first, gap.last)),
-            Event::Notice(Notice::Lagging(_)) => self.tell(Told::Lagging),
-            Event::Notice(Notice::EpochChanged(changed)) => self.tell(Told::Epoch {
+            Event::Notice(Notice::Gap(gap)) => self.tell(TraceLine::Gap(gap.epoch, gap.first, gap.last)),
+            Event::Notice(Notice::Lagging(_)) => self.tell(TraceLine::Lagging),
+            Event::Notice(Notice::EpochChanged(changed)) => self.tell(TraceLine::Epoch {
                 old: changed.old,
                 last_seen: changed.last_seen,
                 new_first: (changed.new_first.epoch, changed.new_first.seq),
             }),
-            Event::Notice(other) => self.tell(Told::Wrong(format!("nobody asked for {other:?}"))),
+            Event::Notice(other) => self.tell(TraceLine::Wrong(format!("nobody asked for {other:?}"))),
         }
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: TraceLine) {
         if self.held.as_mut().is_some_and(|held| held.join(&told)) {
             return;
         }
-        let write_now = !matches!(told, Told::Records { .. });
+        let write_now = !matches!(told, TraceLine::Records { .. });
         if let Some(before) = self.held.replace(told) {
             self.write(&before);
         }
@@ -210,7 +210,7 @@ impl Writing {
         }
     }
 
-    fn write(&self, told: &Told) {
+    fn write(&self, told: &TraceLine) {
         // The test may have ended.
         let _ = self.lines.send(format!("{} {told}", self.name));
     }

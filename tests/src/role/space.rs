@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
-    Authority, Entity, Host, Moment, Morton, Partition, RegionId, Setup, Standby, Succession, Timing, World,
+    Authority, Entity, HandoverTiming, Host, Morton, Partition, RegionId, RegionSetup, StandbyMode, Takeover,
+    TickContext, World,
 };
-use dunlin_server::space::{Pace, Peer, Secret, Space, SpaceConfig, SpaceLimits};
+use dunlin_server::space::{Peer, Secret, Space, SpaceConfig, SpaceLimits, TickPace};
 
 use super::option;
 
@@ -26,21 +27,21 @@ pub const WALK: Walk = Walk { speed_max: 60.0, turn: 9.0 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The setup of all regions in the tests' world.
-pub fn setup(standby: bool) -> Setup<3> {
+pub fn setup(standby: bool) -> RegionSetup<3> {
     let world = World::<3>::cube(EDGE).expect("the world has an extent");
-    let mut setup = Setup::new(RegionId(0), world, 2.0);
+    let mut setup = RegionSetup::new(RegionId(0), world, 2.0);
     setup.sort_every = 7;
     if standby {
-        setup.standby = Standby::Required;
+        setup.standby = StandbyMode::Required;
     }
-    setup.timing = Timing { prepare_ns: 30_000_000_000, ..Timing::default() };
+    setup.timing = HandoverTiming { prepare_ns: 30_000_000_000, ..HandoverTiming::default() };
     setup
 }
 
 /// A random entity of a seed, with a velocity.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     let world = World::<3>::cube(EDGE).expect("the world has an extent");
-    let moment = Moment { tick: 0, seconds: 0.0, world, seed };
+    let moment = TickContext { tick: 0, seconds: 0.0, world, seed };
     let swing = |which| moment.swing(dunlin::space::EntityId(id), which);
     let place = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);
     Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, place) }
@@ -69,7 +70,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         process: number.into(),
         listen: loopback(0),
         peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
-        pace: Pace::Hold,
+        pace: TickPace::Hold,
         lockstep,
         balance: None,
         insecure: false,
@@ -94,20 +95,20 @@ fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
         "spawn" => spawn(space, word(1)?.parse()?, word(2)?.parse()?, RegionId(number))?,
         "pace" => {
             let pace = match word(1)?.parse()? {
-                0 => Pace::FlatOut,
-                length_ns => Pace::Every(length_ns),
+                0 => TickPace::FlatOut,
+                length_ns => TickPace::Every(length_ns),
             };
             space.ask(move |runner| runner.set_pace(pace, None))?;
             println!("paced");
         }
         "run" => {
             let ticks: u64 = word(1)?.parse()?;
-            space.ask(move |runner| runner.set_pace(Pace::FlatOut, Some(ticks)))?;
+            space.ask(move |runner| runner.set_pace(TickPace::FlatOut, Some(ticks)))?;
             until(|| Ok(!space.ask(|runner| runner.is_busy())?))?;
             println!("ran {}", space.ask(|runner| runner.ticks())?);
         }
         "hold" => {
-            space.ask(|runner| runner.set_pace(Pace::Hold, None))?;
+            space.ask(|runner| runner.set_pace(TickPace::Hold, None))?;
             until(|| Ok(space.ask(|runner| runner.host().under_way() == (0, 0))?))?;
             println!("held");
         }
@@ -178,7 +179,7 @@ fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
         let peers: Vec<_> = peers.into_iter().filter(|(peer, _)| *peer != region).collect();
         let authority = Authority { epoch, until_ns: u64::MAX };
         let now_ns = dunlin_server::space::monotonic_ns();
-        runner.take_over(region, &Succession { authority, peers: &peers, now_ns })
+        runner.take_over(region, &Takeover { authority, peers: &peers, now_ns })
     })??;
     ensure!(took, "region {} is unknown", region.0);
     println!("took {}", region.0);

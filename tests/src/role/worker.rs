@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{Client, Options, Used, WorkerOptions};
+use dunlin_client::{Client, Options, TaskUsage, WorkerOptions};
 
 use super::option;
 
@@ -52,7 +52,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
                             attachment.complete(
                                 &given,
                                 given.payload(),
-                                &Used { run: work, ..Used::default() },
+                                &TaskUsage { run: work, ..TaskUsage::default() },
                             );
                         }
                         Ok(None) => {}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dunlin_client::topic::{
     Event, Notice, Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions,
 };
-use dunlin_client::{AskError, Client, Options, RequestError, Subscriber};
+use dunlin_client::{CallError, Client, Options, RequestError, Subscriber};
 use dunlin_system_tests::port;
 
 use crate::stage::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
@@ -125,7 +125,7 @@ fn assert_all_fail_soon(
     let told = soon("request", || requester.request("ask", b"question", Duration::from_secs(600)));
     assert!(matches!(told, Err(RequestError::Inbox(_) | RequestError::Publish(_))), "{told:?}");
     let told = soon("topics", || client.topics(""));
-    assert!(matches!(told, Err(AskError::Away(_) | AskError::Unknown(_))), "{told:?}");
+    assert!(matches!(told, Err(CallError::Disconnected(_) | CallError::Unknown(_))), "{told:?}");
     let told = soon("subscribe", || client.subscribe("u", earliest()).err());
     assert!(matches!(told, Some(SubscribeError::Connection(_))), "{told:?}");
     let told = soon("publisher", || client.publisher("u").err());

@@ -5,25 +5,25 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_client::scheduler::{After, NewTask, Stage, TaskView, shard_of_tenant};
-use dunlin_client::{Attachment, Client, Tasks, Used, WorkerOptions};
+use dunlin_client::scheduler::{NewTask, TaskDependency, TaskStage, TaskView, shard_of_tenant};
+use dunlin_client::{Attachment, Client, TaskUsage, Tasks, WorkerOptions};
 use dunlin_server::cluster::{back_up, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
-use crate::cluster_stage::{Flock, start_with};
+use crate::cluster_stage::{ClusterUnderTest, start_with};
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// One task of each stage for each tenant, in this order.
-const STAGES: [Stage; 7] = [
-    Stage::Completed,
-    Stage::Dead,
-    Stage::Running,
-    Stage::Ready,
-    Stage::Delayed,
-    Stage::Blocked,
-    Stage::Cancelled,
+const STAGES: [TaskStage; 7] = [
+    TaskStage::Completed,
+    TaskStage::Dead,
+    TaskStage::Running,
+    TaskStage::Ready,
+    TaskStage::Delayed,
+    TaskStage::Blocked,
+    TaskStage::Cancelled,
 ];
 const HELD: usize = 2;
 const WAITS: [usize; 2] = [3, 5];
@@ -39,7 +39,7 @@ fn submit(tasks: &Tasks, tenant: &str) -> Vec<u64> {
         new("held"),
         NewTask { priority: 7, ..new("waits") },
         NewTask { not_before_ms: later.as_millis() as u64, ..new("waits") },
-        NewTask { after: vec![After::Batch { index: 3 }], ..new("waits") },
+        NewTask { after: vec![TaskDependency::Batch { index: 3 }], ..new("waits") },
         new("waits"),
     ];
     let taken = tasks.submit_all(tenant, all).expect("there is room").tasks;
@@ -63,8 +63,8 @@ fn bring_about(worker: &Attachment) {
         for given in worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached") {
             taken += 1;
             match given.kind() {
-                b"done" => worker.complete(&given, b"a result", &Used::default()),
-                b"dead" => worker.fail(&given, b"a reason", false, &Used::default()),
+                b"done" => worker.complete(&given, b"a result", &TaskUsage::default()),
+                b"dead" => worker.fail(&given, b"a reason", false, &TaskUsage::default()),
                 _ => {}
             }
         }
@@ -85,7 +85,7 @@ fn views(tasks: &Tasks, ids: &[Vec<u64>]) -> Vec<TaskView> {
 
 fn until_completed(tasks: &Tasks, id: u64) {
     let deadline = Instant::now() + PATIENCE;
-    while tasks.get(id).expect("the task exists").stage != Stage::Completed {
+    while tasks.get(id).expect("the task exists").stage != TaskStage::Completed {
         assert!(Instant::now() < deadline, "{:?}", tasks.why(id));
         thread::sleep(Duration::from_millis(10));
     }
@@ -120,7 +120,7 @@ fn until_led_by_itself(door: &str) {
 #[test]
 fn tasks_of_all_shards_are_restored_in_their_states() {
     let options = vec![format!("shards={SHARDS}")];
-    let flock = Flock::with(std::slice::from_ref(&options));
+    let flock = ClusterUnderTest::with(std::slice::from_ref(&options));
     let client = flock.members[0].connect();
     let tasks = client.tasks();
     let shards: Vec<u8> = TENANTS.iter().map(|name| shard_of_tenant(name.as_bytes(), SHARDS)).collect();
@@ -147,7 +147,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let after = views(&tasks, &ids);
     for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
         // If the worker counts as dead by now, its task waits for another, and the attempt does not count.
-        let is_lost = *stage == Stage::Running && after.stage == Stage::Ready && after.lost == 1;
+        let is_lost = *stage == TaskStage::Running && after.stage == TaskStage::Ready && after.lost == 1;
         if !is_lost {
             assert_eq!((after.stage, told(after)), (*stage, told(before)));
         }
@@ -165,12 +165,12 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
         assert!(Instant::now() < deadline, "{done} were given");
         let given = worker.next_batch(100, Duration::from_millis(50)).expect("the worker is attached");
         assert!(given.iter().all(|given| matches!(given.kind(), b"held" | b"waits")), "{given:?}");
-        worker.complete_all(&given, &Used::default());
+        worker.complete_all(&given, &TaskUsage::default());
         done += given.len();
     }
     assert!(worker.flush(PATIENCE));
     for of_tenant in &ids {
         [HELD].iter().chain(&WAITS).for_each(|&at| until_completed(&tasks, of_tenant[at]));
-        assert_eq!(tasks.get(of_tenant[4]).expect("the task exists").stage, Stage::Delayed);
+        assert_eq!(tasks.get(of_tenant[4]).expect("the task exists").stage, TaskStage::Delayed);
     }
 }

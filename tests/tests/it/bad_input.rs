@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use dunlin::wire::{
-    Decoder, ErrorCode, FromClient, FromNode, Hello, Kind, Limits, MessageHeader, Next, OnGap, Ping,
+    Decoded, Decoder, ErrorCode, FromClient, FromNode, Hello, Kind, Limits, MessageHeader, OnGap, Ping,
     Preamble, StartAt, Subscribe,
 };
 use dunlin_system_tests::process::PATIENCE;
@@ -60,7 +60,7 @@ fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut at = 8;
     let decoder = Decoder::new(Limits::default());
     let mut code = None;
-    while let Ok(Next::Message(message, taken)) = decoder.next_from_node(received.get(at..)?) {
+    while let Ok(Decoded::Message(message, taken)) = decoder.next_from_node(received.get(at..)?) {
         if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
             code = Some(refusal.code);
         }

@@ -10,17 +10,17 @@ use dunlin::journal::RealDisk;
 use dunlin::state::Command;
 use dunlin::topic::{Event, Position, Start, Subscribe, SubscribeOptions};
 use dunlin::{Config, Node, block_on};
-use dunlin_client::scheduler::{NewTask, Stage};
+use dunlin_client::scheduler::{NewTask, TaskStage};
 use dunlin_client::{Client, Tasks};
 use dunlin_server::cluster::{ClusterClient, back_up, init, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
 
-use super::cluster_stage::{Flock, Member, start, start_again};
+use super::cluster_stage::{ClusterUnderTest, Member, start, start_again};
 
 #[test]
 fn acknowledged_writes_survive_the_death_of_the_leader() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let mut written = BTreeMap::new();
     for round in 0..3 {
         for at in 0..3 {
@@ -43,7 +43,7 @@ fn acknowledged_writes_survive_the_death_of_the_leader() {
 
 #[test]
 fn nodes_join_leave_and_rejoin_with_new_numbers() {
-    let mut flock = Flock::of(1);
+    let mut flock = ClusterUnderTest::of(1);
     flock.put(0, "first", "1");
     // A token is valid once.
     let token = flock.token(false);
@@ -80,7 +80,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
 
 #[test]
 fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     flock.put(0, "key", "old");
     let lost = flock.kill(1);
     std::fs::remove_dir_all(&lost.dir).expect("the directory can be removed");
@@ -114,7 +114,7 @@ fn refused(dir: &Path, address: &str) -> String {
 
 #[test]
 fn copy_of_a_running_node_is_refused_without_harm_to_it() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     flock.put(2, "key", "before");
     for name in ["copy", "another copy"] {
         let copy = flock.dir.path().join(name);
@@ -148,7 +148,7 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
 
 #[test]
 fn other_nodes_learn_the_new_address_of_a_moved_node() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     for leads in [false, true] {
         let leader = flock.leader();
         let at = if leads { leader } else { (leader + 1) % 3 };
@@ -184,7 +184,7 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 
 #[test]
 fn node_of_another_cluster_is_refused_with_advice() {
-    let (one, mut other) = (Flock::of(1), Flock::of(1));
+    let (one, mut other) = (ClusterUnderTest::of(1), ClusterUnderTest::of(1));
     let token = one.token(true);
     // A token of one cluster with a node of the other.
     let through = other.members[0].address.clone();
@@ -238,7 +238,7 @@ fn events_of_tasks(client: &Client, count: usize) -> Vec<(Position, u64)> {
 
 #[test]
 fn events_of_tasks_keep_their_times_over_a_restart() {
-    let mut flock = Flock::of(1);
+    let mut flock = ClusterUnderTest::of(1);
     let client = flock.members[0].connect();
     submit(&client.tasks(), 1);
     submit(&client.tasks(), 1);
@@ -251,7 +251,7 @@ fn events_of_tasks_keep_their_times_over_a_restart() {
 
 #[test]
 fn backup_is_restored_to_a_new_cluster() {
-    let mut flock = Flock::of(2);
+    let mut flock = ClusterUnderTest::of(2);
     for number in 0..20 {
         flock.put(number % 2, &format!("key-{number}"), &number.to_string());
     }
@@ -276,7 +276,7 @@ fn backup_is_restored_to_a_new_cluster() {
     let old_cluster = flock.client().cluster().to_owned();
     let first = start(&dir, &address, None).expect("the new cluster starts");
     let tempdir = tempfile::tempdir().unwrap();
-    let mut new = Flock { dir: tempdir, members: vec![first] };
+    let mut new = ClusterUnderTest { dir: tempdir, members: vec![first] };
     new.until_voters(1);
     assert_ne!(new.client().cluster(), old_cluster);
     for number in 0..20 {
@@ -284,7 +284,7 @@ fn backup_is_restored_to_a_new_cluster() {
     }
     let client = new.members[0].connect();
     let stages = waiting.iter().map(|&task| client.tasks().get(task).map(|found| found.stage));
-    assert_eq!(stages.collect::<Result<Vec<_>, _>>().expect("the tasks exist"), [Stage::Ready; 3]);
+    assert_eq!(stages.collect::<Result<Vec<_>, _>>().expect("the tasks exist"), [TaskStage::Ready; 3]);
     submit(&client.tasks(), 1);
     assert!(epoch_of_tasks(&client) > last_life, "what follows a backup is another life");
     new.join("2").expect("others join it");
@@ -306,7 +306,7 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
         node.stop();
     }
     let first = start(&data, &port::free().to_string(), None).expect("the node starts");
-    let mut flock = Flock { dir, members: vec![first] };
+    let mut flock = ClusterUnderTest { dir, members: vec![first] };
     assert_eq!(flock.get(0, "key"), "alone");
     flock.join("2").expect("the node joins");
     flock.until_voters(2);
@@ -322,7 +322,7 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
 /// node's disk is lost.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let dead = flock.kill(2);
     let refused = flock.client().remove(2).expect_err("node 3 is down").to_string();
     assert!(refused.contains("of its voters 1, 3 then 2 must answer, and 3 does not"), "{refused}");
@@ -346,7 +346,7 @@ fn fetch(node: &Member, path: &str) -> serde_json::Value {
 /// Without a majority no lease ends, and a killed leader must not count as alive.
 #[test]
 fn node_without_a_majority_names_no_dead_leader() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let leader = flock.leader();
     let dead = flock.kill(leader);
     let also = flock.kill(1);
@@ -368,7 +368,7 @@ fn node_without_a_majority_names_no_dead_leader() {
 /// A founder without its directory must not found another cluster at the same address.
 #[test]
 fn founder_without_its_directory_does_not_start() {
-    let mut flock = Flock::of(2);
+    let mut flock = ClusterUnderTest::of(2);
     flock.put(0, "key", "1");
     let founder = flock.kill(0);
     std::fs::remove_dir_all(&founder.dir).unwrap();
@@ -382,7 +382,7 @@ fn founder_without_its_directory_does_not_start() {
 
 #[test]
 fn writes_continue_while_nodes_end_one_after_another() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     flock.put(0, "key", "0");
     for round in 1..=3 {
         let at = flock.leader();

@@ -6,7 +6,7 @@ use std::fmt::from_fn;
 use dunlin_client::Client;
 use dunlin_client::topic::{Durable, Publish, Start, TopicConfig};
 
-use super::cluster_stage::{Flock, Member};
+use super::cluster_stage::{ClusterUnderTest, Member};
 use super::cluster_topics::{from, http, owner, publish, read_until, until};
 
 fn durable() -> TopicConfig {
@@ -14,14 +14,14 @@ fn durable() -> TopicConfig {
 }
 
 /// The index of the member that owns a topic.
-fn place(flock: &Flock, client: &Client, topic: &str) -> usize {
+fn place(flock: &ClusterUnderTest, client: &Client, topic: &str) -> usize {
     let number = owner(client, topic).0;
     flock.members.iter().position(|member| member.number == number).expect("a member owns it")
 }
 
 #[test]
 fn recreated_topic_keeps_its_records_over_an_owner_restart() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let client = flock.members[0].connect();
     for round in 1..=3 {
         client.create_topic("again", &durable(), false).expect("the name is free");
@@ -42,7 +42,7 @@ fn recreated_topic_keeps_its_records_over_an_owner_restart() {
 
 #[test]
 fn topic_deleted_while_its_owner_is_down_stays_deleted() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let client = flock.members[0].connect();
     client.create_topic("gone", &durable(), false).expect("the name is free");
     client.create_topic("stays", &durable(), false).expect("the name is free");

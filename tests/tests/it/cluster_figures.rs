@@ -13,7 +13,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use v1::kv_client::KvClient;
 
-use super::cluster_stage::{Flock, Member};
+use super::cluster_stage::{ClusterUnderTest, Member};
 use super::cluster_topics::{from, http, publish, until};
 
 fn line(client: &Client, topic: &str) -> TopicSummary {
@@ -38,7 +38,7 @@ fn figures(member: &Member) -> [Value; 4] {
 
 #[test]
 fn every_node_shows_the_figures_of_a_topic() {
-    let flock = Flock::of(2);
+    let flock = ClusterUnderTest::of(2);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     clients[0].create_topic("x", &TopicConfig::default(), false).expect("the name is free");
     publish(&clients[0], "x", 1..=3);
@@ -73,7 +73,7 @@ fn every_node_shows_the_figures_of_a_topic() {
 
 #[test]
 fn figures_of_an_owner_that_is_away_are_unknown() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
     let config = TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() };
     let owner = flock.members[2].connect();
@@ -113,7 +113,7 @@ fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
 
 #[test]
 fn watch_from_an_invented_revision_is_refused() {
-    let flock = Flock::of(2);
+    let flock = ClusterUnderTest::of(2);
     let client = flock.members[1].connect();
     client.kv().put(b"a", b"1").expect("the key is written");
     client.tasks().submit("t", NewTask::new(b"work", b"")).expect("the task is accepted");

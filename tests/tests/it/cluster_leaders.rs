@@ -15,19 +15,19 @@ use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 use tempfile::TempDir;
 
-use super::cluster_stage::{Flock, Member, start, start_with};
+use super::cluster_stage::{ClusterUnderTest, Member, start, start_with};
 
 /// A small file system in memory.
-struct Small(TempDir);
+struct SmallDisk(TempDir);
 
-impl Small {
+impl SmallDisk {
     /// `None` if the user may not mount one.
-    fn of(bytes: u64) -> Option<Small> {
+    fn of(bytes: u64) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().expect("a directory");
         let size = format!("size={bytes}");
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).output();
-        mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
+        mounted.is_ok_and(|mounted| mounted.status.success()).then(|| SmallDisk(dir))
     }
 
     /// Fills the file system.
@@ -44,7 +44,7 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
@@ -63,23 +63,23 @@ fn readyz(member: &Member) -> String {
 /// A leader with a full disk must not stay ready and refuse all writes.
 #[test]
 fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
-    let Some(small) = Small::of(192 << 20) else {
+    let Some(small) = SmallDisk::of(192 << 20) else {
         return eprintln!("passed over: this user may not mount a file system");
     };
     let first =
         start(&small.0.path().join("1"), &port::free().to_string(), None).expect("the program starts");
     let number = first.number;
-    let mut flock = Flock { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
+    let mut flock = ClusterUnderTest { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
     flock.join("2").expect("the node joins");
     flock.join("3").expect("the node joins");
     flock.until_voters(3);
     flock.client().transfer(Some(number)).expect("the first leads");
     flock.until("the first leads", |heard| heard.iter().all(|status| status.leader == Some(number)));
-    let is_ready = |flock: &Flock| readyz(&flock.members[0]).starts_with("HTTP/1.1 200");
+    let is_ready = |flock: &ClusterUnderTest| readyz(&flock.members[0]).starts_with("HTTP/1.1 200");
     dunlin_wait::until("the first is ready", || is_ready(&flock));
     small.fill();
     let value = "x".repeat(256 << 10);
-    let lacks_room = |flock: &Flock| {
+    let lacks_room = |flock: &ClusterUnderTest| {
         let heard = flock.heard();
         let first = heard.iter().find(|status| status.node == number);
         first.and_then(|status| status.missing.clone()).is_some_and(|why| why.starts_with("no room for "))
@@ -107,7 +107,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
 fn ended_node_leaves_no_write_unknown() {
     let doors: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
     let options: Vec<Vec<String>> = doors.iter().map(|door| vec![format!("door={door}")]).collect();
-    let mut flock = Flock::with(&options);
+    let mut flock = ClusterUnderTest::with(&options);
     let is_over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..3)
         .map(|writer| {
@@ -176,13 +176,13 @@ fn large_transactions_change_neither_leader_nor_term() {
         start_with(&dir, &listen[at].to_string(), join, &options(at)).expect("the program starts")
     };
     let first = start(0, None);
-    let mut flock = Flock { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
+    let mut flock = ClusterUnderTest { dir: tempfile::tempdir().expect("a directory"), members: vec![first] };
     for at in [1, 2] {
         let (token, through) = (flock.token(false), flock.members[0].address.clone());
         flock.members.push(start(at, Some((&through, &token))));
     }
     flock.until_voters(3);
-    let leads = |flock: &Flock| {
+    let leads = |flock: &ClusterUnderTest| {
         let at = flock.leader();
         let number = flock.members[at].number;
         let term = flock.heard().into_iter().find(|status| status.node == number).map(|status| status.term);
@@ -190,7 +190,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     };
     let (leader, term) = leads(&flock);
     let client = flock.members[(leader + 1) % 3].connect();
-    let used = |flock: &Flock| used_ns(&flock.members[leader], "dunlin-cluster");
+    let used = |flock: &ClusterUnderTest| used_ns(&flock.members[leader], "dunlin-cluster");
     let before = used(&flock);
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
@@ -223,7 +223,7 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let links = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(100)));
     let options = |at: usize| vec![format!("advertise={}", links[at].address)];
     let dir = tempfile::tempdir().expect("a directory");
-    let mut flock = Flock { dir, members: Vec::new() };
+    let mut flock = ClusterUnderTest { dir, members: Vec::new() };
     for (at, address) in listen.iter().enumerate() {
         let (home, address) = (flock.dir.path().join((at + 1).to_string()), address.to_string());
         let member = match flock.members.first().map(|first| first.address.clone()) {
@@ -245,7 +245,7 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
 fn write_to_a_frozen_leader_goes_to_the_next() {
     // Longer than the test: only a new leader or term ends the wait.
     let own = vec!["silent=600000".to_owned()];
-    let mut flock = Flock::with(&[own.clone(), own.clone(), own]);
+    let mut flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     for round in 0..3 {
         let leader = flock.leader();
         let other = (leader + 1) % 3;

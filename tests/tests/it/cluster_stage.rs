@@ -43,7 +43,7 @@ fn field(ready: &str, name: &str) -> Option<String> {
 }
 
 /// A cluster with its directory.
-pub struct Flock {
+pub struct ClusterUnderTest {
     pub dir: tempfile::TempDir,
     pub members: Vec<Member>,
 }
@@ -100,13 +100,13 @@ fn start_process(
     }
 }
 
-impl Flock {
+impl ClusterUnderTest {
     /// Starts a cluster of `count` nodes.
-    pub fn of(count: usize) -> Flock {
+    pub fn of(count: usize) -> ClusterUnderTest {
         let dir = tempfile::tempdir().expect("a directory");
         let first = dir.path().join("1");
         let one = start(&first, &port::free().to_string(), None).expect("the first starts");
-        let mut flock = Flock { dir, members: vec![one] };
+        let mut flock = ClusterUnderTest { dir, members: vec![one] };
         for number in 2..=count {
             flock.join(&number.to_string()).expect("the node joins");
         }
@@ -115,11 +115,11 @@ impl Flock {
     }
 
     /// Starts a cluster with these options for each node.
-    pub fn with(options: &[Vec<String>]) -> Flock {
+    pub fn with(options: &[Vec<String>]) -> ClusterUnderTest {
         let dir = tempfile::tempdir().expect("a directory");
         let address = || port::free().to_string();
         let first = start_with(&dir.path().join("1"), &address(), None, &options[0]);
-        let mut flock = Flock { dir, members: vec![first.expect("the first starts")] };
+        let mut flock = ClusterUnderTest { dir, members: vec![first.expect("the first starts")] };
         for (number, own) in options.iter().enumerate().skip(1) {
             let (token, through) = (flock.token(false), flock.members[0].address.clone());
             let dir = flock.dir.path().join((number + 1).to_string());

@@ -12,7 +12,7 @@ use dunlin_client::{Client, Group, GroupOptions, Subscriber};
 use dunlin_system_tests::process::PATIENCE;
 pub use dunlin_wait::until;
 
-use super::cluster_stage::{Flock, Member};
+use super::cluster_stage::{ClusterUnderTest, Member};
 
 pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
@@ -105,7 +105,7 @@ pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
 
 #[test]
 fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
-    let flock = Flock::of(3);
+    let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let wide = |client: &Client| client.subscribe("markets.>", from(Start::Earliest)).unwrap();
     let mut readers: Vec<Subscriber> = clients.iter().map(wide).collect();
@@ -140,7 +140,7 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 
 #[test]
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
-    let flock = Flock::of(3);
+    let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // Each topic is created by another node, before and after its subscribers start.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
@@ -191,7 +191,7 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
 }
 
 /// Moves a topic to a member, and waits until all nodes know.
-fn moved(flock: &Flock, clients: &[Client], topic: &str, to: usize) {
+fn moved(flock: &ClusterUnderTest, clients: &[Client], topic: &str, to: usize) {
     let number = flock.members[to].number;
     let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("the topic moves");
     until("all know who owns the topic", || {
@@ -212,7 +212,7 @@ fn epochs(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 
 #[test]
 fn topic_moved_under_load_loses_no_record() {
-    let flock = Flock::of(3);
+    let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
     moved(&flock, &clients, "t", 0);
@@ -256,7 +256,7 @@ fn topic_moved_under_load_loses_no_record() {
 
 #[test]
 fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
     moved(&flock, &clients, "t", 0);
@@ -301,7 +301,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 
 #[test]
 fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
-    let flock = Flock::of(3);
+    let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     publish(&clients[0], "t", [0]);
     moved(&flock, &clients, "t", 0);
@@ -336,7 +336,7 @@ fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
 /// node.
 #[test]
 fn ended_owner_of_a_durable_topic_delivers_every_record() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let (owner, other) = (flock.members[0].connect(), flock.members[2].connect());
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     owner.create_topic("kept", &durable, false).expect("the topic is created");
@@ -361,7 +361,7 @@ fn ended_owner_of_a_durable_topic_delivers_every_record() {
 
 #[test]
 fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
-    let mut flock = Flock::of(3);
+    let mut flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     clients[0].create_topic("kept", &durable, false).expect("the topic is created");
@@ -409,7 +409,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
 
 #[test]
 fn any_node_answers_requests_and_names_the_node_of_a_group() {
-    let flock = Flock::of(3);
+    let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
     // The responder uses NATS at one node; requesters use NATS and Dunlin's own protocol at the others.
     let mut answers = Nats::connect(&flock.members[2]);

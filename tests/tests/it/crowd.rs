@@ -25,7 +25,7 @@ struct Crowd {
 
 /// The counts of the crowd since the last query.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct CrowdCounts {
     epochs: u64,
     gaps: u64,
     wrong: u64,
@@ -43,13 +43,13 @@ impl Crowd {
     }
 
     /// Waits until every client has received record `n`.
-    fn await_sync(&mut self, n: u64) -> Told {
+    fn await_sync(&mut self, n: u64) -> CrowdCounts {
         self.process.say(&format!("sync {n}"));
         let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
         let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
         let [at, epochs, gaps, wrong] = numbers[..] else { panic!("unexpected line of the crowd: {line:?}") };
         assert_eq!(at, n);
-        Told { epochs, gaps, wrong }
+        CrowdCounts { epochs, gaps, wrong }
     }
 }
 
@@ -106,7 +106,7 @@ fn kill_the_node_of_a_crowd(clients: u64) {
     let mut crowd = Crowd::join(&url(address), clients);
     let (client, mut first) = publisher(address);
     publish(&mut first, 1);
-    assert_eq!(crowd.await_sync(1), Told { epochs: 0, gaps: 0, wrong: 0 });
+    assert_eq!(crowd.await_sync(1), CrowdCounts { epochs: 0, gaps: 0, wrong: 0 });
     await_readers(&client, clients);
     for n in 2..=3 {
         node.kill();
@@ -116,7 +116,7 @@ fn kill_the_node_of_a_crowd(clients: u64) {
         publish(&mut publisher, n);
         assert_eq!(
             crowd.await_sync(n),
-            Told { epochs: clients, gaps: 0, wrong: 0 },
+            CrowdCounts { epochs: clients, gaps: 0, wrong: 0 },
             "each client receives one epoch change"
         );
         let took = began.elapsed();
@@ -152,7 +152,7 @@ fn reset_the_connections_of_a_crowd(clients: u64) {
         publish(&mut publisher, n);
         assert_eq!(
             crowd.await_sync(n),
-            Told { epochs: 0, gaps: 0, wrong: 0 },
+            CrowdCounts { epochs: 0, gaps: 0, wrong: 0 },
             "all continue at their positions"
         );
         println!("{} clients back after {} ms", crowd.clients, began.elapsed().as_millis());

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use dunlin_system_tests::audit::Counts;
+use dunlin_system_tests::audit::AuditCounts;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
@@ -19,7 +19,7 @@ struct Total {
     attempted: u64,
     acked: u64,
     failed: u64,
-    counts: Counts,
+    counts: AuditCounts,
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn kill_and_restart(seed: u64, total: &mut Total) {
     told.extend(late.into_iter().flat_map(Readers::finish));
     node.kill();
     let counts = audit_all(&told, &ledger);
-    let mut try_counts = Counts::default();
+    let mut try_counts = AuditCounts::default();
     counts.values().for_each(|counts| try_counts.add(*counts));
     println!("seed {seed}: {kills} kills, {} readers, {try_counts:?}", counts.len());
     total.tries += 1;

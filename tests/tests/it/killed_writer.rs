@@ -2,14 +2,14 @@
 
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;
-use dunlin_system_tests::trace::Told;
+use dunlin_system_tests::trace::TraceLine;
 
 use crate::stage::{Node, Readers, Writer, audit_all};
 use crate::tier;
 
 /// Kills a publisher while it publishes, and starts another with the same identity and records. Returns the
 /// trace of a subscriber.
-fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
+fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     let mut random = Seed::new(seed);
     let node = Node::anywhere(&["retention=67108864"]);
     let readers = Readers::start(&node.url(), &["a=drain@t"]);
@@ -72,9 +72,10 @@ fn retry_in_killed_publishers_names(tries: u64) {
         let mode = ["batch", "pipeline"][(seed % 2) as usize];
         let (told, ledger) = kill_and_retry(seed, mode);
         // The audit has checked order and uniqueness; all records must also be complete.
-        let records: Vec<&Told> = told.iter().filter(|told| matches!(told, Told::Records { .. })).collect();
+        let records: Vec<&TraceLine> =
+            told.iter().filter(|told| matches!(told, TraceLine::Records { .. })).collect();
         let last = records.last().map(|told| match told {
-            Told::Records { seqs, ns, .. } => (seqs.1, ns.1),
+            TraceLine::Records { seqs, ns, .. } => (seqs.1, ns.1),
             _ => (0, 0),
         });
         assert_eq!(last, Some((ledger.attempted, ledger.attempted)), "each record once: {records:?}");
@@ -100,8 +101,8 @@ fn kill_publishers_of_batches(tries: u64) {
         let told = readers.finish();
         audit_all(&told, &ledger);
         let whole = told["a"].iter().filter_map(|told| match told {
-            Told::Records { ns, .. } if ns.1 <= attempted => Some(ns.1),
-            Told::Records { ns, .. } if ns.0 <= attempted => Some(attempted),
+            TraceLine::Records { ns, .. } if ns.1 <= attempted => Some(ns.1),
+            TraceLine::Records { ns, .. } if ns.0 <= attempted => Some(attempted),
             _ => None,
         });
         let last = whole.max().expect("a record was published");

@@ -9,7 +9,7 @@ use std::time::Instant;
 use dunlin_server::access::hash_password;
 use dunlin_system_tests::process::PATIENCE;
 
-use crate::cluster_stage::{Flock, Member};
+use crate::cluster_stage::{ClusterUnderTest, Member};
 
 /// A client that accepts `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
@@ -72,9 +72,9 @@ fn urls(members: &[Member]) -> BTreeSet<String> {
 
 #[test]
 fn connect_urls_follow_nodes_that_come_and_go() {
-    let mut flock = Flock::of(2);
+    let mut flock = ClusterUnderTest::of(2);
     let mut peers: Vec<Peer> = urls(&flock.members).iter().map(|address| Peer::connect(address)).collect();
-    let await_all = |peers: &mut Vec<Peer>, flock: &Flock| {
+    let await_all = |peers: &mut Vec<Peer>, flock: &ClusterUnderTest| {
         let wanted = urls(&flock.members);
         peers.iter_mut().for_each(|peer| peer.await_urls(&wanted));
         // A new client receives the same.
@@ -100,7 +100,7 @@ fn new_subjects_of_one_read_share_raft_entries() {
     const SUBJECTS: usize = 200;
     // Log entries also renew leases.
     let own = vec!["lease=600000".to_owned()];
-    let flock = Flock::with(&[own.clone(), own.clone(), own]);
+    let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     let mut peer = Peer::connect(&flock.members[1].door("nats"));
     peer.say("SUB new.> 1\r\nPING");
     while peer.line() != "PONG" {}
@@ -133,7 +133,7 @@ fn inbox_of_another_user_is_refused_at_each_node() {
     };
     std::fs::write(&users, of("ana") + &of("cid")).unwrap();
     let own = vec![format!("users={}", users.display())];
-    let flock = Flock::with(&[own.clone(), own.clone(), own]);
+    let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     let enter = |member: usize, user: &str| {
         let credentials = format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\"");
         Peer::connect_with(&flock.members[member].door("nats"), &credentials)

@@ -1,6 +1,6 @@
 //! Tests every guarantee with every listener. The table in `docs/listeners.md` is made from the results.
 //!
-//! A new listener implements [`door::Door`] and is added to [`DOORS`]; a new guarantee is a row of
+//! A new listener implements [`door::Listener`] and is added to [`DOORS`]; a new guarantee is a row of
 //! [`checks::PROMISES`]. A listener declares what it does not offer, and the table shows that.
 
 mod checks;
@@ -13,15 +13,15 @@ mod trial;
 mod ws;
 
 use checks::{PROMISES, Promise};
-use door::Door;
-use trial::{Started, Trial};
+use door::Listener;
+use trial::{NodeUnderTest, Trial};
 
-const DOORS: &[&dyn Door] = &[
+const DOORS: &[&dyn Listener] = &[
     &rust::InProcess,
     &rust::Tcp,
     &rust::Unix,
-    &nats::Plain,
-    &nats::Numbered,
+    &nats::PlainSubscription,
+    &nats::NumberedSubscription,
     &http::Http,
     &ws::Binary,
     &ws::Json,
@@ -29,17 +29,17 @@ const DOORS: &[&dyn Door] = &[
 ];
 
 /// Tests all guarantees of the listener. Fails with all that are broken.
-fn keeps_its_promises(door: &dyn Door) {
-    tries_all(door, Started::start);
+fn keeps_its_promises(door: &dyn Listener) {
+    tries_all(door, NodeUnderTest::start);
 }
 
 /// The same with authentication and permissions, so that each subscription is filtered and each publish is
 /// checked.
-fn keeps_its_promises_to_users(door: &dyn Door) {
-    tries_all(door, Started::start_with_users);
+fn keeps_its_promises_to_users(door: &dyn Listener) {
+    tries_all(door, NodeUnderTest::start_with_users);
 }
 
-fn tries_all(door: &dyn Door, start: fn() -> anyhow::Result<Started>) {
+fn tries_all(door: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTest>) {
     let mut broken = Vec::new();
     for promise in PROMISES.iter().filter(|promise| door.not_offered(promise.name).is_none()) {
         let tried = start().and_then(|node| (promise.check)(&mut Trial { door, node }));
@@ -87,12 +87,12 @@ fn grpc() {
 
 #[test]
 fn nats_plain() {
-    keeps_its_promises(&nats::Plain);
+    keeps_its_promises(&nats::PlainSubscription);
 }
 
 #[test]
 fn nats_with_sequences() {
-    keeps_its_promises(&nats::Numbered);
+    keeps_its_promises(&nats::NumberedSubscription);
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn grpc_to_users() {
 
 #[test]
 fn nats_to_users() {
-    keeps_its_promises_to_users(&nats::Plain);
-    keeps_its_promises_to_users(&nats::Numbered);
+    keeps_its_promises_to_users(&nats::PlainSubscription);
+    keeps_its_promises_to_users(&nats::NumberedSubscription);
 }
 
 /// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
@@ -142,7 +142,7 @@ fn table_of_listeners_equals_the_promises_tested() {
 const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_promises_tested -->";
 const END: &str = "<!-- end of promises -->";
 
-fn made_of(promises: &[Promise], doors: &[&dyn Door]) -> String {
+fn made_of(promises: &[Promise], doors: &[&dyn Listener]) -> String {
     let mut table = String::from("\n| Promise |");
     doors.iter().for_each(|door| table.push_str(&format!(" {} |", door.name())));
     table.push_str("\n|---|");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::topic::{Publish, Publisher};
 use dunlin::{Config, Node};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_system_tests::process::{PATIENCE, Process};
 
 const SUBJECT: &str = "orders.eu";
@@ -35,9 +35,9 @@ impl Dev {
     /// The page's text with this node's addresses.
     fn at_home(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for (door, there) in [(Door::Tcp, 4220), (Door::Nats, 4222), (Door::Http, 8222)] {
+        for (protocol, there) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
             let (_, here) =
-                self.server.addresses().iter().find(|(open, _)| *open == door).expect("the port is open");
+                self.server.addresses().iter().find(|(open, _)| *open == protocol).expect("the port is open");
             text = text.replace(&format!("127.0.0.1:{there}"), &here.to_string());
         }
         text

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use dunlin_system_tests::audit::{Began, Counts, audit};
+use dunlin_system_tests::audit::{AuditCounts, ReaderStart, audit};
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
-use dunlin_system_tests::trace::Told;
+use dunlin_system_tests::trace::TraceLine;
 
 /// The heartbeat of a node whose stop clients have to notice. Other nodes have a long one, because a busy
 /// machine delays heartbeats.
@@ -133,7 +133,7 @@ impl Writer {
 /// A process with subscribers, and their traces.
 pub struct Readers {
     pub process: Process,
-    told: BTreeMap<String, Vec<Told>>,
+    told: BTreeMap<String, Vec<TraceLine>>,
 }
 
 impl Readers {
@@ -144,7 +144,7 @@ impl Readers {
         let name = |asked: &str| asked.split('=').next().unwrap_or_default().to_owned();
         let told = names.map(|asked| (name(asked), Vec::new())).collect();
         let mut readers = Readers { process, told };
-        while readers.told.values().any(|told| !told.contains(&Told::Up)) {
+        while readers.told.values().any(|told| !told.contains(&TraceLine::Up)) {
             let line = readers.process.line_within(PATIENCE).expect("the readers subscribe");
             readers.take(&line);
         }
@@ -153,12 +153,12 @@ impl Readers {
 
     fn take(&mut self, line: &str) {
         let (name, rest) = line.split_once(' ').expect("a name and what was told");
-        self.told.get_mut(name).expect("a name that was given").push(Told::parse(rest));
+        self.told.get_mut(name).expect("a name that was given").push(TraceLine::parse(rest));
     }
 
     /// Waits until all have received the last record. Returns the traces.
-    pub fn finish(mut self) -> BTreeMap<String, Vec<Told>> {
-        while self.told.values().any(|told| !told.contains(&Told::Done)) {
+    pub fn finish(mut self) -> BTreeMap<String, Vec<TraceLine>> {
+        while self.told.values().any(|told| !told.contains(&TraceLine::Done)) {
             let Some(line) = self.process.line_within(PATIENCE) else { break };
             self.take(&line);
         }
@@ -167,11 +167,11 @@ impl Readers {
 }
 
 /// Audits all traces; subscribers whose names begin with `late` started later.
-pub fn audit_all(told: &BTreeMap<String, Vec<Told>>, ledger: &Ledger) -> BTreeMap<String, Counts> {
+pub fn audit_all(told: &BTreeMap<String, Vec<TraceLine>>, ledger: &Ledger) -> BTreeMap<String, AuditCounts> {
     let audited = told.iter().map(|(name, told)| {
-        let began = if name.starts_with("late") { Began::Late } else { Began::First };
+        let began = if name.starts_with("late") { ReaderStart::Late } else { ReaderStart::First };
         let counts = audit(told, began, ledger, 1).unwrap_or_else(|broken| {
-            let told: Vec<String> = told.iter().map(Told::to_string).collect();
+            let told: Vec<String> = told.iter().map(TraceLine::to_string).collect();
             panic!("reader {name}: {broken}\n{}\nfailed publishes: {:#?}", told.join("\n"), ledger.failures)
         });
         (name.clone(), counts)

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::scheduler::{Account, Backoff, NewTask, Retry, Stage, TaskView, shard_of_tenant};
+use dunlin_client::scheduler::{Backoff, NewTask, Retry, TaskStage, TaskView, TenantTotals, shard_of_tenant};
 use dunlin_client::{Client, Options, Tasks, TasksError};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_wait::until;
 
-use crate::cluster_stage::{Flock, Member};
+use crate::cluster_stage::{ClusterUnderTest, Member};
 use crate::stage::{Node, role};
 use crate::tier;
 
@@ -33,7 +33,9 @@ fn until_over(tasks: &Tasks, task: u64) -> TaskView {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match tasks.get(task) {
-            Ok(found) if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) => {
+            Ok(found)
+                if matches!(found.stage, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead) =>
+            {
                 return found;
             }
             Ok(found) => assert!(Instant::now() < deadline, "{found:?}: {:?}", tasks.why(task)),
@@ -71,7 +73,7 @@ fn tasks_of_a_killed_worker_go_to_another() {
     let mut second = worker(&node.url(), &["slots=8", "ttl=60000"]);
     for &id in &ids {
         let over = until_over(&tasks, id);
-        assert_eq!((over.stage, over.lost), (Stage::Completed, 1), "{over:?}");
+        assert_eq!((over.stage, over.lost), (TaskStage::Completed, 1), "{over:?}");
     }
     second.say("drain");
     assert_eq!(second.until("drained"), "8 8 0 0");
@@ -100,8 +102,8 @@ fn task_that_kills_workers_becomes_a_dead_letter() {
         deaths
     });
     let over = until_over(&tasks, poisoned);
-    assert_eq!((over.stage, over.lost), (Stage::Dead, 3), "{over:?}");
-    harmless.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
+    assert_eq!((over.stage, over.lost), (TaskStage::Dead, 3), "{over:?}");
+    harmless.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
     stop.store(true, Ordering::Relaxed);
     assert!(supervising.join().unwrap() >= 3);
     assert_eq!(tasks.tenants("t").unwrap()[0].dead, 1);
@@ -133,7 +135,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
             }
         });
     }
-    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
+    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
     worker.say("drain");
     let lines = worker.finish(PATIENCE);
     let done = did(lines.clone());
@@ -148,7 +150,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
 
 /// A cluster whose nodes return with the same listeners.
 struct Doors {
-    flock: Flock,
+    flock: ClusterUnderTest,
     doors: Vec<String>,
     shards: u8,
 }
@@ -161,7 +163,7 @@ impl Doors {
     fn sharded(count: usize, shards: u8) -> Doors {
         let doors: Vec<String> = (0..count).map(|_| port::free().to_string()).collect();
         let options: Vec<_> = doors.iter().map(|door| options(door, shards)).collect();
-        let flock = Flock::with(&options);
+        let flock = ClusterUnderTest::with(&options);
         Doors { flock, doors, shards }
     }
 
@@ -300,10 +302,10 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
     assert_eq!(distinct.len(), sent, "a batch that was submitted again is the same");
     let tasks = connect(&url).tasks();
     let deadline = Instant::now() + PATIENCE;
-    let accounts: Vec<Account> = loop {
+    let accounts: Vec<TenantTotals> = loop {
         match tasks.tenants("") {
             Ok(found) => {
-                let accounts: Vec<Account> = found.iter().map(|tenant| tenant.account).collect();
+                let accounts: Vec<TenantTotals> = found.iter().map(|tenant| tenant.account).collect();
                 if accounts.iter().all(|account| account.completed == account.submitted) {
                     break accounts;
                 }
@@ -318,7 +320,7 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
     assert!(completed >= sent as u64, "none that was acknowledged is lost: {accounts:?}");
     assert!(accounts.iter().all(|account| account.dead == 0), "{accounts:?}");
     for &id in &distinct {
-        assert_eq!(until_over(&tasks, id).stage, Stage::Completed);
+        assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed);
     }
     let mut done = Vec::new();
     for worker in &mut workers {
@@ -338,7 +340,7 @@ fn worker_at_a_follower_gets_tasks_submitted_elsewhere() {
     let mut worker = worker(&at(&doors, follower), &["slots=4"]);
     let tasks = connect(&at(&doors, leader)).tasks();
     let ids = submit(&tasks, 100, b"x");
-    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
+    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
     worker.say("drain");
     assert_eq!(worker.until("drained"), "100 100 0 0");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dunlin::{Config, Node};
-use dunlin_server::{Door, Server, ServerConfig, TlsConfig};
+use dunlin_server::{Protocol, Server, ServerConfig, TlsConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
@@ -45,7 +45,7 @@ impl TlsNode {
     }
 
     pub fn nats_url(&self) -> String {
-        let nats = self.server.addresses().iter().find(|(door, _)| *door == Door::Nats);
+        let nats = self.server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Nats);
         format!("tls://localhost:{}", nats.unwrap().1.port())
     }
 

@@ -12,7 +12,7 @@ use crate::process;
 use crate::workspace;
 
 /// A set of patches.
-struct Net {
+struct MutantSet {
     /// The patches' directory, from the repository's root.
     patches: &'static str,
     /// The number of patches, so that a missing one is noticed.
@@ -22,8 +22,8 @@ struct Net {
 }
 
 /// The patches for the control state; one of them concerns clocks.
-const CONTROL: Net = Net { patches: "tests/chaos/mutants", count: 6, program: "replica" };
-const TOPICS: Net = Net { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
+const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6, program: "replica" };
+const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
 /// Runs these seeds against each patch, or those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
@@ -41,7 +41,7 @@ pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-impl Net {
+impl MutantSet {
     fn patches(&self) -> Result<Vec<PathBuf>> {
         let dir = workspace::root().join(self.patches);
         let entries = std::fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;

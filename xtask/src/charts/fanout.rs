@@ -5,14 +5,14 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::json;
 
-use super::kept::{Figure, Run};
+use super::kept::{BenchRun, Figure};
 use super::{DUNLIN, INK, WIDTH, source, text};
 
 const HEIGHT: u32 = 380;
 const SUBSCRIBERS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
 
 /// `None` if the run lacks some of the values.
-pub fn draw(run: &Run) -> Option<Result<String>> {
+pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let figure = |subscribers: u32| {
         let params = [("bytes", json!(64)), ("subscribers", json!(subscribers))];
         run.figure("fanout", "dunlin", &params, "deliveries_per_s")
@@ -21,7 +21,7 @@ pub fn draw(run: &Run) -> Option<Result<String>> {
     Some(drawn(run, &figures?))
 }
 
-fn drawn(run: &Run, figures: &[(u32, Figure)]) -> Result<String> {
+fn drawn(run: &BenchRun, figures: &[(u32, Figure)]) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::workspace;
 
 /// A stored run.
-pub struct Run {
+pub struct BenchRun {
     pub date: String,
     pub commit: String,
     pub machine: String,
@@ -24,7 +24,7 @@ pub struct Figure {
 }
 
 /// All runs that can be quoted, newest first.
-pub fn newest_first() -> Result<Vec<Run>> {
+pub fn newest_first() -> Result<Vec<BenchRun>> {
     let folder = workspace::root().join("bench-runs");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -35,18 +35,18 @@ pub fn newest_first() -> Result<Vec<Run>> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let run: Value = serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?;
         if run["quick"] == false && run["debug_build"] == false {
-            runs.push(Run::of(&run));
+            runs.push(BenchRun::of(&run));
         }
     }
     Ok(runs)
 }
 
-impl Run {
-    fn of(run: &Value) -> Run {
+impl BenchRun {
+    fn of(run: &Value) -> BenchRun {
         let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let machine = &run["machine"];
         let cores = machine["cores"].as_u64().unwrap_or_default();
-        Run {
+        BenchRun {
             date: said(&run["date"]).chars().take(10).collect(),
             commit: said(&run["commit"]).chars().take(12).collect(),
             machine: format!("{}, {cores} cores", said(&machine["processor"])),

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::{Value, json};
 
-use super::kept::Run;
+use super::kept::BenchRun;
 use super::{DUNLIN, INK, WIDTH, source, text};
 
 const BAR: i32 = 22;
@@ -18,29 +18,29 @@ const FROM_NS: f64 = 100.0;
 const TO_NS: f64 = 200_000.0;
 
 /// One panel of the chart, and the systems in it.
-struct Way {
+struct ChartPanel {
     title: &'static str,
     params: &'static [(&'static str, &'static str)],
     who: &'static [(&'static str, &'static [(&'static str, &'static str)])],
 }
 
-const WAYS: &[Way] = &[
-    Way {
+const WAYS: &[ChartPanel] = &[
+    ChartPanel {
         title: "in one process, between two threads, as each waits by default",
         params: &[("transport", "inproc"), ("pin", "apart")],
         who: &[("dunlin", &[("wait", "default")]), ("libzmq", &[("pattern", "pair")])],
     },
-    Way {
+    ChartPanel {
         title: "TCP, a client and the node, both spinning",
         params: &[("transport", "tcp"), ("topology", "embedded"), ("wait", "spin"), ("pin", "apart")],
         who: &[("dunlin", &[]), ("raw", &[])],
     },
-    Way {
+    ChartPanel {
         title: "TCP, a client and the node, both parked",
         params: &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("pin", "free")],
         who: &[("dunlin", &[]), ("libzmq", &[("pattern", "pair")]), ("raw", &[])],
     },
-    Way {
+    ChartPanel {
         title: "TCP, two clients through a broker, all parked",
         params: &[("transport", "tcp"), ("topology", "brokered"), ("wait", "parked"), ("pin", "apart")],
         who: &[("dunlin", &[]), ("nats", &[]), ("raw", &[])],
@@ -48,7 +48,7 @@ const WAYS: &[Way] = &[
 ];
 
 /// `None` if the run lacks some of the values.
-pub fn draw(run: &Run) -> Option<Result<String>> {
+pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let mut bars = Vec::new();
     for way in WAYS {
         for (target, more) in way.who {
@@ -61,7 +61,7 @@ pub fn draw(run: &Run) -> Option<Result<String>> {
     Some(drawn(run, &bars))
 }
 
-fn drawn(run: &Run, bars: &[f64]) -> Result<String> {
+fn drawn(run: &BenchRun, bars: &[f64]) -> Result<String> {
     let height = TOP + BOTTOM + WAYS.len() as i32 * TITLE + bars.len() as i32 * BAR;
     let mut svg = String::new();
     {

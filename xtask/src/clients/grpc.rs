@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{Client, Place, is_made, made, quietly};
+use super::{Client, ClientPaths, is_made, made, quietly};
 use crate::process;
 
 pub(super) const CLIENTS: &[Client] = &[
@@ -20,7 +20,7 @@ const PROTOS: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "rata
 const GO_PROTOS: [&str; 2] = [PROTOS[0], PROTOS[1]];
 const GO_PACKAGE: &str = "dunlin.example/client/gen/dunlin/v1";
 
-impl Place {
+impl ClientPaths {
     fn source(&self, path: &str) -> PathBuf {
         self.sources.join("grpc").join(path)
     }
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-fn python(place: &Place) -> Result<()> {
+fn python(place: &ClientPaths) -> Result<()> {
     let requirements = place.source("python/requirements.txt");
     let of: Vec<_> = [requirements.clone()].into_iter().chain(place.proto_files()).collect();
     let stamp = place.python().join("made");
@@ -67,7 +67,7 @@ fn python(place: &Place) -> Result<()> {
     made(&stamp, &of)
 }
 
-fn run_python(place: &Place, address: &str) -> Result<()> {
+fn run_python(place: &ClientPaths, address: &str) -> Result<()> {
     for program in ["python/dunlin_client.py", "python/ratatoskr_client.py"] {
         let mut client = Command::new(place.python().join("bin/python"));
         client.env("PYTHONPATH", place.python().join("generated"));
@@ -77,7 +77,7 @@ fn run_python(place: &Place, address: &str) -> Result<()> {
 }
 
 /// Copies the module and adds the generated code.
-fn go_module(place: &Place) -> Result<Vec<PathBuf>> {
+fn go_module(place: &ClientPaths) -> Result<Vec<PathBuf>> {
     let module = place.go();
     std::fs::create_dir_all(module.join("gen"))?;
     let mut files = Vec::new();
@@ -89,7 +89,7 @@ fn go_module(place: &Place) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn go_build(place: &Place, package: &str, name: &str) -> Result<PathBuf> {
+fn go_build(place: &ClientPaths, package: &str, name: &str) -> Result<PathBuf> {
     let program = place.go().join("bin").join(name);
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(package).current_dir(place.go());
@@ -97,7 +97,7 @@ fn go_build(place: &Place, package: &str, name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-fn go(place: &Place) -> Result<()> {
+fn go(place: &ClientPaths) -> Result<()> {
     python(place)?;
     let of: Vec<_> = go_module(place)?.into_iter().chain(place.proto_files()).collect();
     let stamp = place.go().join("made");
@@ -121,11 +121,11 @@ fn go(place: &Place) -> Result<()> {
     made(&stamp, &of)
 }
 
-fn run_go(place: &Place, address: &str) -> Result<()> {
+fn run_go(place: &ClientPaths, address: &str) -> Result<()> {
     process::run(Command::new(place.go().join("bin/client")).arg(address))
 }
 
-fn node(place: &Place) -> Result<()> {
+fn node(place: &ClientPaths) -> Result<()> {
     let package = place.source("node/package.json");
     let stamp = place.node().join("made");
     if is_made(&stamp, std::slice::from_ref(&package)) {
@@ -140,13 +140,13 @@ fn node(place: &Place) -> Result<()> {
     made(&stamp, std::slice::from_ref(&package))
 }
 
-fn run_node(place: &Place, address: &str) -> Result<()> {
+fn run_node(place: &ClientPaths, address: &str) -> Result<()> {
     let mut client = Command::new("node");
     client.env("NODE_PATH", place.node().join("node_modules"));
     process::run(client.arg(place.source("node/client.js")).arg(address).arg(&place.protos))
 }
 
-fn grpcurl(place: &Place) -> Result<()> {
+fn grpcurl(place: &ClientPaths) -> Result<()> {
     let of = go_module(place)?;
     let stamp = place.go().join("grpcurl-made");
     if is_made(&stamp, &of) {
@@ -157,7 +157,7 @@ fn grpcurl(place: &Place) -> Result<()> {
     made(&stamp, &of)
 }
 
-fn run_grpcurl(place: &Place, address: &str) -> Result<()> {
+fn run_grpcurl(place: &ClientPaths, address: &str) -> Result<()> {
     let mut check = Command::new("sh");
     check.arg(place.source("grpcurl/check.sh")).arg(place.go().join("bin/grpcurl")).arg(address);
     process::run(&mut check)

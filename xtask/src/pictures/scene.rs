@@ -23,13 +23,13 @@ pub struct Scene {
 #[derive(Clone, Copy)]
 pub struct Step {
     line: &'static str,
-    ends: Ends,
-    sight: Sight,
+    ends: StepEnd,
+    sight: StepView,
 }
 
 /// When the next command is typed.
 #[derive(Clone, Copy)]
-enum Ends {
+enum StepEnd {
     ByItself,
     /// The command is interrupted by Ctrl-C after this many ms.
     Interrupted(u64),
@@ -38,7 +38,7 @@ enum Ends {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sight {
+enum StepView {
     Nothing,
     Command,
     CommandAndOutput,
@@ -46,25 +46,25 @@ enum Sight {
 
 impl Step {
     pub const fn to_its_end(line: &'static str) -> Step {
-        Step { line, ends: Ends::ByItself, sight: Sight::CommandAndOutput }
+        Step { line, ends: StepEnd::ByItself, sight: StepView::CommandAndOutput }
     }
 
     pub const fn interrupted(line: &'static str, after_ms: u64) -> Step {
-        Step { line, ends: Ends::Interrupted(after_ms), sight: Sight::CommandAndOutput }
+        Step { line, ends: StepEnd::Interrupted(after_ms), sight: StepView::CommandAndOutput }
     }
 
     pub const fn background(line: &'static str, for_ms: u64) -> Step {
-        Step { line, ends: Ends::Never(for_ms), sight: Sight::Command }
+        Step { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
     /// Shows output that is printed while the next command waits.
     pub const fn shown(self) -> Step {
-        Step { sight: Sight::CommandAndOutput, ..self }
+        Step { sight: StepView::CommandAndOutput, ..self }
     }
 
     /// Hides the command and its output.
     pub const fn unseen(self) -> Step {
-        Step { sight: Sight::Nothing, ..self }
+        Step { sight: StepView::Nothing, ..self }
     }
 }
 
@@ -74,24 +74,24 @@ impl Scene {
         let mut picture = String::new();
         let mut background = Vec::new();
         for step in self.steps {
-            let mut running = Running::start(step.line, programs)?;
+            let mut running = RunningCommand::start(step.line, programs)?;
             match step.ends {
-                Ends::ByItself => running.wait()?,
-                Ends::Interrupted(after_ms) => {
+                StepEnd::ByItself => running.wait()?,
+                StepEnd::Interrupted(after_ms) => {
                     thread::sleep(Duration::from_millis(after_ms));
                     running.interrupt()?;
                     running.wait()?;
                 }
-                Ends::Never(for_ms) => thread::sleep(Duration::from_millis(for_ms)),
+                StepEnd::Never(for_ms) => thread::sleep(Duration::from_millis(for_ms)),
             }
-            if step.sight != Sight::Nothing {
-                let ampersand = if matches!(step.ends, Ends::Never(_)) { " &" } else { "" };
+            if step.sight != StepView::Nothing {
+                let ampersand = if matches!(step.ends, StepEnd::Never(_)) { " &" } else { "" };
                 let _ = writeln!(picture, "\x1b[32;1m$\x1b[0m \x1b[1m{}{ampersand}\x1b[0m", step.line);
             }
-            if step.sight == Sight::CommandAndOutput {
+            if step.sight == StepView::CommandAndOutput {
                 picture.push_str(&without_repeats(&running.seen()));
             }
-            if let Ends::Never(_) = step.ends {
+            if let StepEnd::Never(_) = step.ends {
                 let ended = running.child.try_wait()?;
                 ensure!(ended.is_none(), "`{}` ended: {}", step.line, running.seen());
                 background.push(running);
@@ -106,14 +106,14 @@ impl Scene {
 }
 
 /// A started command.
-struct Running {
+struct RunningCommand {
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Running {
-    fn start(line: &str, programs: &Path) -> Result<Running> {
+impl RunningCommand {
+    fn start(line: &str, programs: &Path) -> Result<RunningCommand> {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut child = Command::new("sh")
             .args(["-c", &format!("exec 2>&1; {line}")])
@@ -136,7 +136,7 @@ impl Running {
                 into.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..bytes]);
             }
         });
-        Ok(Running { child, output, reader: Some(reader) })
+        Ok(RunningCommand { child, output, reader: Some(reader) })
     }
 
     /// Sends Ctrl-C.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// Busy threads, which end when this is dropped.
-pub struct Threads(Arc<AtomicBool>);
+pub struct BusyThreads(Arc<AtomicBool>);
 
-impl Threads {
-    pub fn start(on_each_core: usize) -> Threads {
+impl BusyThreads {
+    pub fn start(on_each_core: usize) -> BusyThreads {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let end = Arc::new(AtomicBool::new(false));
         for _ in 0..on_each_core * cores {
@@ -19,11 +19,11 @@ impl Threads {
                 }
             });
         }
-        Threads(end)
+        BusyThreads(end)
     }
 }
 
-impl Drop for Threads {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -15,11 +15,11 @@ use dunlin_cli::commands::{parse, serve};
 use dunlin_cli::config::{Config, RawConfig};
 use dunlin_cli::connect::{connect, connect_slow};
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::running::Running;
-use dunlin_cli::signals::Stop;
+use dunlin_cli::running::RunningNode;
+use dunlin_cli::signals::StopFlag;
 
-use crate::demo::{Show, Source, child, flock, world};
-use together::{Program, Together};
+use crate::demo::{DemoOptions, Source, child, flock, world};
+use together::{CombinedDemo, WorkProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
@@ -30,7 +30,7 @@ const FLOCK_TOGETHER: u64 = 10_000;
 const GENERATED: &str = "GENERATED DATA: these are generated markets, not the recordings";
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     let mut narration = Narration { console };
     if arguments.space {
         let flock = arguments.flock.unwrap_or(FLOCK);
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let markets = source.recordings.len();
     narration.say(&format!("node at {url}; {markets} markets, {} lines", grouped(lines as u64)))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
-    let show = Show { source: &source, speed, node: &running.node, url: url.clone() };
+    let show = DemoOptions { source: &source, speed, node: &running.node, url: url.clone() };
     let ended = show.run(console, &stop)?;
     if !arguments.once && !ended.interrupted {
         invite(&mut narration, &arguments.data, &source, &url)?;
@@ -69,14 +69,14 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 }
 
 /// The demo of a cluster ends with its table. `dunlin dev --nodes` starts a cluster to explore.
-fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &Stop) -> Result<()> {
+fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &StopFlag) -> Result<()> {
     let mut narration = Narration { console };
     let Arguments { nodes, kills, .. } = *arguments;
-    let mut nodes = flock::Nodes::start(nodes as usize, flock::Extras::default(), stop)?;
+    let mut nodes = flock::Nodes::start(nodes as usize, flock::NodeExtras::default(), stop)?;
     narration.say(&format!("a cluster of {}: {}", nodes.count(), nodes.urls().join(", ")))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
-    let kills = flock::Kills::Among(kills as usize);
-    let show = flock::Show { recordings: &source.recordings, speed, kills };
+    let kills = flock::KillPlan::Among(kills as usize);
+    let show = flock::ClusterDemo { recordings: &source.recordings, speed, kills };
     let ended = show.run(&mut nodes, stop, &|text| Narration { console }.say(text))?;
     if let Some(ended) = &ended {
         let mut out = console.out();
@@ -89,13 +89,13 @@ fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &
     ended.map_or(Ok(()), |ended| ended.check())
 }
 
-fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &Stop) -> Result<()> {
-    let program = |directory: &PathBuf| -> Result<Program> {
+fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &StopFlag) -> Result<()> {
+    let program = |directory: &PathBuf| -> Result<WorkProgram> {
         let directory = std::path::absolute(directory)?;
-        Ok(Program { python: arguments.python.clone(), directory })
+        Ok(WorkProgram { python: arguments.python.clone(), directory })
     };
     let work = arguments.work.as_ref().map(program).transpose()?;
-    let together = Together {
+    let together = CombinedDemo {
         source,
         data: &arguments.data,
         speed: arguments.speed,
@@ -113,11 +113,11 @@ fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &St
 }
 
 /// Starts a node at the default port, or at a random port if that is taken.
-fn start_node(stop: &Stop) -> Result<Running> {
+fn start_node(stop: &StopFlag) -> Result<RunningNode> {
     let mut config = Config::try_from(&RawConfig::defaults())?;
     let reserved = flock::usual_or_any(flock::USUAL_TCP)?;
     config.listen = Some(reserved.address());
-    Running::start(&config, stop)
+    RunningNode::start(&config, stop)
 }
 
 fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source, url: &str) -> Result<()> {

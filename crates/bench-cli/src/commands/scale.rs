@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dunlin_cli::commands::scale::{Arguments, Asked, Verb};
+use dunlin_cli::commands::scale::{Arguments, LoadArguments, Verb};
 use dunlin_cli::console::Console;
 use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
 use serde_json::json;
@@ -31,8 +31,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
 }
 
-fn demand(asked: &Asked) -> Result<Demand> {
-    let Asked { per_s, task_ms, queued, payload_bytes, .. } = *asked;
+fn demand(asked: &LoadArguments) -> Result<Demand> {
+    let LoadArguments { per_s, task_ms, queued, payload_bytes, .. } = *asked;
     let peak_per_s = asked.peak_per_s.unwrap_or(2.0 * per_s);
     for (what, value) in [("--per-s", per_s), ("--peak-per-s", peak_per_s), ("--task-ms", task_ms)] {
         if !(value.is_finite() && value > 0.0 && value <= 1e12) {

@@ -28,12 +28,12 @@ impl Content {
 
 /// Records that a reader missed, as reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Missed {
+pub struct MissedRecords {
     pub first: u64,
     pub last: u64,
 }
 
-impl Missed {
+impl MissedRecords {
     pub fn records(self) -> u64 {
         self.last - self.first + 1
     }
@@ -49,7 +49,7 @@ pub struct Account {
     /// The hash of the received lines.
     pub content: Content,
     /// Reported gaps, in order.
-    pub missed: Vec<Missed>,
+    pub missed: Vec<MissedRecords>,
     /// Warnings about possible gaps.
     pub warnings: u64,
     /// Errors, as text.
@@ -105,7 +105,7 @@ impl Account {
             return;
         }
         self.follow(gap.epoch, gap.first, gap.last);
-        self.missed.push(Missed { first: gap.first, last: gap.last });
+        self.missed.push(MissedRecords { first: gap.first, last: gap.last });
     }
 
     /// The demo's node does not restart, so that a new epoch is an error.

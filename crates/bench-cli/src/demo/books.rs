@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use dunlin::Node;
-use dunlin_feed::recording::{Item, Layout, Recorded, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, RecordedBook, Recording, RecordingFormat, RecordingOptions};
 use dunlin_topic::frame::Meta;
-use dunlin_topic::{Draft, FoldConfig, Payload, Publish, Publisher, Retention, TopicConfig};
+use dunlin_topic::{Draft, Payload, Publish, Publisher, ReducerConfig, Retention, TopicConfig};
 
 use super::recording::Recording as Lines;
 pub use oracle::{Levels, Oracle};
 use reader::{PLANS, Plan};
-pub use reader::{Told, add, levels};
+pub use reader::{ReplicaResult, add, levels};
 pub use verdict::Verdicts;
 
 /// A short retention, so that slow readers fall behind.
@@ -37,15 +37,15 @@ const STALLED_AFTER: Duration = Duration::from_secs(20);
 pub struct Books {
     node: Node,
     markets: Vec<Market>,
-    stage: Arc<Stage>,
-    readers: Vec<(&'static Plan, JoinHandle<Result<Told>>)>,
+    stage: Arc<PlayProgress>,
+    readers: Vec<(&'static Plan, JoinHandle<Result<ReplicaResult>>)>,
     lines: u64,
     lines_all: u64,
 }
 
 /// What the readers know about the progress.
 #[derive(Debug, Default)]
-pub struct Stage {
+pub struct PlayProgress {
     /// Half of the lines are played: late readers start now.
     half: AtomicBool,
     /// Where every topic ended, once all lines are played.
@@ -65,7 +65,7 @@ struct Market {
 impl Books {
     /// Starts the readers that are present from the first line.
     pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
-        let stage = Arc::new(Stage::default());
+        let stage = Arc::new(PlayProgress::default());
         let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
         let start = |plan: &'static Plan| {
             let (node, url, stage) = (node.clone(), url.to_owned(), Arc::clone(&stage));
@@ -126,8 +126,8 @@ impl Books {
 
 impl Market {
     fn new(lines: &Lines) -> Result<Market> {
-        let layout =
-            Layout::of(lines.line(0)).with_context(|| format!("{} is not a recording", lines.source))?;
+        let layout = RecordingFormat::of(lines.line(0))
+            .with_context(|| format!("{} is not a recording", lines.source))?;
         Ok(Market {
             recording: Recording::new(layout, &RecordingOptions::default()),
             oracle: Oracle::of(layout),
@@ -185,8 +185,8 @@ impl Records {
     }
 }
 
-fn open_topic(node: &Node, book: &Recorded) -> Result<Publisher> {
-    let fold = FoldConfig { kind: book.kind.to_owned(), options: book.scale.options() };
+fn open_topic(node: &Node, book: &RecordedBook) -> Result<Publisher> {
+    let fold = ReducerConfig { kind: book.kind.to_owned(), options: book.scale.options() };
     let retention = Retention { bytes: RETENTION_BYTES, ..Retention::default() };
     let config = TopicConfig { fold: Some(fold), retention, ..TopicConfig::default() };
     node.create_topic(&book.topic, config, false).with_context(|| format!("cannot create {}", book.topic))?;

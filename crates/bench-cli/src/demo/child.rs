@@ -12,7 +12,7 @@ use dunlin_topic::{OnGap, Position, Start, Subscribe, SubscribeError, SubscribeO
 
 use super::account::Account;
 use super::reader::Reader;
-use super::report::{Order, Report, Reporter, Standing};
+use super::report::{AccountLine, ChildOrder, ChildReport, Reporter};
 
 const REPORTS_EVERY: Duration = Duration::from_millis(50);
 
@@ -27,13 +27,13 @@ pub fn run<S: Subscribe + Send + 'static>(
     let mut reporter = Reporter::default();
     loop {
         let (pattern, start) = match orders.recv().context("standard input ended before the first order")? {
-            Order::Read { pattern } => (pattern, Start::Earliest),
-            Order::Resume { topic, standing } => {
+            ChildOrder::Read { pattern } => (pattern, Start::Earliest),
+            ChildOrder::Resume { topic, standing } => {
                 resume(&reader, &mut reporter, &topic, &standing);
                 (topic, Start::After(standing.through))
             }
-            Order::Go => break,
-            Order::End { .. } => bail!("the order End came before Read or Resume"),
+            ChildOrder::Go => break,
+            ChildOrder::End { .. } => bail!("the order End came before Read or Resume"),
         };
         // A reader that cannot keep up continues at the newest record: few large gaps are easier to read.
         let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
@@ -44,12 +44,12 @@ pub fn run<S: Subscribe + Send + 'static>(
         let reader = Arc::clone(&reader);
         thread::spawn(move || reader.read(subscriber, &[pattern]));
     }
-    say([Report::Ready])?;
+    say([ChildReport::Ready])?;
     report(&reader, &mut reporter, &orders)
 }
 
 /// Continues the account of another process, which is not reported again.
-fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &Standing) {
+fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &AccountLine) {
     let mut accounts = reader.accounts();
     let mut account = Account::default();
     standing.apply(&mut account);
@@ -57,12 +57,12 @@ fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &Stan
     reporter.changes(&accounts);
 }
 
-fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<Order>) -> Result<()> {
+fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<ChildOrder>) -> Result<()> {
     let mut ends: BTreeMap<String, Position> = BTreeMap::new();
     let mut all_told = false;
     loop {
         match orders.recv_timeout(REPORTS_EVERY) {
-            Ok(Order::End { topic, last }) => drop(ends.insert(topic, last)),
+            Ok(ChildOrder::End { topic, last }) => drop(ends.insert(topic, last)),
             Ok(other) => bail!("unexpected order after Go: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
             // Closed without an end: the parent process has ended.
@@ -75,12 +75,12 @@ fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<Order>) ->
         say(changes)?;
         if through {
             reader.stop();
-            return say([Report::Finished]);
+            return say([ChildReport::Finished]);
         }
     }
 }
 
-fn say(reports: impl IntoIterator<Item = Report>) -> Result<()> {
+fn say(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
     let text: String = reports.into_iter().map(|report| format!("{report}\n")).collect();
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -88,7 +88,7 @@ fn say(reports: impl IntoIterator<Item = Report>) -> Result<()> {
 }
 
 /// Parses standard input in a thread; the channel closes with it.
-fn orders() -> Receiver<Order> {
+fn orders() -> Receiver<ChildOrder> {
     let (teller, orders) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -25,18 +25,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use dunlin_cli::commands::demo::Speed;
 use dunlin_cli::console::Console;
-use dunlin_cli::signals::Stop;
-use dunlin_client::{AskError, Client, Options};
-use dunlin_topic::FoldConfig;
+use dunlin_cli::signals::StopFlag;
+use dunlin_client::{CallError, Client, Options};
+use dunlin_topic::ReducerConfig;
 use dunlin_wire::ErrorCode;
 
 use super::books::{Levels, Verdicts as BookVerdicts};
 use super::recording::Recording;
 use market::{Market, patiently};
-pub use nodes::{Extras, Nodes, USUAL_TCP, usual_or_any};
-use reader::Reading;
-pub use strike::Kills;
-use strike::{Strike, seconds};
+pub use nodes::{NodeExtras, Nodes, USUAL_TCP, usual_or_any};
+use reader::NodeReaders;
+pub use strike::KillPlan;
+use strike::{NodeKill, seconds};
 use verdict::Verdicts;
 
 /// The longest time without progress, on a busy machine.
@@ -46,15 +46,15 @@ const LOOK: Duration = Duration::from_millis(20);
 const WHOLE: u64 = 1_000;
 
 /// What the demo plays, and when nodes are killed.
-pub struct Show<'a> {
+pub struct ClusterDemo<'a> {
     pub recordings: &'a [Recording],
     pub speed: Speed,
-    pub kills: Kills,
+    pub kills: KillPlan,
 }
 
 /// State that all threads of the demo share.
 #[derive(Debug, Default)]
-pub struct Stage {
+pub struct ClusterDemoState {
     /// The share of its lines up to which each market may play: the next kill happens there.
     gate: AtomicU64,
     /// Acknowledged lines.
@@ -65,14 +65,14 @@ pub struct Stage {
     readers: AtomicU64,
     silent_ns: AtomicU64,
     /// The configuration of each book's state.
-    folds: Mutex<HashMap<String, FoldConfig>>,
+    folds: Mutex<HashMap<String, ReducerConfig>>,
     /// Where every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// The demo has ended, even if threads are not done.
     over: AtomicBool,
 }
 
-impl Stage {
+impl ClusterDemoState {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -90,11 +90,11 @@ impl Stage {
         self.gate.store(share, Ordering::Release);
     }
 
-    fn fold(&self, topic: &str) -> FoldConfig {
+    fn fold(&self, topic: &str) -> ReducerConfig {
         self.folds.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned().unwrap_or_default()
     }
 
-    fn set_fold(&self, topic: &str, fold: FoldConfig) {
+    fn set_fold(&self, topic: &str, fold: ReducerConfig) {
         self.folds.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), fold);
     }
 
@@ -120,32 +120,32 @@ impl Stage {
 }
 
 /// The result of a market.
-struct Played {
+struct MarketResult {
     /// The number of records of each topic.
     ends: BTreeMap<String, u64>,
     books: Vec<(String, Levels)>,
 }
 
 /// The result of the demo.
-pub struct Ended {
-    strikes: Vec<Strike>,
+pub struct ClusterDemoResult {
+    strikes: Vec<NodeKill>,
     lines: Verdicts,
     books: BookVerdicts,
     /// The topics of the demo.
     topics: Vec<String>,
 }
 
-impl Show<'_> {
+impl ClusterDemo<'_> {
     /// Plays all lines and waits for all copies. Returns `None` if interrupted.
     pub fn run(
         &self,
         nodes: &mut Nodes,
-        stop: &Stop,
+        stop: &StopFlag,
         say: &dyn Fn(&str) -> Result<()>,
-    ) -> Result<Option<Ended>> {
-        let stage = Arc::new(Stage::default());
+    ) -> Result<Option<ClusterDemoResult>> {
+        let stage = Arc::new(ClusterDemoState::default());
         let urls = nodes.urls();
-        let readings: Vec<Reading> = urls.iter().map(|url| Reading::start(url, &stage)).collect();
+        let readings: Vec<NodeReaders> = urls.iter().map(|url| NodeReaders::start(url, &stage)).collect();
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
@@ -159,10 +159,10 @@ impl Show<'_> {
                 stage.end();
             }
             stage.set_gate(WHOLE);
-            let join = |player: std::thread::ScopedJoinHandle<'_, Result<Played>>| {
+            let join = |player: std::thread::ScopedJoinHandle<'_, Result<MarketResult>>| {
                 player.join().map_err(|_| anyhow!("a publisher panicked"))?
             };
-            let played: Vec<Result<Played>> = players.into_iter().map(join).collect();
+            let played: Vec<Result<MarketResult>> = players.into_iter().map(join).collect();
             struck.and_then(|strikes| Ok((strikes, played.into_iter().collect::<Result<Vec<_>>>()?)))
         });
         if stop.is_set() {
@@ -178,14 +178,14 @@ impl Show<'_> {
     fn strike(
         &self,
         nodes: &mut Nodes,
-        stage: &Stage,
-        stop: &Stop,
+        stage: &ClusterDemoState,
+        stop: &StopFlag,
         say: &dyn Fn(&str) -> Result<()>,
-    ) -> Result<Vec<Strike>> {
+    ) -> Result<Vec<NodeKill>> {
         let all: u64 = self.recordings.iter().map(|recording| recording.len() as u64).sum();
         let played = || stage.lines.load(Ordering::Relaxed);
         let mut strikes = Vec::new();
-        if let Kills::Every(span) = self.kills {
+        if let KillPlan::Every(span) = self.kills {
             stage.set_gate(WHOLE);
             let begun = Instant::now();
             loop {
@@ -197,10 +197,10 @@ impl Show<'_> {
                     return Ok(strikes);
                 }
                 let victim = self.victim(strikes.len(), nodes);
-                strikes.push(Strike::at(nodes, victim, stage, stop, say)?);
+                strikes.push(NodeKill::at(nodes, victim, stage, stop, say)?);
             }
         }
-        let Kills::Among(kills) = self.kills else { return Ok(strikes) };
+        let KillPlan::Among(kills) = self.kills else { return Ok(strikes) };
         for kill in 0..kills {
             let share = WHOLE * (kill as u64 + 1) / (kills as u64 + 2);
             stage.set_gate(share + WHOLE / (kills as u64 + 2));
@@ -209,7 +209,7 @@ impl Show<'_> {
                 break;
             }
             let victim = self.victim(kill, nodes);
-            strikes.push(Strike::at(nodes, victim, stage, stop, say)?);
+            strikes.push(NodeKill::at(nodes, victim, stage, stop, say)?);
         }
         Ok(strikes)
     }
@@ -222,17 +222,17 @@ impl Show<'_> {
 
     fn judge(
         &self,
-        stage: &Stage,
-        readings: Vec<Reading>,
-        strikes: Vec<Strike>,
-        played: Vec<Played>,
-    ) -> Result<Ended> {
+        stage: &ClusterDemoState,
+        readings: Vec<NodeReaders>,
+        strikes: Vec<NodeKill>,
+        played: Vec<MarketResult>,
+    ) -> Result<ClusterDemoResult> {
         let truth: HashMap<String, Levels> = played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
         // Set only here.
         let _ = stage.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
-        while !readings.iter().all(Reading::is_finished) && Instant::now() < deadline {
+        while !readings.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }
         stage.end();
@@ -243,11 +243,11 @@ impl Show<'_> {
             lines.judge(&name, self.recordings, &ends, &copies);
             books.judge(&name, &told, &truth);
         }
-        Ok(Ended { strikes, lines, books, topics: ends.into_keys().collect() })
+        Ok(ClusterDemoResult { strikes, lines, books, topics: ends.into_keys().collect() })
     }
 }
 
-impl Ended {
+impl ClusterDemoResult {
     /// Prints the tables.
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         self.lines.write(out, console)?;
@@ -270,7 +270,7 @@ impl Ended {
     /// A sentence each for lines, books and nodes, and whether it holds.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
-        let healed = self.strikes.iter().map(Strike::healed).max().unwrap_or_default();
+        let healed = self.strikes.iter().map(NodeKill::healed).max().unwrap_or_default();
         [
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
@@ -297,13 +297,13 @@ impl Ended {
 /// Deletes a topic; a missing topic is no error, because an earlier response may have been lost.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
-        Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
+        Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
         outcome => Ok(outcome?),
     }
 }
 
 /// Waits for a condition. Fails if nothing of `moves` changes for too long.
-fn wait_for(what: &str, stop: &Stop, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
+fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
     let (mut last, mut since) = (moves(), Instant::now());
     while !is_so() && !stop.is_set() {
         if moves() != last {

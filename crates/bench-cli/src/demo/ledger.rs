@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{Account, Content, Missed};
+use super::account::{Account, Content, MissedRecords};
 use super::recording::Recording;
 
 /// For each topic, the lines that were published and their number.
@@ -90,7 +90,7 @@ impl<'a> Ledger<'a> {
 
 impl Entry<'_> {
     /// The hash of all published lines but these, even if the gaps overlap.
-    fn without(&self, missed: &[Missed]) -> Content {
+    fn without(&self, missed: &[MissedRecords]) -> Content {
         let mut content = Content::default();
         let mut gaps = missed.iter().peekable();
         for seq in 1..=self.published {
@@ -121,7 +121,7 @@ mod tests {
     fn account(recording: &Recording, seen: &[u64], missed: &[(u64, u64)]) -> Account {
         let mut account = Account { seen: seen.len() as u64, ..Account::default() };
         seen.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
-        account.missed = missed.iter().map(|&(first, last)| Missed { first, last }).collect();
+        account.missed = missed.iter().map(|&(first, last)| MissedRecords { first, last }).collect();
         let last = seen.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);
         account.through = Position { epoch: 1, seq: last };
         account

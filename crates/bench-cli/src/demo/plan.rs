@@ -7,17 +7,17 @@ use std::time::Duration;
 pub struct Plan {
     pub name: &'static str,
     pub about: &'static str,
-    pub place: Place,
-    pub reads: Reads,
+    pub place: SubscriberPlace,
+    pub reads: TopicChoice,
     /// The pause after each record.
     pub sleep: Option<Duration>,
     /// The steps of the subscriber, by shares of all published lines.
-    pub cues: &'static [(f64, Cue)],
+    pub cues: &'static [(f64, PlanStep)],
 }
 
 /// Where a subscriber runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SubscriberPlace {
     /// In the node's process.
     InProcess,
     /// In a separate process, over TCP.
@@ -26,7 +26,7 @@ pub enum Place {
 
 /// The topics that a subscriber reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reads {
+pub enum TopicChoice {
     /// Every market, with all records retained.
     Markets,
     /// One market again, with a short retention.
@@ -35,7 +35,7 @@ pub enum Reads {
 
 /// A step of a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cue {
+pub enum PlanStep {
     /// Starts, or restarts at its position.
     Join,
     /// Is killed by SIGKILL.
@@ -54,70 +54,70 @@ pub const PLANS: [Plan; 6] = [
     Plan {
         name: "in process",
         about: "in the node's own process",
-        place: Place::InProcess,
-        reads: Reads::Markets,
+        place: SubscriberPlace::InProcess,
+        reads: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.0, Cue::Join)],
+        cues: &[(0.0, PlanStep::Join)],
     },
     Plan {
         name: "over TCP",
         about: "in a process of its own",
-        place: Place::Process,
-        reads: Reads::Markets,
+        place: SubscriberPlace::Process,
+        reads: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.0, Cue::Join)],
+        cues: &[(0.0, PlanStep::Join)],
     },
     Plan {
         name: "late",
         about: "joins half-way and wants everything from the start",
-        place: Place::Process,
-        reads: Reads::Markets,
+        place: SubscriberPlace::Process,
+        reads: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.5, Cue::Join)],
+        cues: &[(0.5, PlanStep::Join)],
     },
     Plan {
         name: "killed",
         about: "is killed with SIGKILL; a new process goes on from the last position it told",
-        place: Place::Process,
-        reads: Reads::Markets,
+        place: SubscriberPlace::Process,
+        reads: TopicChoice::Markets,
         sleep: None,
-        cues: &[(0.0, Cue::Join), (0.3, Cue::Kill), (0.45, Cue::Join)],
+        cues: &[(0.0, PlanStep::Join), (0.3, PlanStep::Kill), (0.45, PlanStep::Join)],
     },
     Plan {
         name: "brisk",
         about: "keeps up with a topic whose history is short",
-        place: Place::Process,
-        reads: Reads::Short,
+        place: SubscriberPlace::Process,
+        reads: TopicChoice::Short,
         sleep: None,
-        cues: &[(0.0, Cue::Join)],
+        cues: &[(0.0, PlanStep::Join)],
     },
     Plan {
         name: "slow",
         about: "sleeps 1 ms after each record of that topic, and cannot keep up",
-        place: Place::Process,
-        reads: Reads::Short,
+        place: SubscriberPlace::Process,
+        reads: TopicChoice::Short,
         sleep: Some(Duration::from_millis(1)),
-        cues: &[(0.0, Cue::Join)],
+        cues: &[(0.0, PlanStep::Join)],
     },
 ];
 
 impl Plan {
     /// The steps between two shares; those at 0 happen before the first line.
-    pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = Cue> {
+    pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = PlanStep> {
         self.cues.iter().filter(move |cue| after < cue.0 && cue.0 <= through).map(|cue| cue.1)
     }
 
     /// The topics, of all, that the subscriber reads.
     pub fn topics<'a>(&self, all: impl Iterator<Item = &'a str>) -> Vec<String> {
-        let short = self.reads == Reads::Short;
+        let short = self.reads == TopicChoice::Short;
         all.filter(|topic| (*topic == SHORT_TOPIC) == short).map(str::to_owned).collect()
     }
 
     /// The pattern to subscribe to.
     pub fn pattern(&self) -> &'static str {
         match self.reads {
-            Reads::Markets => MARKETS,
-            Reads::Short => SHORT_TOPIC,
+            TopicChoice::Markets => MARKETS,
+            TopicChoice::Short => SHORT_TOPIC,
         }
     }
 }
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn every_cue_of_a_plan_is_due_once() {
         for plan in &PLANS {
-            let mut happened: Vec<Cue> = plan.due(-1.0, 0.0).collect();
+            let mut happened: Vec<PlanStep> = plan.due(-1.0, 0.0).collect();
             for step in 0..100 {
                 happened.extend(plan.due(f64::from(step) / 100.0, f64::from(step + 1) / 100.0));
             }
-            let all: Vec<Cue> = plan.cues.iter().map(|cue| cue.1).collect();
+            let all: Vec<PlanStep> = plan.cues.iter().map(|cue| cue.1).collect();
             assert_eq!(happened, all, "{}", plan.name);
         }
     }
@@ -145,6 +145,6 @@ mod tests {
             PLANS.iter().filter(|plan| plan.topics(all.into_iter()).iter().any(|t| t == topic)).count()
         };
         assert_eq!(all.map(readers), [4, 4, 2]);
-        assert!(PLANS.iter().any(|plan| plan.reads == Reads::Short && plan.sleep.is_some()));
+        assert!(PLANS.iter().any(|plan| plan.reads == TopicChoice::Short && plan.sleep.is_some()));
     }
 }

@@ -7,7 +7,7 @@ use dunlin_topic::{Position, Publish};
 
 use super::ledger::Ledger;
 use super::recording::Recording;
-use super::schedule::Due;
+use super::schedule::ScheduledLine;
 
 /// A topic with the lines of one recording.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ pub struct Stream<P> {
 /// Returns the node's count of each topic, after comparing it with the ledger's.
 pub fn play<P: Publish>(
     recordings: &[Recording],
-    schedule: impl Iterator<Item = Due>,
+    schedule: impl Iterator<Item = ScheduledLine>,
     streams: &mut [Stream<P>],
     ledger: &mut Ledger<'_>,
-    mut before: impl FnMut(Due) -> Result<ControlFlow<()>>,
+    mut before: impl FnMut(ScheduledLine) -> Result<ControlFlow<()>>,
 ) -> Result<Vec<(String, Position)>> {
     for due in schedule {
         if before(due)?.is_break() {
@@ -62,7 +62,7 @@ mod tests {
     use std::time::SystemTime;
 
     use dunlin_topic::{
-        Budget, Clock, Consumption, Cursor, OnGap, Retention, Start, SubscribeOptions, Subscriber, Topic,
+        Budget, Clock, ConsumeMode, Cursor, OnGap, Retention, Start, SubscribeOptions, Subscriber, Topic,
         TopicConfig, Wait,
     };
 
@@ -93,7 +93,7 @@ mod tests {
         let options =
             SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Oldest, ..SubscribeOptions::default() };
         let log = Arc::clone(&topic.logs()[0]);
-        Subscriber::one(Cursor::new(log, &options, None, Consumption::Reads).unwrap(), Wait::Default)
+        Subscriber::one(Cursor::new(log, &options, None, ConsumeMode::Reads).unwrap(), Wait::Default)
     }
 
     #[test]
@@ -140,8 +140,9 @@ mod tests {
             [Stream { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
         let mut ledger = Ledger::default();
         ledger.open("whole", &recordings[0]);
-        let until =
-            |due: Due| Ok(if due.line < 4 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) });
+        let until = |due: ScheduledLine| {
+            Ok(if due.line < 4 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        };
         let ends =
             play(&recordings, schedule(&recordings, Speed::Max), &mut streams, &mut ledger, until).unwrap();
         assert_eq!(ends[0].1.seq, 4);

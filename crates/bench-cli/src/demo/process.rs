@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::reader::Reader;
-use super::report::{Order, Report};
+use super::report::{ChildOrder, ChildReport};
 
 /// How long a new process may take to subscribe.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ pub struct Process {
 
 impl Process {
     /// Starts the process; its reports go to `reader`.
-    pub fn start(url: &str, name: &str, orders: &[Order], reader: &Arc<Reader>) -> Result<Process> {
+    pub fn start(url: &str, name: &str, orders: &[ChildOrder], reader: &Arc<Reader>) -> Result<Process> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.args(["demo-child", "--url", url, "--name", name]);
@@ -43,7 +43,7 @@ impl Process {
             thread::spawn(move || listen(reports, &reader, &told))
         });
         let mut process = Process { orders: child.stdin.take(), child, listener, ready };
-        process.tell(orders.iter().chain([&Order::Go]));
+        process.tell(orders.iter().chain([&ChildOrder::Go]));
         Ok(process)
     }
 
@@ -60,8 +60,8 @@ impl Process {
     }
 
     /// Sends where the topics end, as the last orders.
-    pub fn end(&mut self, ends: impl Iterator<Item = Order>) {
-        let ends: Vec<Order> = ends.collect();
+    pub fn end(&mut self, ends: impl Iterator<Item = ChildOrder>) {
+        let ends: Vec<ChildOrder> = ends.collect();
         self.tell(ends.iter());
         self.orders = None;
     }
@@ -71,7 +71,7 @@ impl Process {
         self.finish();
     }
 
-    fn tell<'a>(&mut self, orders: impl Iterator<Item = &'a Order>) {
+    fn tell<'a>(&mut self, orders: impl Iterator<Item = &'a ChildOrder>) {
         let text: String = orders.map(|order| format!("{order}\n")).collect();
         if let Some(pipe) = &mut self.orders {
             // The reports of a dead process will be missing.
@@ -102,12 +102,12 @@ fn listen(reports: ChildStdout, reader: &Reader, ready: &Sender<()>) {
     // An incomplete last line was cut off by the kill.
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
-            Ok(Report::Ready) => drop(ready.send(())),
-            Ok(Report::At { topic, standing }) => {
+            Ok(ChildReport::Ready) => drop(ready.send(())),
+            Ok(ChildReport::At { topic, standing }) => {
                 standing.apply(reader.accounts().entry(topic).or_default());
             }
-            Ok(Report::Fault { topic, text }) => reader.fault(&[topic], &text),
-            Ok(Report::Finished) => {}
+            Ok(ChildReport::Fault { topic, text }) => reader.fault(&[topic], &text),
+            Ok(ChildReport::Finished) => {}
             Err(error) => reader.fault(&["?".to_owned()], &error.to_string()),
         }
         line.clear();

@@ -8,15 +8,15 @@ use std::str::FromStr;
 
 use dunlin_topic::Position;
 
-use super::account::{Account, Accounts, Content, Missed};
+use super::account::{Account, Accounts, Content, MissedRecords};
 
 /// From the demo to a reading process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum ChildOrder {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
     /// Subscribe to this topic, and continue another process's account.
-    Resume { topic: String, standing: Standing },
+    Resume { topic: String, standing: AccountLine },
     /// There are no more subscriptions.
     Go,
     /// The topic ends at this position.
@@ -25,12 +25,12 @@ pub enum Order {
 
 /// From a reading process to the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
+pub enum ChildReport {
     /// All subscriptions are made.
     Ready,
     At {
         topic: String,
-        standing: Standing,
+        standing: AccountLine,
     },
     Fault {
         topic: String,
@@ -42,18 +42,18 @@ pub enum Report {
 
 /// An account as a line: its sums, and the gaps that were not reported yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct AccountLine {
     pub through: Position,
     pub seen: u64,
     pub content: Content,
     pub warnings: u64,
-    pub missed: Vec<Missed>,
+    pub missed: Vec<MissedRecords>,
 }
 
-impl Standing {
+impl AccountLine {
     /// The part of `account` after the reported gaps.
-    pub fn of(account: &Account, gaps_told: usize) -> Standing {
-        Standing {
+    pub fn of(account: &Account, gaps_told: usize) -> AccountLine {
+        AccountLine {
             through: account.through,
             seen: account.seen,
             content: account.content,
@@ -79,19 +79,19 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    pub fn changes(&mut self, accounts: &Accounts) -> Vec<Report> {
+    pub fn changes(&mut self, accounts: &Accounts) -> Vec<ChildReport> {
         let mut reports = Vec::new();
         for (topic, account) in accounts {
             let told = self.told.entry(topic.clone()).or_default();
             for text in &account.faults[told.faults.len()..] {
-                reports.push(Report::Fault { topic: topic.clone(), text: text.clone() });
+                reports.push(ChildReport::Fault { topic: topic.clone(), text: text.clone() });
             }
             if told.through != account.through
                 || told.warnings != account.warnings
                 || told.seen != account.seen
             {
-                let standing = Standing::of(account, told.missed.len());
-                reports.push(Report::At { topic: topic.clone(), standing });
+                let standing = AccountLine::of(account, told.missed.len());
+                reports.push(ChildReport::At { topic: topic.clone(), standing });
             }
             told.clone_from(account);
         }
@@ -99,18 +99,18 @@ impl Reporter {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for AccountLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Standing { through, seen, content, warnings, missed } = self;
+        let AccountLine { through, seen, content, warnings, missed } = self;
         write!(f, "{through} {seen} {:016x} {warnings}", content.0)?;
         missed.iter().try_for_each(|gap| write!(f, " {}-{}", gap.first, gap.last))
     }
 }
 
-impl FromStr for Standing {
-    type Err = NotUnderstood;
+impl FromStr for AccountLine {
+    type Err = MalformedLine;
 
-    fn from_str(text: &str) -> Result<Standing, NotUnderstood> {
+    fn from_str(text: &str) -> Result<AccountLine, MalformedLine> {
         let parse = || {
             let mut words = text.split(' ');
             let through = words.next()?.parse().ok()?;
@@ -119,88 +119,92 @@ impl FromStr for Standing {
             let warnings = words.next()?.parse().ok()?;
             let gap = |word: &str| {
                 let (first, last) = word.split_once('-')?;
-                Some(Missed { first: first.parse().ok()?, last: last.parse().ok()? })
+                Some(MissedRecords { first: first.parse().ok()?, last: last.parse().ok()? })
             };
             let missed = words.map(gap).collect::<Option<_>>()?;
-            Some(Standing { through, seen, content, warnings, missed })
+            Some(AccountLine { through, seen, content, warnings, missed })
         };
-        parse().ok_or_else(|| NotUnderstood(text.to_owned()))
+        parse().ok_or_else(|| MalformedLine(text.to_owned()))
     }
 }
 
 /// A line that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotUnderstood(String);
+pub struct MalformedLine(String);
 
-impl fmt::Display for NotUnderstood {
+impl fmt::Display for MalformedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a line that makes no sense: {:?}", self.0)
     }
 }
 
-impl std::error::Error for NotUnderstood {}
+impl std::error::Error for MalformedLine {}
 
-impl fmt::Display for Order {
+impl fmt::Display for ChildOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Read { pattern } => write!(f, "read {pattern}"),
-            Order::Resume { topic, standing } => write!(f, "resume {topic} {standing}"),
-            Order::Go => f.write_str("go"),
-            Order::End { topic, last } => write!(f, "end {topic} {last}"),
+            ChildOrder::Read { pattern } => write!(f, "read {pattern}"),
+            ChildOrder::Resume { topic, standing } => write!(f, "resume {topic} {standing}"),
+            ChildOrder::Go => f.write_str("go"),
+            ChildOrder::End { topic, last } => write!(f, "end {topic} {last}"),
         }
     }
 }
 
-impl FromStr for Order {
-    type Err = NotUnderstood;
+impl FromStr for ChildOrder {
+    type Err = MalformedLine;
 
-    fn from_str(line: &str) -> Result<Order, NotUnderstood> {
+    fn from_str(line: &str) -> Result<ChildOrder, MalformedLine> {
         let parse = || match line.split_once(' ').unwrap_or((line, "")) {
-            ("read", pattern) => Some(Order::Read { pattern: pattern.to_owned() }),
-            ("go", "") => Some(Order::Go),
+            ("read", pattern) => Some(ChildOrder::Read { pattern: pattern.to_owned() }),
+            ("go", "") => Some(ChildOrder::Go),
             (verb, rest) => {
                 let (topic, rest) = rest.split_once(' ')?;
                 match verb {
-                    "resume" => Some(Order::Resume { topic: topic.to_owned(), standing: rest.parse().ok()? }),
-                    "end" => Some(Order::End { topic: topic.to_owned(), last: rest.parse().ok()? }),
+                    "resume" => {
+                        Some(ChildOrder::Resume { topic: topic.to_owned(), standing: rest.parse().ok()? })
+                    }
+                    "end" => Some(ChildOrder::End { topic: topic.to_owned(), last: rest.parse().ok()? }),
                     _ => None,
                 }
             }
         };
-        parse().ok_or_else(|| NotUnderstood(line.to_owned()))
+        parse().ok_or_else(|| MalformedLine(line.to_owned()))
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ChildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Report::Ready => f.write_str("ready"),
-            Report::At { topic, standing } => write!(f, "at {topic} {standing}"),
+            ChildReport::Ready => f.write_str("ready"),
+            ChildReport::At { topic, standing } => write!(f, "at {topic} {standing}"),
             // Errors are put on one line.
-            Report::Fault { topic, text } => write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " ")),
-            Report::Finished => f.write_str("finished"),
+            ChildReport::Fault { topic, text } => {
+                write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " "))
+            }
+            ChildReport::Finished => f.write_str("finished"),
         }
     }
 }
 
-impl FromStr for Report {
-    type Err = NotUnderstood;
+impl FromStr for ChildReport {
+    type Err = MalformedLine;
 
-    fn from_str(line: &str) -> Result<Report, NotUnderstood> {
+    fn from_str(line: &str) -> Result<ChildReport, MalformedLine> {
         let parse = || match line {
-            "ready" => Some(Report::Ready),
-            "finished" => Some(Report::Finished),
+            "ready" => Some(ChildReport::Ready),
+            "finished" => Some(ChildReport::Finished),
             _ => {
                 let (verb, rest) = line.split_once(' ')?;
                 let (topic, rest) = rest.split_once(' ')?;
                 match verb {
-                    "at" => Some(Report::At { topic: topic.to_owned(), standing: rest.parse().ok()? }),
-                    "fault" => Some(Report::Fault { topic: topic.to_owned(), text: rest.to_owned() }),
+                    "at" => Some(ChildReport::At { topic: topic.to_owned(), standing: rest.parse().ok()? }),
+                    "fault" => Some(ChildReport::Fault { topic: topic.to_owned(), text: rest.to_owned() }),
                     _ => None,
                 }
             }
         };
-        parse().ok_or_else(|| NotUnderstood(line.to_owned()))
+        parse().ok_or_else(|| MalformedLine(line.to_owned()))
     }
 }
 
@@ -212,33 +216,33 @@ mod tests {
         Position { epoch: 1, seq }
     }
 
-    fn standing() -> Standing {
-        let missed = vec![Missed { first: 2, last: 4 }, Missed { first: 9, last: 9 }];
-        Standing { through: position(10), seen: 6, content: Content(0xab), warnings: 1, missed }
+    fn standing() -> AccountLine {
+        let missed = vec![MissedRecords { first: 2, last: 4 }, MissedRecords { first: 9, last: 9 }];
+        AccountLine { through: position(10), seen: 6, content: Content(0xab), warnings: 1, missed }
     }
 
     #[test]
     fn reports_and_orders_parse_from_their_text() {
         let topic = || "market.betfair.1.5".to_owned();
         let reports = [
-            Report::Ready,
-            Report::At { topic: topic(), standing: standing() },
-            Report::Fault { topic: topic(), text: "5 where 4 was due".into() },
-            Report::Finished,
+            ChildReport::Ready,
+            ChildReport::At { topic: topic(), standing: standing() },
+            ChildReport::Fault { topic: topic(), text: "5 where 4 was due".into() },
+            ChildReport::Finished,
         ];
         for report in reports {
             assert_eq!(report.to_string().parse(), Ok(report));
         }
         let orders = [
-            Order::Read { pattern: "market.>".into() },
-            Order::Resume { topic: topic(), standing: Standing::default() },
-            Order::Go,
-            Order::End { topic: topic(), last: position(7) },
+            ChildOrder::Read { pattern: "market.>".into() },
+            ChildOrder::Resume { topic: topic(), standing: AccountLine::default() },
+            ChildOrder::Go,
+            ChildOrder::End { topic: topic(), last: position(7) },
         ];
         for order in orders {
             assert_eq!(order.to_string().parse(), Ok(order));
         }
-        assert!("at market 1-".parse::<Report>().is_err() && "".parse::<Order>().is_err());
+        assert!("at market 1-".parse::<ChildReport>().is_err() && "".parse::<ChildOrder>().is_err());
     }
 
     #[test]
@@ -248,7 +252,7 @@ mod tests {
         let mut tell = |accounts: &Accounts| {
             for report in reporter.changes(accounts) {
                 match report {
-                    Report::At { standing, .. } => standing.apply(&mut copy),
+                    ChildReport::At { standing, .. } => standing.apply(&mut copy),
                     other => panic!("{other}"),
                 }
             }
@@ -257,7 +261,7 @@ mod tests {
         accounts.insert("t".into(), Account::default());
         let account = |accounts: &mut Accounts, missed, seq| {
             let account = accounts.get_mut("t").unwrap();
-            account.missed.push(Missed { first: missed, last: missed });
+            account.missed.push(MissedRecords { first: missed, last: missed });
             account.record(position(seq), b"x");
             account.faults.clear();
             account.clone()

@@ -33,7 +33,7 @@ fn due(speed: Speed, recording: &Recording, line: usize) -> Duration {
 
 /// A line and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due {
+pub struct ScheduledLine {
     /// The time since the start.
     pub at: Duration,
     pub recording: usize,
@@ -41,14 +41,14 @@ pub struct Due {
 }
 
 /// All lines of all recordings in order of time; a recording's lines stay in order.
-pub fn schedule(recordings: &[Recording], speed: Speed) -> impl Iterator<Item = Due> {
+pub fn schedule(recordings: &[Recording], speed: Speed) -> impl Iterator<Item = ScheduledLine> {
     let mut next = vec![0; recordings.len()];
     std::iter::from_fn(move || {
         let waiting = (0..recordings.len()).filter(|&at| next[at] < recordings[at].len());
         let due = waiting.map(|at| (due(speed, &recordings[at], next[at]), at)).min()?;
         let line = next[due.1];
         next[due.1] += 1;
-        Some(Due { at: due.0, recording: due.1, line })
+        Some(ScheduledLine { at: due.0, recording: due.1, line })
     })
 }
 

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin::Node;
 use dunlin_cli::console::grouped;
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 use dunlin_topic::{OnGap, Position, Start, SubscribeOptions};
 
 use super::display::{Display, Progress};
 use super::ledger::Ledger;
-use super::plan::{Cue, PLANS, Place, Plan};
+use super::plan::{PLANS, Plan, PlanStep, SubscriberPlace};
 use super::process::Process;
 use super::reader::Reader;
-use super::report::{Order, Standing};
-use super::schedule::Due;
+use super::report::{AccountLine, ChildOrder};
+use super::schedule::ScheduledLine;
 use super::verdicts::Verdicts;
 
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -31,12 +31,12 @@ const NAP: Duration = Duration::from_millis(20);
 /// The time without any progress after which the demo ends.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-pub struct Stage {
+pub struct DemoRun {
     node: Node,
     url: String,
     members: Vec<Member>,
     display: Display,
-    stop: Stop,
+    stop: StopFlag,
     start: Instant,
     /// For each recording, the number of published lines, and its topics.
     published: Vec<(u64, Vec<String>)>,
@@ -53,15 +53,15 @@ struct Member {
     remark: &'static str,
 }
 
-impl Stage {
+impl DemoRun {
     /// `recordings` has for each recording the number of its lines, and its topics.
     pub fn new(
         node: &Node,
         url: &str,
         recordings: Vec<(u64, Vec<String>)>,
         display: Display,
-        stop: Stop,
-    ) -> Stage {
+        stop: StopFlag,
+    ) -> DemoRun {
         let member = |plan: &'static Plan| Member {
             plan,
             topics: plan.topics(recordings.iter().flat_map(|recording| &recording.1).map(String::as_str)),
@@ -70,7 +70,7 @@ impl Stage {
             remark: "",
         };
         let now = Instant::now();
-        Stage {
+        DemoRun {
             node: node.clone(),
             url: url.to_owned(),
             members: PLANS.iter().map(member).collect(),
@@ -95,7 +95,7 @@ impl Stage {
     }
 
     /// Waits until a line is due, and carries out steps meanwhile. Breaks if interrupted.
-    pub fn before(&mut self, due: Due) -> Result<ControlFlow<()>> {
+    pub fn before(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
         self.cue(done(self.lines.saturating_sub(1), self.lines_all), done(self.lines, self.lines_all))?;
         loop {
@@ -119,7 +119,7 @@ impl Stage {
         self.cue(done, f64::INFINITY)?;
         let ends: BTreeMap<String, Position> = ends.iter().cloned().collect();
         for member in &mut self.members {
-            let orders = member.ends(&ends).into_iter().map(|(topic, last)| Order::End { topic, last });
+            let orders = member.ends(&ends).into_iter().map(|(topic, last)| ChildOrder::End { topic, last });
             if let Some(process) = &mut member.process {
                 process.end(orders);
             }
@@ -158,8 +158,8 @@ impl Stage {
             let plan = self.members[at].plan;
             for cue in plan.due(after, through) {
                 let said = match cue {
-                    Cue::Join => self.members[at].join(&self.node, &self.url)?,
-                    Cue::Kill => self.members[at].kill(),
+                    PlanStep::Join => self.members[at].join(&self.node, &self.url)?,
+                    PlanStep::Kill => self.members[at].kill(),
                 };
                 if self.lines > 0 {
                     let line = grouped(self.lines);
@@ -188,12 +188,12 @@ impl Stage {
 impl Member {
     /// Starts the subscriber; a returning one continues at its position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
-        if self.plan.place == Place::InProcess {
+        if self.plan.place == SubscriberPlace::InProcess {
             self.join_in_process(node)?;
             return Ok("reads".to_owned());
         }
         let orders = self.orders();
-        let resumes = orders.iter().any(|order| matches!(order, Order::Resume { .. }));
+        let resumes = orders.iter().any(|order| matches!(order, ChildOrder::Resume { .. }));
         let process = Process::start(url, self.plan.name, &orders, &self.reader)?;
         let pid = process.pid();
         self.process = Some(process);
@@ -218,17 +218,17 @@ impl Member {
     }
 
     /// One pattern for a new subscriber, and for a returning one each topic with its position.
-    fn orders(&self) -> Vec<Order> {
+    fn orders(&self) -> Vec<ChildOrder> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
-            return vec![Order::Read { pattern: self.plan.pattern().to_owned() }];
+            return vec![ChildOrder::Read { pattern: self.plan.pattern().to_owned() }];
         }
         let order = |topic: &String| match accounts.get(topic) {
             Some(account) if account.seen > 0 => {
-                let standing = Standing::of(account, account.missed.len());
-                Order::Resume { topic: topic.clone(), standing }
+                let standing = AccountLine::of(account, account.missed.len());
+                ChildOrder::Resume { topic: topic.clone(), standing }
             }
-            _ => Order::Read { pattern: topic.clone() },
+            _ => ChildOrder::Read { pattern: topic.clone() },
         };
         self.topics.iter().map(order).collect()
     }

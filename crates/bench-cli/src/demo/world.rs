@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use dunlin_cli::commands::space::spec::{Made, Spec};
+use dunlin_cli::commands::space::spec::{LoadedWorld, WorldSpec};
 use dunlin_cli::commands::space::watch::Watcher;
 use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::outcome::Refusal;
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 use dunlin_client::{Client, Kv, Options};
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ const SAID_MAX: usize = 100;
 const SPAN: Duration = Duration::from_secs(4);
 
 /// The last output lines of all processes, for error messages.
-type Said = Arc<Mutex<VecDeque<String>>>;
+type RecentOutput = Arc<Mutex<VecDeque<String>>>;
 
 /// A process of the world, which ends when this is dropped.
 struct Member {
@@ -52,7 +52,7 @@ struct Member {
 
 impl Member {
     /// Starts a process and waits until it is up.
-    fn start(arguments: &[String], said: &Said) -> Result<Member> {
+    fn start(arguments: &[String], said: &RecentOutput) -> Result<Member> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
@@ -98,7 +98,7 @@ impl Drop for Member {
 }
 
 /// Prints an event.
-pub type Say<'a> = &'a dyn Fn(&str) -> Result<()>;
+pub type Narrator<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// The options of a world.
 #[derive(Debug)]
@@ -112,21 +112,27 @@ pub struct World<'a> {
 }
 
 /// A running world.
-pub struct Show<'a> {
+pub struct WorldDemo<'a> {
     world: &'a World<'a>,
-    stop: &'a Stop,
-    say: Say<'a>,
+    stop: &'a StopFlag,
+    say: Narrator<'a>,
     members: Vec<Member>,
     kv: Kv,
-    made: Made,
+    made: LoadedWorld,
     watcher: Watcher,
     /// When the cluster last responded.
     answered: Instant,
-    said: Said,
+    said: RecentOutput,
     looks: usize,
 }
 
-pub fn run(data: &Path, flock: u64, without_aircraft: bool, console: &Console, stop: &Stop) -> Result<()> {
+pub fn run(
+    data: &Path,
+    flock: u64,
+    without_aircraft: bool,
+    console: &Console,
+    stop: &StopFlag,
+) -> Result<()> {
     let began = Instant::now();
     let say = |text: &str| {
         let mut out = std::io::stdout();
@@ -150,7 +156,7 @@ pub fn run(data: &Path, flock: u64, without_aircraft: bool, console: &Console, s
 
 impl World<'_> {
     /// Starts the processes, and waits until all regions have owners and are followed.
-    pub fn begin<'a>(&'a self, stop: &'a Stop, say: Say<'a>) -> Result<Show<'a>> {
+    pub fn begin<'a>(&'a self, stop: &'a StopFlag, say: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
         if !aircraft && !self.without_aircraft {
@@ -170,7 +176,7 @@ impl World<'_> {
             run.extend(["--listen", "127.0.0.1:0"].map(str::to_owned));
         }
         run.extend(self.agreeing(0));
-        let said = Said::default();
+        let said = RecentOutput::default();
         let first = Member::start(&run, &said)?;
         let url = if self.nodes.is_empty() { first.url.clone() } else { any_of(self.nodes, 0) };
         let mut members = vec![first];
@@ -179,11 +185,12 @@ impl World<'_> {
         }
         let client = Client::connect(&url, Options { name: "dunlin demo".to_owned(), ..Options::default() })?;
         let kv = client.kv();
-        let spec = Spec::read(&kv, WORLD)?;
+        let spec = WorldSpec::read(&kv, WORLD)?;
         let made = spec.make()?;
         let watcher = Watcher::of(kv.clone(), WORLD)?;
         let answered = Instant::now();
-        let mut show = Show { world: self, stop, say, members, kv, made, watcher, answered, said, looks: 0 };
+        let mut show =
+            WorldDemo { world: self, stop, say, members, kv, made, watcher, answered, said, looks: 0 };
         let all = show.made.entities();
         say(&format!(
             "{PROCESSES} processes, {} aircraft and a flock of {}; `dunlin space watch {WORLD} --url {url}` shows them",
@@ -203,7 +210,7 @@ impl World<'_> {
         ["--url", &any_of(self.nodes, nth), "--ttl", "5s"].map(str::to_owned).to_vec()
     }
 
-    fn join(&self, nth: usize, first: &Member, said: &Said) -> Result<Member> {
+    fn join(&self, nth: usize, first: &Member, said: &RecentOutput) -> Result<Member> {
         let mut arguments = vec!["join".to_owned(), WORLD.to_owned()];
         if self.nodes.is_empty() {
             arguments.extend(["--url".to_owned(), first.url.clone()]);
@@ -231,7 +238,7 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
     }
 }
 
-impl Show<'_> {
+impl WorldDemo<'_> {
     /// Updates everything. Waits for an unreachable node of the cluster.
     fn look(&mut self) -> Result<()> {
         match self.watcher.look() {

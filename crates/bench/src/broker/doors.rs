@@ -8,10 +8,10 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::line::{BYTES, Line};
+use super::line::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
 use crate::doors::node::TopicSetup;
-use crate::doors::way::{Ends, Sink, TOPIC, Way};
+use crate::doors::way::{ProtocolRoute, RouteEnds, Sink, TOPIC};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample};
@@ -25,22 +25,26 @@ const HISTORY_BYTES: u64 = 64 << 20;
 /// Both groups, with a point for each protocol.
 pub fn groups(options: &Options) -> Vec<Group> {
     let publishes = options.count(10_000, 100);
-    vec![Way::OURS.map(|way| one_in_flight(way, publishes)).into(), Way::OURS.map(stream).into()]
+    vec![
+        ProtocolRoute::OURS.map(|way| one_in_flight(way, publishes)).into(),
+        ProtocolRoute::OURS.map(stream).into(),
+    ]
 }
 
-fn params(way: Way, pattern: &str) -> Params {
+fn params(way: ProtocolRoute, pattern: &str) -> Params {
     Params::new().with("transport", way.name()).with("pattern", pattern).with("bytes", BYTES)
 }
 
-fn one_in_flight(way: Way, publishes: u64) -> Point {
+fn one_in_flight(way: ProtocolRoute, publishes: u64) -> Point {
     let params = params(way, "one_in_flight").with("in_flight", 1u64);
     Point::new(CASE, way.target(), params, move |bench: &Bench| publish_one_by_one(bench, way, publishes))
 }
 
-fn publish_one_by_one(bench: &Bench, way: Way, publishes: u64) -> Result<Sample> {
+fn publish_one_by_one(bench: &Bench, way: ProtocolRoute, publishes: u64) -> Result<Sample> {
     let mut ends = way.open(bench, TopicSetup::volatile(TOPIC, HISTORY_BYTES))?;
     drop(ends.sink);
-    let (mut line, mut latencies, unmeasured) = (Line::default(), Latencies::default(), publishes / 10);
+    let (mut line, mut latencies, unmeasured) =
+        (SequencePayload::default(), Latencies::default(), publishes / 10);
     let (mut took_ns, all) = (0, publishes + unmeasured);
     for seq in 0..all {
         let payload = line.of(seq, 0);
@@ -57,7 +61,7 @@ fn publish_one_by_one(bench: &Bench, way: Way, publishes: u64) -> Result<Sample>
     Ok(Sample::new().with("msgs_per_s", rate).and(latencies.sample()))
 }
 
-fn stream(way: Way) -> Point {
+fn stream(way: ProtocolRoute) -> Point {
     let mut measure = sustained(
         |bench| bench.options.count(20_000, 1_000),
         move |bench, count| transfer(way.open(bench, way.lossless())?, count),
@@ -66,10 +70,10 @@ fn stream(way: Way) -> Point {
     Point::new(CASE, way.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
 }
 
-fn transfer(ends: Ends, count: u64) -> Result<Timed> {
-    let Ends { mut source, mut sink, node } = ends;
+fn transfer(ends: RouteEnds, count: u64) -> Result<Timed> {
+    let RouteEnds { mut source, mut sink, node } = ends;
     let publishing = thread::spawn(move || -> Result<u64> {
-        let mut line = Line::default();
+        let mut line = SequencePayload::default();
         let start_ns = monotonic_ns();
         (0..count).try_for_each(|seq| source.send(line.of(seq, 0)))?;
         source.finish()?;
@@ -91,8 +95,8 @@ pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Re
     let mut next = 0;
     while next < count {
         sink.read(&mut |payload| {
-            let carried =
-                Line::time(payload, next).with_context(|| format!("line {next} was lost or damaged"))?;
+            let carried = SequencePayload::time(payload, next)
+                .with_context(|| format!("line {next} was lost or damaged"))?;
             next += 1;
             time(carried);
             Ok(())

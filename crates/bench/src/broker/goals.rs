@@ -1,9 +1,9 @@
 //! The listeners issue's table of goals, line by line.
 
-use crate::goal::{Bar, Goal};
+use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
 
-use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
@@ -15,7 +15,7 @@ const fn door(target: &'static str, params: Pairs, metric: &'static str) -> RowP
     row(target, "nats_door", params, metric)
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 

@@ -12,16 +12,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 
 use super::use_cases::{UseCase, run};
 use crate::child::{Child, PATIENCE};
-use crate::doors::node::{DoorNode, NodeSetup, TopicSetup};
+use crate::doors::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::doors::way::{TOPIC, nats_ends};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample, target};
-use crate::pubsub::{Broker, RawClient, Served};
+use crate::pubsub::{Broker, BrokerEndpoint, RawClient};
 use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
 
@@ -68,10 +68,10 @@ pub fn groups(options: &Options) -> Vec<Group> {
 fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample> {
     let topics =
         vec![TopicSetup::volatile(TOPIC, HISTORY_BYTES), TopicSetup::volatile(OFFENDED, HISTORY_BYTES)];
-    let doors = vec![Door::Nats.name().to_owned()];
+    let doors = vec![Protocol::Nats.name().to_owned()];
     let limits = if kind == "flood_unlimited" { "" } else { LIMITS };
     let users = Some(format!("{USERS}{limits}"));
-    let node = DoorNode::start(bench, &NodeSetup { doors, topics, users, ..NodeSetup::default() })?;
+    let node = ListenerNode::start(bench, &NodeSetup { doors, topics, users, ..NodeSetup::default() })?;
     let served = Broker::nats_door(&node)?.with_token(OTHERS_TOKEN);
     let mut sampled: Vec<(Sample, Sample)> = Vec::new();
     for _ in 0..pairs {
@@ -99,12 +99,12 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
 }
 
 /// Measures the others once, over new connections.
-fn others(served: Served, records: u64) -> Result<Sample> {
+fn others(served: BrokerEndpoint, records: u64) -> Result<Sample> {
     let (source, sink) = nats_ends(served)?;
     run(source, sink, &OTHERS, records, || ())
 }
 
-fn offender(bench: &Bench, kind: &str, served: Served) -> Result<Child> {
+fn offender(bench: &Bench, kind: &str, served: BrokerEndpoint) -> Result<Child> {
     let args = [("kind", kind.to_owned()), ("address", served.address.to_string())];
     let mut child = bench.child.start("broker-offender", &args)?;
     child.line::<()>(PATIENCE).context("waiting for the offender")?;
@@ -114,7 +114,7 @@ fn offender(bench: &Bench, kind: &str, served: Served) -> Result<Child> {
 
 /// Main function of the offender; it runs until it is killed.
 pub fn offend(args: &RoleArgs) -> Result<()> {
-    let served = Served::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
+    let served = BrokerEndpoint::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
     match args.text("kind")? {
         "flood" | "flood_unlimited" => flood(served),
         "never_reads" => never_read(served),
@@ -127,7 +127,7 @@ const FLOOD_BYTES: usize = 64;
 const FLOOD_WRITE: usize = 64 * 1024;
 
 /// Publishes as fast as the node allows.
-fn flood(served: Served) -> Result<()> {
+fn flood(served: BrokerEndpoint) -> Result<()> {
     let mut client = RawClient::connect(served)?;
     let mut one = served.dialect.publish_head(OFFENDED, FLOOD_BYTES);
     one.extend_from_slice(&[b'x'; FLOOD_BYTES]);
@@ -143,7 +143,7 @@ const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Subscribes to its own large records and never reads; reconnects when it is cut off.
-fn never_read(served: Served) -> Result<()> {
+fn never_read(served: BrokerEndpoint) -> Result<()> {
     let mut publisher = RawClient::connect(served)?;
     let mut one = served.dialect.publish_head(OFFENDED, LARGE_BYTES);
     one.extend_from_slice(&[b'x'; LARGE_BYTES]);
@@ -171,7 +171,7 @@ const TRICKLE_BYTES: usize = 100_000;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Two hundred connections that each send a record one byte at a time, endlessly.
-fn trickle(served: Served) -> Result<()> {
+fn trickle(served: BrokerEndpoint) -> Result<()> {
     let mut clients = (0..TRICKLES)
         .map(|_| {
             let mut client = RawClient::connect_small(served, 16 * 1024)?;

@@ -4,7 +4,7 @@
 //! instructions, not bytes, so a faster floor requires no more of them. Fan-out figures are left out: their
 //! client checked nothing, on the cores that it shared with the broker.
 
-use crate::goal::Known;
+use crate::goal::PeerFigure;
 use crate::row::RowPattern;
 
 const FLOOR: RowPattern = RowPattern {
@@ -16,13 +16,13 @@ const FLOOR: RowPattern = RowPattern {
 
 type Pairs = &'static [(&'static str, &'static str)];
 
-const fn small(target: &'static str, params: Pairs, metric: &'static str, figure: f64) -> Known {
+const fn small(target: &'static str, params: Pairs, metric: &'static str, figure: f64) -> PeerFigure {
     let peer = RowPattern { target, case: "nats_door", params, metric };
-    Known { peer, figure, floor: FLOOR, floor_figure: 6.03e9, rises_with_the_floor: false }
+    PeerFigure { peer, figure, floor: FLOOR, floor_figure: 6.03e9, rises_with_the_floor: false }
 }
 
 const STREAM: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "64")];
 
 /// The known figures.
-pub const KNOWN: &[Known] =
+pub const KNOWN: &[PeerFigure] =
     &[small("nats", STREAM, "msgs_per_s", 3.24e6), small("redis", STREAM, "msgs_per_s", 2.07e6)];

@@ -6,15 +6,15 @@ const DIGITS: usize = 16;
 
 /// A payload, rewritten in place for each sequence number.
 #[derive(Debug)]
-pub struct Line([u8; BYTES]);
+pub struct SequencePayload([u8; BYTES]);
 
-impl Default for Line {
+impl Default for SequencePayload {
     fn default() -> Self {
         Self([b'.'; BYTES])
     }
 }
 
-impl Line {
+impl SequencePayload {
     /// The payload for this sequence number and time.
     #[inline]
     pub fn of(&mut self, seq: u64, time_ns: u64) -> &[u8] {
@@ -58,12 +58,12 @@ mod tests {
 
     #[test]
     fn line_yields_its_time_only_if_whole_and_in_sequence() {
-        let mut line = Line::default();
+        let mut line = SequencePayload::default();
         let mut bytes = line.of(7, u64::MAX - 1).to_vec();
-        assert_eq!(Line::time(&bytes, 7), Some(u64::MAX - 1));
-        assert_eq!(Line::time(&bytes, 8), None);
-        assert_eq!(Line::time(&bytes[..63], 7), None);
+        assert_eq!(SequencePayload::time(&bytes, 7), Some(u64::MAX - 1));
+        assert_eq!(SequencePayload::time(&bytes, 8), None);
+        assert_eq!(SequencePayload::time(&bytes[..63], 7), None);
         bytes[40] = b'x';
-        assert_eq!(Line::time(&bytes, 7), None);
+        assert_eq!(SequencePayload::time(&bytes, 7), None);
     }
 }

@@ -131,7 +131,7 @@ fn asked_broker(bench: &Bench, target: &str, wait: &str, pin: Pin) -> anyhow::Re
     Broker::node(bench, true)
 }
 
-fn rate_and_times(asked: &request::Asked) -> Sample {
+fn rate_and_times(asked: &request::RequestTimes) -> Sample {
     let rate = asked.requests as f64 * 1e9 / asked.elapsed_ns.max(1) as f64;
     Sample::new().with("msgs_per_s", rate).and(asked.latencies.sample())
 }

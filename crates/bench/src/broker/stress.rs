@@ -21,10 +21,10 @@ use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::local::memory::resident_bytes;
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::options::Options;
 use crate::params::Params;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::point::{Bench, Group, Point, Sample, target};
 use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
@@ -152,7 +152,7 @@ impl Shape {
 }
 
 fn run(shape: Shape) -> Result<Done> {
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     let baseline_bytes = resident_bytes()?;
     let setup_start_ns = monotonic_ns();
     let history = (HISTORY_ROUNDS * shape.in_round * FRAME_BYTES).max(HISTORY_BYTES_MIN);
@@ -324,7 +324,7 @@ impl Reader {
         while next < until {
             self.subscriber.drain((until - next) as usize, |event| match event {
                 Event::Record(record)
-                    if record.seq() == next + 1 && Touch::AllButTime.check(record.payload(), next) =>
+                    if record.seq() == next + 1 && ReadExtent::AllButTime.check(record.payload(), next) =>
                 {
                     let at_ns = Payload::time_of(record.payload());
                     ages = Some(ages.map_or((at_ns, at_ns), |(first, _)| (first, at_ns)));

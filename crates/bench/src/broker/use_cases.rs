@@ -9,10 +9,10 @@ use anyhow::{Result, anyhow};
 use rustix::thread::set_current_timer_slack;
 
 use super::doors::receive;
-use super::line::{BYTES, Line};
+use super::line::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
 use crate::doors::node::TopicSetup;
-use crate::doors::way::{Ends, Sink, Source, TOPIC, Way};
+use crate::doors::way::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample};
@@ -57,19 +57,19 @@ pub const USE_CASES: [UseCase; 7] = [
 /// A group for each use case: every protocol, and nats-server with the raw client.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let group = |case: UseCase| {
-        let mut ways = Way::OURS.to_vec();
+        let mut ways = ProtocolRoute::OURS.to_vec();
         if case.durable {
             // Durable topics are measured over connections: the node is a process with a disk.
-            ways.retain(|way| *way != Way::Inproc);
+            ways.retain(|way| *way != ProtocolRoute::Inproc);
         } else if with_peers {
-            ways.push(Way::NatsServer);
+            ways.push(ProtocolRoute::NatsServer);
         }
         ways.into_iter().map(|way| point(way, case, options)).collect()
     };
     USE_CASES.map(group).into()
 }
 
-fn point(way: Way, case: UseCase, options: &Options) -> Point {
+fn point(way: ProtocolRoute, case: UseCase, options: &Options) -> Point {
     let params = Params::new()
         .with("use", case.name)
         .with("transport", way.name())
@@ -89,8 +89,8 @@ fn point(way: Way, case: UseCase, options: &Options) -> Point {
     })
 }
 
-fn measure(ends: Ends, case: &UseCase, count: u64) -> Result<Sample> {
-    let Ends { source, sink, node } = ends;
+fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<Sample> {
+    let RouteEnds { source, sink, node } = ends;
     // Ending the node after a failed read ends the publisher's wait.
     run(source, sink, case, count, || drop(node))
 }
@@ -132,7 +132,7 @@ pub fn run(
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
     // The kernel's default ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
-    let mut line = Line::default();
+    let mut line = SequencePayload::default();
     let start_ns = monotonic_ns() + 1_000_000;
     let due_ns = |nth: u64| start_ns + nth * 1_000_000_000 / per_s;
     let mut nth = 0;

@@ -8,10 +8,10 @@ use dunlin::state::{Answer, Command, Query, Reply};
 use dunlin_client::{Client, Kv, Options};
 
 use super::frame;
-use super::keeper::{self, Keeper};
+use super::keeper::{self, KeyMemory};
 use super::lanes;
-use super::line::Line;
-use super::node::Seen;
+use super::line::ConnectionHandle;
+use super::node::NodeUsage;
 use super::probe;
 use super::session;
 use super::watch;
@@ -43,7 +43,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         for connection in &mut connections {
             connection.enter().await?;
         }
-        let keeper = Keeper::new(work.clone(), connections);
+        let keeper = KeyMemory::new(work.clone(), connections);
         let mut leader = nodes[leader].clone();
         leader.enter().await?;
         if work.case == "round_trip" {
@@ -57,7 +57,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
 }
 
 /// Runs the order.
-async fn answer(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
+async fn answer(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
     let begun_ns = monotonic_ns();
     match work.case.as_str() {
         "fill" => {
@@ -90,7 +90,7 @@ async fn answer(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Rep
 }
 
 /// Measures at the peak, or at half of it.
-async fn loaded(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
+async fn loaded(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
     let before = leader.seen().await?.last;
     let full = lanes::run(keeper, work.rate).await?;
     let entries = leader.seen().await?.last - before;
@@ -158,14 +158,14 @@ async fn snapshot(leader: &Connection) -> Result<u64> {
 /// A client of a node: clients' requests use its listener `tcp`, others a connection of this suite.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    line: Line,
+    line: ConnectionHandle,
     kv: Option<Kv>,
 }
 
 impl Connection {
     /// Creates a client of a node.
     pub fn to(endpoint: &str) -> Self {
-        let line = Line::to(endpoint.to_owned(), &tokio::runtime::Handle::current());
+        let line = ConnectionHandle::to(endpoint.to_owned(), &tokio::runtime::Handle::current());
         Self { line, kv: None }
     }
 
@@ -199,16 +199,16 @@ impl Connection {
     }
 
     /// State of the cluster according to the node.
-    pub async fn seen(&self) -> Result<Seen> {
+    pub async fn seen(&self) -> Result<NodeUsage> {
         self.status(Bytes::new()).await
     }
 
     /// The same; the node then counts commits anew.
-    pub async fn seen_anew(&self) -> Result<Seen> {
+    pub async fn seen_anew(&self) -> Result<NodeUsage> {
         self.status(Bytes::from_static(b"anew")).await
     }
 
-    async fn status(&self, body: Bytes) -> Result<Seen> {
+    async fn status(&self, body: Bytes) -> Result<NodeUsage> {
         let within = tokio::time::timeout(Duration::from_secs(1), self.line.ask(frame::STATUS, body));
         Ok(serde_json::from_slice(&within.await.context("a node does not respond")??)?)
     }
@@ -231,13 +231,13 @@ pub async fn leader(nodes: &[Connection], voters: Option<usize>) -> Result<usize
 }
 
 async fn agreed(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
-    let mut all: Vec<Seen> = Vec::new();
+    let mut all: Vec<NodeUsage> = Vec::new();
     for node in nodes {
         all.push(node.seen().await?);
     }
     let last = all.iter().map(|seen| seen.last).max().unwrap_or(0);
     let Some(leader) = all[0].leader else { bail!("no node leads: {all:?}") };
-    let agree = |seen: &Seen| {
+    let agree = |seen: &NodeUsage| {
         seen.leader == Some(leader)
             && seen.applied + BEHIND_MAX >= last
             && voters.is_none_or(|voters| seen.voters == voters)

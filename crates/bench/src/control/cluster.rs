@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::ours::Ours;
+use super::ours::OwnCluster;
 use super::rival::Rival;
 use super::work::Work;
 use crate::child::Child;
@@ -30,7 +30,7 @@ pub trait Cluster {
 /// Starts a cluster of this target.
 pub fn start(bench: &Bench, target: &'static str, nodes: usize) -> Result<Box<dyn Cluster>> {
     match target {
-        target::DUNLIN => Ok(Box::new(Ours::start(bench, nodes)?)),
+        target::DUNLIN => Ok(Box::new(OwnCluster::start(bench, nodes)?)),
         rival => Ok(Box::new(Rival::start(bench, rival, nodes)?)),
     }
 }

@@ -50,12 +50,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Observes the writes of a scratch directory's device. Writes reported by processes differ: with large
 /// folios in the page cache, a small write counts as its whole folio.
 pub struct Watch {
-    looks: JoinHandle<Vec<Look>>,
+    looks: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,
 }
 
 /// Time, and bytes written to the device by then.
-type Look = (u64, u64);
+type DiskSample = (u64, u64);
 
 impl Watch {
     /// Starts observing; `None` if the directory has no device of its own, as in a container's layers.
@@ -85,9 +85,9 @@ impl Watch {
     }
 }
 
-fn most_per_s(looks: &[Look], within: Duration) -> Option<f64> {
-    let per_s = |(from, (begun_ns, before)): (usize, &Look)| {
-        let long = |(now_ns, _): &&Look| now_ns - begun_ns >= within.as_nanos() as u64;
+fn most_per_s(looks: &[DiskSample], within: Duration) -> Option<f64> {
+    let per_s = |(from, (begun_ns, before)): (usize, &DiskSample)| {
+        let long = |(now_ns, _): &&DiskSample| now_ns - begun_ns >= within.as_nanos() as u64;
         let (now_ns, bytes) = looks[from..].iter().find(long)?;
         Some((bytes - before) as f64 * 1e9 / (now_ns - begun_ns) as f64)
     };

@@ -17,7 +17,7 @@ use crate::stats::Latencies;
 /// A command to the clients; `peers/kv/load/probe.go` implements the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
+pub enum ProbeCommand {
     /// Asks for the leader.
     Leader(bool),
     /// Asks for the first acknowledged write that was started after this time.
@@ -29,7 +29,7 @@ pub enum Ask {
 /// A response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum ProbeReply {
     /// Index of the leading node.
     Leader(usize),
     /// Time of the acknowledgement.
@@ -44,20 +44,20 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
     let mut clients = cluster.clients(bench, &Work::probe())?;
     let (mut latencies, mut elections) = (Latencies::default(), Latencies::default());
     for _ in 0..kills {
-        let leader = match ask(&mut clients, Ask::Leader(true))? {
-            Told::Leader(leader) => leader,
+        let leader = match ask(&mut clients, ProbeCommand::Leader(true))? {
+            ProbeReply::Leader(leader) => leader,
             told => anyhow::bail!("unexpected response to a request for the leader: {told:?}"),
         };
         let killed_ns = monotonic_ns();
         cluster.kill(leader)?;
-        match ask(&mut clients, Ask::AfterNs(monotonic_ns()))? {
-            Told::AnsweredNs(answered_ns) => latencies.record(answered_ns - killed_ns),
+        match ask(&mut clients, ProbeCommand::AfterNs(monotonic_ns()))? {
+            ProbeReply::AnsweredNs(answered_ns) => latencies.record(answered_ns - killed_ns),
             told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
         }
         if whose == target::DUNLIN {
             // Elections of the dead were counted when they won.
-            match ask(&mut clients, Ask::Elections(true))? {
-                Told::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
+            match ask(&mut clients, ProbeCommand::Elections(true))? {
+                ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),
             }
         }
@@ -73,7 +73,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
         .with("elections", elections.count() as f64))
 }
 
-fn ask(clients: &mut Child, ask: Ask) -> Result<Told> {
+fn ask(clients: &mut Child, ask: ProbeCommand) -> Result<ProbeReply> {
     clients.tell(&ask)?;
     clients.line(2 * PATIENCE)
 }

@@ -4,10 +4,10 @@
 //! time from proposal to response at the leader, with all nodes and clients on one machine, at half of the
 //! peak.
 
-use crate::goal::{Bar, Claim, Goal};
+use crate::goal::{Claim, Goal, Threshold};
 use crate::row::RowPattern;
 
-use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
@@ -19,7 +19,7 @@ const fn ours(case: &'static str, params: Pairs, metric: &'static str) -> RowPat
     row("dunlin", case, params, metric)
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 

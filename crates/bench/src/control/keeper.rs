@@ -9,7 +9,7 @@ use dunlin::state::{Answer, Command, Operation, Query, Reply};
 
 use super::clients::Connection;
 use super::work::Work;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 
 /// Puts of one transaction, and transactions in flight, when keys are loaded.
 const LOAD_BATCH: usize = 100;
@@ -19,7 +19,7 @@ const VERIFY_LANES: usize = 64;
 
 /// Expected values, shared by the clients' lanes.
 #[derive(Clone)]
-pub struct Keeper(Rc<Inner>);
+pub struct KeyMemory(Rc<Inner>);
 
 struct Inner {
     work: Work,
@@ -37,7 +37,7 @@ pub fn key_of(nth: usize) -> String {
     format!("key-{nth:012}")
 }
 
-impl Keeper {
+impl KeyMemory {
     /// Starts without any write.
     pub fn new(work: Work, connections: Vec<Connection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
@@ -108,7 +108,7 @@ impl Keeper {
         };
         let seq = self.0.written.borrow()[nth];
         let right = match found.items.first() {
-            Some(pair) => seq > 0 && Touch::All.check(&pair.item.value, seq) && pair.item.version == seq,
+            Some(pair) => seq > 0 && ReadExtent::All.check(&pair.item.value, seq) && pair.item.version == seq,
             None => seq == 0,
         };
         ensure!(right, "{key} was written {seq} times and does not hold that");
@@ -123,7 +123,7 @@ impl Keeper {
             bail!("unexpected response to a read")
         };
         ensure!(found.items.len() == count, "{} keys where {count} are", found.items.len());
-        let right = found.items.iter().all(|pair| Touch::All.check(&pair.item.value, 1));
+        let right = found.items.iter().all(|pair| ReadExtent::All.check(&pair.item.value, 1));
         ensure!(right, "a range holds what was not written");
         Ok(())
     }

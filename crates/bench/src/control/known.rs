@@ -3,19 +3,23 @@
 //!
 //! With many requests in flight etcd is bound by the processor, so a faster disk requires no more of it.
 
-use crate::goal::Known;
+use crate::goal::PeerFigure;
 use crate::row::RowPattern;
 
 const FLOOR: RowPattern =
     RowPattern { target: "raw", case: "disk", params: &[("bytes", "4096")], metric: "ops_per_s" };
 
-const fn etcd(case: &'static str, params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
+const fn etcd(
+    case: &'static str,
+    params: &'static [(&'static str, &'static str)],
+    figure: f64,
+) -> PeerFigure {
     let peer = RowPattern { target: "etcd", case, params, metric: "ops_per_s" };
-    Known { peer, figure, floor: FLOOR, floor_figure: 6_960.0, rises_with_the_floor: false }
+    PeerFigure { peer, figure, floor: FLOOR, floor_figure: 6_960.0, rises_with_the_floor: false }
 }
 
 /// The known figures.
-pub const KNOWN: &[Known] = &[
+pub const KNOWN: &[PeerFigure] = &[
     etcd("put", &[("nodes", "1"), ("in_flight", "256")], 22_937.0),
     etcd("put", &[("nodes", "3"), ("in_flight", "256")], 11_781.0),
     etcd("put", &[("nodes", "5"), ("in_flight", "256")], 8_357.0),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use tokio::sync::{Mutex, mpsc};
 
-use super::keeper::Keeper;
+use super::keeper::KeyMemory;
 use super::work::{Report, Work};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
@@ -77,7 +77,7 @@ impl Tally {
 }
 
 /// Lets every lane make requests until the time is over, at a rate if there is one.
-pub async fn run(keeper: &Keeper, rate: f64) -> Result<Report> {
+pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<Report> {
     let work = keeper.work();
     let tally = Rc::new(Tally::new(work));
     let due = (rate > 0.0).then(|| Rc::new(Mutex::new(pace(rate, tally.end_ns))));
@@ -105,7 +105,7 @@ pub async fn run(keeper: &Keeper, rate: f64) -> Result<Report> {
 }
 
 /// Makes one request of the case.
-async fn one(keeper: &Keeper, lane: usize, draws: &mut Draws, payload: &mut Payload) -> Result<()> {
+async fn one(keeper: &KeyMemory, lane: usize, draws: &mut Draws, payload: &mut Payload) -> Result<()> {
     let work = keeper.work();
     let own = |draws: &mut Draws| {
         let count = (work.keys - lane).div_ceil(work.in_flight);

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 const TOGETHER_MAX: usize = 512;
 const BUFFER_BYTES: usize = 256 << 10;
 
-struct Asked {
+struct LineRequest {
     kind: u8,
     body: Bytes,
     answer: oneshot::Sender<Frame>,
@@ -32,9 +32,9 @@ type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Frame>>>>;
 
 /// A handle to the connection, which closes with the last handle.
 #[derive(Clone, Debug)]
-pub struct Line(mpsc::UnboundedSender<Asked>);
+pub struct ConnectionHandle(mpsc::UnboundedSender<LineRequest>);
 
-impl Line {
+impl ConnectionHandle {
     /// Connects to an address, on a runtime.
     pub fn to(address: String, runtime: &Handle) -> Self {
         let (sender, asked) = mpsc::unbounded_channel();
@@ -45,7 +45,7 @@ impl Line {
     /// Sends a request now; returns a future of its response.
     pub fn ask(&self, kind: u8, body: Bytes) -> impl Future<Output = io::Result<Bytes>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.0.send(Asked { kind, body, answer });
+        let sent = self.0.send(LineRequest { kind, body, answer });
         async move {
             let lost = || io::Error::from(io::ErrorKind::ConnectionReset);
             sent.map_err(|_| lost())?;
@@ -57,7 +57,7 @@ impl Line {
     }
 }
 
-async fn run(address: String, mut asked: mpsc::UnboundedReceiver<Asked>) {
+async fn run(address: String, mut asked: mpsc::UnboundedReceiver<LineRequest>) {
     loop {
         match TcpStream::connect(&address).await {
             Ok(stream) => {
@@ -78,7 +78,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<Asked>) {
 }
 
 /// Works until the connection breaks; returns `None` when no handle is left.
-async fn over(stream: TcpStream, asked: &mut mpsc::UnboundedReceiver<Asked>) -> Option<()> {
+async fn over(stream: TcpStream, asked: &mut mpsc::UnboundedReceiver<LineRequest>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let (reader, mut writer) = stream.into_split();
     let pending = Pending::default();
@@ -95,7 +95,7 @@ async fn over(stream: TcpStream, asked: &mut mpsc::UnboundedReceiver<Asked>) -> 
         }
         {
             let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-            for Asked { kind, body, answer } in together.drain(..) {
+            for LineRequest { kind, body, answer } in together.drain(..) {
                 frame::push(&mut out, next_id, kind, &body);
                 pending.insert(next_id, answer);
                 next_id += 1;

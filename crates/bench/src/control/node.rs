@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, Shard, TasksLimits};
+use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, TaskShard, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub struct Ready {
 
 /// State of the cluster according to a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub struct NodeUsage {
     /// Id of the leader.
     pub leader: Option<u64>,
     /// Number of voters.
@@ -122,14 +122,14 @@ async fn accept(listener: TcpListener, node: Arc<Serving>) {
 impl Serving {
     fn leads_of_tasks(&self) -> Option<Vec<(u64, usize)>> {
         let shards = self.node.tasks_if_any()?.shards();
-        let lead = |shard: &Arc<Shard>| {
+        let lead = |shard: &Arc<TaskShard>| {
             shard.status().ok().and_then(|status| Some((status.leader?, status.voters.len())))
         };
         shards.iter().map(lead).collect()
     }
 
     /// State of the cluster; with `anew`, commits are counted anew from here on.
-    pub fn seen(&self, anew: bool) -> Result<Seen> {
+    pub fn seen(&self, anew: bool) -> Result<NodeUsage> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +139,7 @@ impl Serving {
         if anew {
             *before = (commands, took);
         }
-        Ok(Seen {
+        Ok(NodeUsage {
             leader: status.leader,
             voters: status.voters.len(),
             last: status.last.unwrap_or(0),

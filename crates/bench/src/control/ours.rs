@@ -15,7 +15,7 @@ use crate::scratch_disk::ScratchDisk;
 
 /// Our nodes; dropping it kills them.
 #[derive(Debug)]
-pub struct Ours {
+pub struct OwnCluster {
     nodes: Vec<Node>,
     _disk: ScratchDisk,
     _reserved: Vec<ReservedAddress>,
@@ -28,7 +28,7 @@ struct Node {
     child: Child,
 }
 
-impl Ours {
+impl OwnCluster {
     /// Starts nodes with a single tasks' shard.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
         Self::sharded(bench, count, 1)
@@ -81,7 +81,7 @@ impl Ours {
     }
 }
 
-impl Cluster for Ours {
+impl Cluster for OwnCluster {
     fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.endpoint.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! Our clients' responses to [`Ask`]: they write to every node all the time.
+//! Our clients' responses to [`ProbeCommand`]: they write to every node all the time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use dunlin::state::Command;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clients::{self, Connection};
-use super::failover::{Ask, Told};
+use super::failover::{ProbeCommand, ProbeReply};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::role::say;
@@ -20,43 +20,43 @@ const WRITE_MAX: Duration = Duration::from_secs(5);
 
 /// A command that waits for the first write started after a time.
 #[derive(Default)]
-struct Waiting {
+struct PendingProbe {
     after_ns: Cell<u64>,
     told: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
 /// Writes and responds until standard input ends.
 pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
-    let waiting = Rc::<Waiting>::default();
+    let waiting = Rc::<PendingProbe>::default();
     for (nth, node) in nodes.iter().enumerate() {
         tokio::task::spawn_local(write(nth, node.clone(), Rc::clone(&waiting)));
     }
     let mut asked = asked();
     while let Some(ask) = asked.recv().await {
         match ask? {
-            Ask::Leader(_) => say(&Told::Leader(clients::leader(&nodes, None).await?))?,
-            Ask::AfterNs(after_ns) => {
+            ProbeCommand::Leader(_) => say(&ProbeReply::Leader(clients::leader(&nodes, None).await?))?,
+            ProbeCommand::AfterNs(after_ns) => {
                 let (sender, told) = oneshot::channel();
                 waiting.told.replace(Some(sender));
                 waiting.after_ns.set(after_ns);
                 let told = tokio::time::timeout(PATIENCE, told).await;
-                say(&Told::AnsweredNs(told.context("no write went through")??))?;
+                say(&ProbeReply::AnsweredNs(told.context("no write went through")??))?;
             }
-            Ask::Elections(_) => {
+            ProbeCommand::Elections(_) => {
                 // The last election that the present leader won: the one that this death caused.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(seen) = node.seen().await else { continue };
                     won.extend(seen.elections_ns.last().filter(|_| seen.leader == Some(nth as u64 + 1)));
                 }
-                say(&Told::Elections(won))?;
+                say(&ProbeReply::Elections(won))?;
             }
         }
     }
     Ok(())
 }
 
-async fn write(nth: usize, node: Connection, waiting: Rc<Waiting>) {
+async fn write(nth: usize, node: Connection, waiting: Rc<PendingProbe>) {
     let key = format!("probe-{nth}");
     let mut beat = tokio::time::interval(PACE);
     loop {
@@ -77,7 +77,7 @@ async fn write(nth: usize, node: Connection, waiting: Rc<Waiting>) {
 }
 
 /// Commands, read in a thread that may block.
-fn asked() -> mpsc::UnboundedReceiver<Result<Ask>> {
+fn asked() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {

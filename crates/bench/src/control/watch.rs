@@ -14,14 +14,14 @@ use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, Options, Subscriber};
 
 use super::clients::Connection;
-use super::keeper::Keeper;
+use super::keeper::KeyMemory;
 use super::lanes;
 use super::work::{Report, Work};
 use crate::child::PATIENCE;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 
 /// Subscribes, writes, and reads all events.
-pub async fn run(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
+pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
     let door = leader.seen().await?.door;
     let connect = |_| -> Result<(Client, Subscriber)> {
         let client = Client::connect(&format!("dunlin://{door}"), Options::default())?;
@@ -86,7 +86,7 @@ fn is_clients(payload: &[u8]) -> Result<bool> {
             Changed::Deleted { .. } => bail!("a deletion where puts were made"),
         };
         let seq = item.value.first_chunk().map(|word| u64::from_le_bytes(*word)).unwrap_or(0);
-        let is_whole = Touch::Ends.check(&item.value, seq);
+        let is_whole = ReadExtent::Ends.check(&item.value, seq);
         ensure!(is_whole, "the value of {} is damaged", String::from_utf8_lossy(key));
         changes += 1;
     }

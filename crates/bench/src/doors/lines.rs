@@ -3,14 +3,14 @@
 use anyhow::Result;
 
 use super::way::{Sink, Source};
-use crate::pubsub::{RawClient, Served};
+use crate::pubsub::{BrokerEndpoint, RawClient};
 
 /// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// Publishes. Publishes that wait for responses use a second connection, on which every publish is answered.
 pub struct LinesPublisher {
-    served: Served,
+    served: BrokerEndpoint,
     subject: String,
     client: RawClient,
     answering: Option<RawClient>,
@@ -21,7 +21,7 @@ pub struct LinesPublisher {
 
 impl LinesPublisher {
     /// Connects to the broker.
-    pub fn open(served: Served, subject: &str) -> Result<Self> {
+    pub fn open(served: BrokerEndpoint, subject: &str) -> Result<Self> {
         let client = RawClient::connect(served)?;
         let (subject, head) = (subject.to_owned(), (0, Vec::new()));
         Ok(Self { served, subject, client, answering: None, head, write: Vec::new() })
@@ -73,7 +73,7 @@ pub struct LinesReader(RawClient);
 
 impl LinesReader {
     /// Connects and subscribes.
-    pub fn open(served: Served, subject: &str) -> Result<Self> {
+    pub fn open(served: BrokerEndpoint, subject: &str) -> Result<Self> {
         let mut client = RawClient::connect(served)?;
         client.subscribe(subject)?;
         Ok(Self(client))

@@ -9,13 +9,13 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::topic::{Acknowledged, Durable, Reliable, Retention, TopicConfig};
+use dunlin::topic::{AckLevel, Durable, Reliable, Retention, TopicConfig};
 use dunlin::{Config, Node};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::scratch_disk::ScratchDisk;
@@ -69,8 +69,7 @@ impl TopicSetup {
     pub fn config(&self) -> TopicConfig {
         let reliable = Reliable { readers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
         let reliable = self.lossless.then_some(reliable);
-        let durable =
-            self.durable.then(|| Durable { acknowledge: Acknowledged::Synced, ..Durable::default() });
+        let durable = self.durable.then(|| Durable { acknowledge: AckLevel::Synced, ..Durable::default() });
         let retention = Retention { bytes: self.history_bytes, ..Retention::default() };
         TopicConfig { retention, reliable, durable, ..TopicConfig::default() }
     }
@@ -83,7 +82,7 @@ struct Ready {
 
 /// A node in another process.
 #[derive(Debug)]
-pub struct DoorNode {
+pub struct ListenerNode {
     child: Child,
     doors: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
@@ -91,7 +90,7 @@ pub struct DoorNode {
     _disk: Option<ScratchDisk>,
 }
 
-impl DoorNode {
+impl ListenerNode {
     /// Starts the node and waits for its listeners.
     pub fn start(bench: &Bench, setup: &NodeSetup) -> Result<Self> {
         let disk = setup.topics.iter().any(|topic| topic.durable).then(ScratchDisk::new).transpose()?;
@@ -105,7 +104,7 @@ impl DoorNode {
     }
 
     /// Address of a listener.
-    pub fn address(&self, door: Door) -> Result<SocketAddr> {
+    pub fn address(&self, door: Protocol) -> Result<SocketAddr> {
         let found = self.doors.iter().find(|(name, _)| name == door.name());
         found.map(|(_, address)| *address).with_context(|| format!("door {door} is not open"))
     }
@@ -126,7 +125,7 @@ fn users_file(users: &str) -> Result<tempfile::NamedTempFile> {
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setup: NodeSetup = serde_json::from_str(args.text("setup")?).context("reading the setup")?;
     let node = open(&setup.topics, args.text("disk").ok().map(Path::new))?;
-    let any = |door: Door| match setup.doors.iter().any(|name| name == door.name()) {
+    let any = |door: Protocol| match setup.doors.iter().any(|name| name == door.name()) {
         true => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         false => Vec::new(),
     };
@@ -134,10 +133,10 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         spin: setup.spin,
         // Two spinning threads would take both cores of a small machine from the clients.
         threads: usize::from(setup.spin),
-        tcp: any(Door::Tcp),
-        nats: any(Door::Nats),
-        http: any(Door::Http),
-        grpc: any(Door::Grpc),
+        tcp: any(Protocol::Tcp),
+        nats: any(Protocol::Nats),
+        http: any(Protocol::Http),
+        grpc: any(Protocol::Grpc),
         users_file: args.text("users").ok().map(Into::into),
         ..ServerConfig::default()
     };
@@ -155,7 +154,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
 pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
     let node = match disk {
         Some(path) => Node::open(Config::default(), Arc::new(RealDisk), path)?.0,
-        None => Stand::start()?.node().clone(),
+        None => LocalNode::start()?.node().clone(),
     };
     for topic in topics {
         let made = node.create_topic(&topic.name, topic.config(), false);

@@ -3,27 +3,27 @@
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, Wait};
 use dunlin_client::{Client, Options};
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 
 use super::grpc::{GrpcPublisher, GrpcReader};
 use super::http::{HttpPublisher, HttpReader};
 use super::lines::{LinesPublisher, LinesReader};
 use super::native::{Native, NativeReader};
-use super::node::{self, DoorNode, NodeSetup, TopicSetup};
+use super::node::{self, ListenerNode, NodeSetup, TopicSetup};
 use crate::cores::Pin;
 use crate::point::{Bench, target};
-use crate::pubsub::{Broker, Served};
+use crate::pubsub::{Broker, BrokerEndpoint};
 
 /// The topic of all workloads.
 pub const TOPIC: &str = "bench";
 
 /// How a topic is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ProtocolRoute {
     /// In the node's process.
     Inproc,
     /// Through one of its listeners.
-    Door(Door),
+    Protocol(Protocol),
     /// Through nats-server, for comparison.
     NatsServer,
 }
@@ -47,21 +47,21 @@ pub trait Sink {
 }
 
 /// Publisher and subscriber of a workload, with the node between them.
-pub struct Ends {
+pub struct RouteEnds {
     /// The publisher.
     pub source: Box<dyn Source>,
     /// The subscriber.
     pub sink: Box<dyn Sink>,
     /// The node's process; dropping it ends the waits of both sides.
-    pub node: Between,
+    pub node: Separation,
 }
 
 /// What is between publisher and subscriber.
-pub enum Between {
+pub enum Separation {
     /// A node of this process.
     Here(dunlin::Node),
     /// A node in another process.
-    There(DoorNode),
+    There(ListenerNode),
     /// A rival's process.
     Rival {
         /// Handle that keeps the process alive.
@@ -69,22 +69,22 @@ pub enum Between {
     },
 }
 
-impl Way {
+impl ProtocolRoute {
     /// All routes to a node of Dunlin.
-    pub const OURS: [Way; 5] = [
-        Way::Inproc,
-        Way::Door(Door::Tcp),
-        Way::Door(Door::Nats),
-        Way::Door(Door::Http),
-        Way::Door(Door::Grpc),
+    pub const OURS: [ProtocolRoute; 5] = [
+        ProtocolRoute::Inproc,
+        ProtocolRoute::Protocol(Protocol::Tcp),
+        ProtocolRoute::Protocol(Protocol::Nats),
+        ProtocolRoute::Protocol(Protocol::Http),
+        ProtocolRoute::Protocol(Protocol::Grpc),
     ];
 
     /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
-            Self::Door(door) => door.name(),
-            Self::NatsServer => Door::Nats.name(),
+            Self::Protocol(protocol) => protocol.name(),
+            Self::NatsServer => Protocol::Nats.name(),
         }
     }
 
@@ -97,41 +97,46 @@ impl Way {
     /// history holds the whole run.
     pub fn lossless(self) -> TopicSetup {
         match self {
-            Self::Door(Door::Http) => TopicSetup::volatile(TOPIC, 1 << 30),
+            Self::Protocol(Protocol::Http) => TopicSetup::volatile(TOPIC, 1 << 30),
             _ => TopicSetup::lossless(TOPIC, 4 << 20),
         }
     }
 
     /// Starts a node with this topic, and opens both sides.
-    pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<Ends> {
+    pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<RouteEnds> {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, Pin::Free)?;
             let (source, sink) = nats_ends(broker.served())?;
-            return Ok(Ends { source, sink, node: Between::Rival { _broker: broker } });
+            return Ok(RouteEnds { source, sink, node: Separation::Rival { _broker: broker } });
         }
-        let Self::Door(door) = self else {
+        let Self::Protocol(protocol) = self else {
             let node = node::open(&[topic], None)?;
             let (source, sink) = (node.publisher(TOPIC)?, node.subscribe(TOPIC, &registered())?);
             let (source, sink) = (Native::inproc(source), NativeReader(sink));
-            return Ok(Ends { source: Box::new(source), sink: Box::new(sink), node: Between::Here(node) });
+            return Ok(RouteEnds {
+                source: Box::new(source),
+                sink: Box::new(sink),
+                node: Separation::Here(node),
+            });
         };
         // Dunlin's own listener serves to read records back.
-        let doors = vec![Door::Tcp.name().to_owned(), door.name().to_owned()];
-        let node = DoorNode::start(bench, &NodeSetup { doors, topics: vec![topic], ..NodeSetup::default() })?;
-        let (source, sink) = ends(&node, door)?;
-        Ok(Ends { source, sink, node: Between::There(node) })
+        let doors = vec![Protocol::Tcp.name().to_owned(), protocol.name().to_owned()];
+        let node =
+            ListenerNode::start(bench, &NodeSetup { doors, topics: vec![topic], ..NodeSetup::default() })?;
+        let (source, sink) = ends(&node, protocol)?;
+        Ok(RouteEnds { source, sink, node: Separation::There(node) })
     }
 }
 
-fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
-    let address = node.address(door)?;
-    Ok(match door {
-        Door::Nats => nats_ends(Broker::nats_door(node)?)?,
-        Door::Http => {
+fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
+    let address = node.address(protocol)?;
+    Ok(match protocol {
+        Protocol::Nats => nats_ends(Broker::nats_door(node)?)?,
+        Protocol::Http => {
             let sink = HttpReader::open(address, TOPIC)?;
             (Box::new(HttpPublisher::open(address, TOPIC)?), Box::new(sink))
         }
-        Door::Grpc => {
+        Protocol::Grpc => {
             let sink = GrpcReader::open(address, TOPIC)?;
             (Box::new(GrpcPublisher::open(address, TOPIC)?), Box::new(sink))
         }
@@ -144,14 +149,14 @@ fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)>
 }
 
 /// Publisher and subscriber for a NATS server.
-pub fn nats_ends(served: Served) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
+pub fn nats_ends(served: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let sink = LinesReader::open(served, TOPIC)?;
     Ok((Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink)))
 }
 
 /// A client of Dunlin's own protocol.
-fn client(node: &DoorNode) -> Result<Client> {
-    let url = format!("dunlin://{}", node.address(Door::Tcp)?);
+fn client(node: &ListenerNode) -> Result<Client> {
+    let url = format!("dunlin://{}", node.address(Protocol::Tcp)?);
     let options = Options { name: "bench".to_owned(), wait: Wait::Parked, ..Options::default() };
     Client::connect(&url, options).with_context(|| format!("connecting to {url}"))
 }
@@ -165,7 +170,7 @@ fn registered() -> SubscribeOptions {
     }
 }
 
-impl Between {
+impl Separation {
     /// A subscriber of all that the topic holds.
     pub fn read_back(&self) -> Result<Box<dyn Sink>> {
         let options = SubscribeOptions { registered: false, ..registered() };

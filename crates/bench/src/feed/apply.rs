@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
 use dunlin_feed::{
     BOOK_ENTRY_BYTES, Book, BookEntry, Levels, ORDER_ENTRY_BYTES, OrderEntry, Orders, Scale, Side,
 };
@@ -64,8 +64,8 @@ pub fn read(recording: &str) -> Result<Records> {
     let content = std::fs::read(&path).map_err(|error| {
         Unavailable(format!("{}: {error}; `cargo xtask data` fetches the recordings", path.display()))
     })?;
-    let layout =
-        Layout::of(&content).with_context(|| format!("{} is not a known recording", path.display()))?;
+    let layout = RecordingFormat::of(&content)
+        .with_context(|| format!("{} is not a known recording", path.display()))?;
     let mut reader = Recording::new(layout, &RecordingOptions::default());
     let (mut records, mut bytes) = (Vec::new(), Vec::new());
     let mut sink = |item: Item<'_>| {

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use dunlin::journal::{Config as JournalConfig, Load, MeasureError, RealDisk, measure_commits};
+use dunlin::journal::{CommitLoad, Config as JournalConfig, MeasureError, RealDisk, measure_commits};
 use dunlin::topic::{
-    Acknowledged, Durable, Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+    AckLevel, Durable, Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin::{Config, Node};
 use dunlin_client::{Client, Options};
 use dunlin_server::{Server, ServerConfig};
 
 use crate::clock::monotonic_ns;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::point::{Sample, Unavailable};
 use crate::scratch_disk::ScratchDisk;
 
@@ -30,7 +30,7 @@ const HISTORY_BYTES: u64 = 4 << 30;
 /// Measures the journal alone.
 pub fn journal(commits: u64) -> Result<Sample> {
     let dir = ScratchDisk::new()?;
-    let load = Load { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
+    let load = CommitLoad { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
     let measured = measure_commits(&dir.path().join("log"), &load, JournalConfig::default(), monotonic_ns);
     let mut measured = measured.map_err(|error| match error {
         MeasureError::NotADisk(_) => anyhow::Error::from(Unavailable(error.to_string())),
@@ -43,7 +43,7 @@ pub fn journal(commits: u64) -> Result<Sample> {
 pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
     let dir = ScratchDisk::new()?;
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
-    let durable = Durable { acknowledge: Acknowledged::Synced, ..Durable::default() };
+    let durable = Durable { acknowledge: AckLevel::Synced, ..Durable::default() };
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
     node.create_topic("durable", config, false)?;
@@ -70,7 +70,7 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
             publisher.send(payload.of(commit * IN_FLIGHT + nth)).context("sending")?;
         }
         let receipt = publisher.flush().context("waiting for the disk")?.context("no receipt")?;
-        ensure!(receipt.acknowledged == Acknowledged::Synced, "acknowledged as {:?}", receipt.acknowledged);
+        ensure!(receipt.acknowledged == AckLevel::Synced, "acknowledged as {:?}", receipt.acknowledged);
         let after_ns = monotonic_ns();
         commits_ns.push(after_ns - before_ns);
         before_ns = after_ns;
@@ -85,7 +85,7 @@ fn check(node: &Node, records: u64) -> Result<()> {
     let (mut seen, mut sound) = (0, true);
     while subscriber.drain(4_096, |event| match event {
         Event::Record(record) => {
-            sound &= record.seq() == seen + 1 && Touch::All.check(record.payload(), seen);
+            sound &= record.seq() == seen + 1 && ReadExtent::All.check(record.payload(), seen);
             seen += 1;
         }
         Event::Notice(_) => {}

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, Options as ClientOptions};
-use dunlin_feed::{Book, By, Replica, Report, Scale};
+use dunlin_feed::{Book, ChangeCause, Replica, ReplicaReport, Scale};
 use tokio::task::LocalSet;
 
 use crate::options::Options;
@@ -52,7 +52,7 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
     let from_ns = now_ns() + feed.warmup.as_nanos() as u64;
     let replicas = read(replicas, from_ns, feed.warmup + feed.time, &notes)?;
     let seconds = now_ns().saturating_sub(from_ns) as f64 / 1e9;
-    let sum = |of: fn(dunlin_feed::Counts) -> u64| {
+    let sum = |of: fn(dunlin_feed::ReplicaCounts) -> u64| {
         replicas.iter().map(|replica| of(replica.borrow().counts())).sum::<u64>() as f64
     };
     let notes = notes.borrow();
@@ -101,9 +101,9 @@ fn read<S: Subscribe + 'static>(
 async fn read_on<S: Subscribe>(replica: Shared<S>, from_ns: u64, notes: Rc<RefCell<Notes>>) -> Result<()> {
     loop {
         let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
-            let Report::Changed(change) = report else { return };
+            let ReplicaReport::Changed(change) = report else { return };
             // As in the scenarios, a merged record is not a delivery.
-            let By::Record(frame) = change.by else { return };
+            let ChangeCause::Record(frame) = change.by else { return };
             if frame.append_time_ns() < from_ns {
                 return;
             }

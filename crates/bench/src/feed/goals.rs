@@ -1,15 +1,21 @@
 //! The feed issue's table of goals, line by line.
 
-use crate::goal::{Bar, Goal};
+use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
 
-const fn goal(what: &'static str, case: &'static str, params: Pairs, metric: &'static str, bar: Bar) -> Goal {
+const fn goal(
+    what: &'static str,
+    case: &'static str,
+    params: Pairs,
+    metric: &'static str,
+    bar: Threshold,
+) -> Goal {
     Goal { what, ours: RowPattern { target: "dunlin", case, params, metric }, bar }
 }
 
-use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 const DURABLE: Pairs = &[("transport", "inproc")];
 const JOURNAL: RowPattern =

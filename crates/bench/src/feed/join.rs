@@ -17,7 +17,7 @@ use dunlin_feed::{Book, InstrumentsText, Notation, Replica, Scale};
 
 use crate::child::PATIENCE;
 use crate::feed::node::FeedNode;
-use crate::feed::scenario::{Place, Scenario, Waiting, Window};
+use crate::feed::scenario::{ReaderPlacement, Scenario, WaitMode, Window};
 use crate::point::{Bench, Sample};
 
 /// Levels of each side; 10,000 in all.
@@ -36,7 +36,7 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
         Client::connect(node.url(), options).with_context(|| format!("connecting to {}", node.url()))
     };
     let clients = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
-    let standing = Standing::start(&connect(0)?)?;
+    let standing = ResidentReader::start(&connect(0)?)?;
     let before = node.memory("VmRSS")?;
     let window = Window::from(now_ns(), &scenario);
     node.begin(&window)?;
@@ -63,8 +63,8 @@ fn scenario(readers: usize) -> Scenario {
     Scenario {
         config: InstrumentsText { text, notation: Notation::Json },
         rate: None,
-        place: Place::Tcp,
-        wait: Waiting::Parked,
+        place: ReaderPlacement::Tcp,
+        wait: WaitMode::Parked,
         clients: readers,
         instruments: Vec::new(),
         depth: 10,
@@ -88,12 +88,12 @@ fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
 }
 
 /// The subscriber that is there all the time, in its own thread.
-struct Standing {
+struct ResidentReader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
 }
 
-impl Standing {
+impl ResidentReader {
     fn start(client: &Client) -> Result<Self> {
         let mut replica = subscribe(client)?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::feed::outcome::Outcome;
+use crate::feed::outcome::FeedOutcome;
 use crate::feed::run;
 use crate::feed::scenario::Scenario;
 use crate::point::{Bench, Sample};
@@ -77,7 +77,7 @@ pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
         history_bytes: HISTORY_BYTES,
         ..base.clone()
     };
-    let outcome: Outcome = run::run(bench, &scenario)?;
+    let outcome: FeedOutcome = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
     // Over everything that was read: the history holds more than was read during publication.
     let per_s = outcome.tally.per_s(scenario.time);

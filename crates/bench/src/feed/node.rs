@@ -5,15 +5,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin::topic::{FoldConfig, Retention, TopicConfig};
+use dunlin::topic::{ReducerConfig, Retention, TopicConfig};
 use dunlin_feed::{BOOK, Instruments};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
-use crate::feed::scenario::{Scenario, Waiting, Window};
+use crate::feed::scenario::{Scenario, WaitMode, Window};
 use crate::feed::source::{Published, Source};
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::point::Bench;
 use crate::role::{RoleArgs, hear, say};
 
@@ -64,7 +64,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let instruments = scenario.instruments()?;
     let _pinned = scenario.pin().side(1)?;
     let stand = stand(&scenario, &instruments)?;
-    let spin = scenario.wait == Waiting::Spin;
+    let spin = scenario.wait == WaitMode::Spin;
     let config = ServerConfig {
         spin,
         // Two spinning threads would take both cores of a small machine from the subscribers.
@@ -87,11 +87,11 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
 }
 
 /// Creates a node with a topic for each instrument.
-pub fn stand(scenario: &Scenario, instruments: &Instruments) -> Result<Stand> {
-    let stand = Stand::start()?;
+pub fn stand(scenario: &Scenario, instruments: &Instruments) -> Result<LocalNode> {
+    let stand = LocalNode::start()?;
     for instrument in instruments.list() {
         let scale = instrument.scale();
-        let fold = FoldConfig { kind: BOOK.to_owned(), options: scale.options() };
+        let fold = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
         let (bytes, records) = (scenario.history_bytes, scenario.history_records);
         let retention = Retention { bytes, records, ..Retention::default() };
         let config = TopicConfig { retention, fold: Some(fold), ..TopicConfig::default() };

@@ -10,7 +10,7 @@ use crate::point::Sample;
 
 /// Results of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct FeedOutcome {
     /// Totals of all subscribers.
     pub tally: Tally,
     /// Updates that were due to them.
@@ -20,7 +20,7 @@ pub struct Outcome {
     sample: Sample,
 }
 
-impl Outcome {
+impl FeedOutcome {
     /// Combines the results of both sides.
     pub fn new(
         scenario: &Scenario,

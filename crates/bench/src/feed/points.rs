@@ -6,7 +6,7 @@ use std::time::Duration;
 use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 
 use crate::cores::Pin;
-use crate::feed::scenario::{Place, Scenario, Waiting};
+use crate::feed::scenario::{ReaderPlacement, Scenario, WaitMode};
 use crate::feed::{
     apply, durable as durability, elsewhere as reading_elsewhere, join as joining, limits as limit,
     replay as replaying, run,
@@ -54,16 +54,19 @@ pub fn elsewhere(options: &Options) -> Group {
 
 fn baseline(options: &Options) -> Vec<Group> {
     let base = shipped(0, 1, options);
-    let waits = [Waiting::Spin, Waiting::Default, Waiting::Parked];
-    let of = |place: Place| waits.map(|wait| point(SCENARIOS[0].0, Scenario { place, wait, ..base.clone() }));
-    vec![of(Place::Inproc).into(), of(Place::Tcp).into()]
+    let waits = [WaitMode::Spin, WaitMode::Default, WaitMode::Parked];
+    let of = |place: ReaderPlacement| {
+        waits.map(|wait| point(SCENARIOS[0].0, Scenario { place, wait, ..base.clone() }))
+    };
+    vec![of(ReaderPlacement::Inproc).into(), of(ReaderPlacement::Tcp).into()]
 }
 
 fn multi(options: &Options) -> Vec<Group> {
     let base = shipped(2, 10, options);
     let rates = if options.quick { &MULTI_RATES[..1] } else { &MULTI_RATES };
-    let step =
-        |rate: &u32| point(SCENARIOS[2].0, Scenario { rate: Some(*rate), place: Place::Tcp, ..base.clone() });
+    let step = |rate: &u32| {
+        point(SCENARIOS[2].0, Scenario { rate: Some(*rate), place: ReaderPlacement::Tcp, ..base.clone() })
+    };
     let inproc = Scenario { rate: Some(MULTI_RATES[0]), ..base.clone() };
     let mut groups = vec![vec![point(SCENARIOS[2].0, inproc)]];
     groups.extend(rates.iter().map(|rate| vec![step(rate)]));
@@ -95,8 +98,8 @@ fn scenario(config: InstrumentsText, clients: usize, options: &Options) -> Scena
     Scenario {
         config,
         rate: None,
-        place: Place::Inproc,
-        wait: Waiting::Default,
+        place: ReaderPlacement::Inproc,
+        wait: WaitMode::Default,
         clients,
         instruments: feed.instruments.clone(),
         depth: feed.depth,
@@ -113,7 +116,9 @@ fn scenario(config: InstrumentsText, clients: usize, options: &Options) -> Scena
 }
 
 fn places(base: &Scenario) -> impl Iterator<Item = Scenario> {
-    [Place::Inproc, Place::Tcp].map(|place| Scenario { place, ..base.clone() }).into_iter()
+    [ReaderPlacement::Inproc, ReaderPlacement::Tcp]
+        .map(|place| Scenario { place, ..base.clone() })
+        .into_iter()
 }
 
 fn point(case: &'static str, scenario: Scenario) -> Point {
@@ -148,7 +153,7 @@ fn yes_or_no(yes: bool) -> &'static str {
 /// Highest rates.
 pub fn limits(options: &Options) -> Group {
     let held = |clients: usize| {
-        let base = Scenario { place: Place::Tcp, ..shipped(0, clients, options) };
+        let base = Scenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
         let params = Params::new()
             .with("transport", "tcp")
             .with("wait", "default")
@@ -157,7 +162,7 @@ pub fn limits(options: &Options) -> Group {
         Point::new("limits", target::DUNLIN, params, move |bench: &Bench| limit::rate_held(bench, &base))
     };
     let clients = options.feed.clients.unwrap_or(if options.quick { 10 } else { 100 });
-    let base = Scenario { place: Place::Tcp, ..shipped(0, clients, options) };
+    let base = Scenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
     let params = Params::new()
         .with("transport", "tcp")
         .with("wait", "default")

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::now_ns;
-use dunlin::topic::{Fold, LogName, Subscribe, SubscribeError};
-use dunlin_feed::{Book, By, Change, Instruments, Replica, Report, Trouble};
+use dunlin::topic::{LogName, Reducer, Subscribe, SubscribeError};
+use dunlin_feed::{Book, ChangeCause, Instruments, Replica, ReplicaReport, StateChange, Trouble};
 
 use crate::feed::scenario::{Scenario, Window};
-use crate::feed::source::Line;
+use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::Tally;
 
 /// Totals of what was published, once known.
-pub type Ends = Arc<OnceLock<Vec<Line>>>;
+pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// Most changes in one turn.
 const TURN: usize = 256;
@@ -111,7 +111,7 @@ impl<S: Subscribe> Reader<S> {
     }
 
     /// Whether all its books have reached their ends.
-    pub fn is_through(&self, ends: &Ends) -> bool {
+    pub fn is_through(&self, ends: &PublishedTotals) -> bool {
         let Some(lines) = ends.get() else { return false };
         let wanted = lines.iter().filter(|line| self.notes.intervals.contains_key(&line.topic)).count();
         let of = |log: &LogName| lines.iter().find(|line| line.topic == log.topic);
@@ -122,7 +122,7 @@ impl<S: Subscribe> Reader<S> {
     }
 
     /// Results, after comparing the books with their owner's.
-    pub fn finish(self, ends: &Ends) -> Result<Tally> {
+    pub fn finish(self, ends: &PublishedTotals) -> Result<Tally> {
         let lines = ends.get().context("the totals of the source are missing")?;
         let mut tally = self.notes.tally;
         let counts = self.replica.counts();
@@ -143,10 +143,10 @@ impl<S: Subscribe> Reader<S> {
 
 impl Notes {
     #[inline]
-    fn take(&mut self, report: &Report<'_, Book>) {
+    fn take(&mut self, report: &ReplicaReport<'_, Book>) {
         let change = match report {
-            Report::Changed(change) => change,
-            Report::Trouble { log, trouble: Trouble::Hole { last, .. } } => {
+            ReplicaReport::Changed(change) => change,
+            ReplicaReport::Trouble { log, trouble: Trouble::Hole { last, .. } } => {
                 // The update that revealed the loss is repeated.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;
@@ -160,7 +160,7 @@ impl Notes {
             return;
         }
         match change.by {
-            By::Record(frame) => {
+            ChangeCause::Record(frame) => {
                 let now = now_ns();
                 self.tally.deliver(now);
                 let sent_ns = now.saturating_sub(frame.append_time_ns());
@@ -170,8 +170,8 @@ impl Notes {
                 }
                 self.tally.intended.record(now.saturating_sub(due_ns));
             }
-            By::Merged(_) => self.tally.merged += change.to.seq - change.from.seq,
-            By::Snapshot => return,
+            ChangeCause::Merged(_) => self.tally.merged += change.to.seq - change.from.seq,
+            ChangeCause::Snapshot => return,
         }
         if self.is_slow {
             let oldest = self.oldest_due(change, due_ns);
@@ -180,7 +180,7 @@ impl Notes {
     }
 
     /// Due time of the oldest update in a change.
-    fn oldest_due(&self, change: &Change<'_, Book>, due_ns: u64) -> u64 {
+    fn oldest_due(&self, change: &StateChange<'_, Book>, due_ns: u64) -> u64 {
         let more = (change.to.seq - change.from.seq).saturating_sub(1);
         let interval = self.intervals.get(&change.log.topic).copied().unwrap_or_default();
         due_ns.saturating_sub(more * interval)
@@ -188,7 +188,7 @@ impl Notes {
 
     /// Whether a change repairs a loss.
     #[cold]
-    fn repairs(&mut self, change: &Change<'_, Book>) -> bool {
+    fn repairs(&mut self, change: &StateChange<'_, Book>) -> bool {
         let Some(&to) = self.repaired_to.get(&change.log.topic) else { return false };
         if change.to.seq >= to {
             self.repaired_to.remove(&change.log.topic);

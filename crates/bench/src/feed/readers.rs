@@ -14,7 +14,7 @@ use dunlin::topic::Subscribe;
 use tokio::task::{JoinHandle, LocalSet};
 
 use crate::child::PATIENCE;
-use crate::feed::reader::{Ends, Reader};
+use crate::feed::reader::{PublishedTotals, Reader};
 use crate::feed::tally::Tally;
 
 /// Time between checks whether all are done.
@@ -24,12 +24,15 @@ const LOOK: Duration = Duration::from_millis(20);
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<Reader<S>>,
     slow: bool,
-    ends: &Ends,
+    ends: &PublishedTotals,
 ) -> Result<Vec<Tally>> {
     if readers.len() == 1 || slow { in_threads(readers, ends) } else { in_tasks(readers, ends) }
 }
 
-fn in_threads<S: Subscribe + Send + 'static>(readers: Vec<Reader<S>>, ends: &Ends) -> Result<Vec<Tally>> {
+fn in_threads<S: Subscribe + Send + 'static>(
+    readers: Vec<Reader<S>>,
+    ends: &PublishedTotals,
+) -> Result<Vec<Tally>> {
     let start = |mut reader: Reader<S>| {
         let ends = Arc::clone(ends);
         thread::spawn(move || {
@@ -44,7 +47,7 @@ fn in_threads<S: Subscribe + Send + 'static>(readers: Vec<Reader<S>>, ends: &End
         .collect()
 }
 
-fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &Ends) -> Result<()> {
+fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &PublishedTotals) -> Result<()> {
     let mut moved = Instant::now();
     loop {
         if reader.read()? > 0 {
@@ -57,7 +60,7 @@ fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &Ends) -> Result<
     }
 }
 
-fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &Ends) -> Result<Vec<Tally>> {
+fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTotals) -> Result<Vec<Tally>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("starting a runtime")?;
     let readers: Vec<_> = readers.into_iter().map(|reader| Rc::new(RefCell::new(reader))).collect();
@@ -95,7 +98,7 @@ async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
 
 async fn until_through<S: Subscribe>(
     readers: &[Rc<RefCell<Reader<S>>>],
-    ends: &Ends,
+    ends: &PublishedTotals,
     reading: &[JoinHandle<Result<()>>],
 ) -> Result<()> {
     let (mut last, mut moved) = (0, Instant::now());

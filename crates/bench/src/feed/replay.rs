@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin_feed::{Book, Instruments, InstrumentsText, Scale, Simulator};
-use dunlin_journal::{Batch, Config, Item, Journal, Position, Reader, RealDisk};
+use dunlin_journal::{Batch, Config, Journal, Position, Reader, RealDisk, ScanItem};
 
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, Sample};
@@ -62,7 +62,7 @@ fn write(folder: &Path, updates: u64) -> Result<u64> {
         }
     }
     journal.close().context("ending a recording")?;
-    Ok(dunlin::topic::Fold::checksum(&book))
+    Ok(dunlin::topic::Reducer::checksum(&book))
 }
 
 fn add_frame(payload: &[u8], time_ns: u64, frames: &mut Vec<u8>) -> Result<()> {
@@ -81,7 +81,7 @@ fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
     let mut book = Book::new(Scale::default());
     let (mut seq, mut bytes) = (0, 0);
     while let Some(item) = scan.next()? {
-        let Item::Records(records) = item else { bail!("the recording has a hole after {seq}") };
+        let ScanItem::Records(records) = item else { bail!("the recording has a hole after {seq}") };
         bytes += records.frames.len();
         let mut rest = records.frames;
         while let Some((frame, taken)) = Frame::split(rest) {
@@ -92,7 +92,7 @@ fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
     }
     let taken_ns = monotonic_ns() - start_ns;
     ensure!(seq == updates, "{seq} records came of {updates}");
-    ensure!(dunlin::topic::Fold::checksum(&book) == sum, "the book is not the one that was recorded");
+    ensure!(dunlin::topic::Reducer::checksum(&book) == sum, "the book is not the one that was recorded");
     let per_s = |count: f64| count * 1e9 / taken_ns.max(1) as f64;
     Ok(Sample::new()
         .with("events_per_s", per_s(seq as f64))

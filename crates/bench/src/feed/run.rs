@@ -15,10 +15,10 @@ use dunlin_feed::Instruments;
 use crate::child::PATIENCE;
 use crate::clock::processor_ns;
 use crate::feed::node::{self, FeedNode};
-use crate::feed::outcome::Outcome;
-use crate::feed::reader::{Ends, Reader};
+use crate::feed::outcome::FeedOutcome;
+use crate::feed::reader::{PublishedTotals, Reader};
 use crate::feed::readers::read_all;
-use crate::feed::scenario::{Place, Scenario, Window};
+use crate::feed::scenario::{ReaderPlacement, Scenario, Window};
 use crate::feed::source::{Published, Source};
 use crate::feed::tally::Tally;
 use crate::point::Bench;
@@ -29,15 +29,15 @@ const LEAD_NS: u64 = 50_000_000;
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
-pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome> {
+pub fn run(bench: &Bench, scenario: &Scenario) -> Result<FeedOutcome> {
     let instruments = scenario.instruments()?;
     match scenario.place {
-        Place::Inproc => inproc(scenario, instruments),
-        Place::Tcp => tcp(bench, scenario, &instruments),
+        ReaderPlacement::Inproc => inproc(scenario, instruments),
+        ReaderPlacement::Tcp => tcp(bench, scenario, &instruments),
     }
 }
 
-fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
+fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<FeedOutcome> {
     let stand = node::stand(scenario, &instruments)?;
     let patterns = scenario.patterns(&instruments)?;
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
@@ -59,10 +59,10 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
     let _pinned = pin.side(0)?;
     let tallies = read(readers, window, scenario, &ends)?;
     let published = join(publishing)?;
-    Ok(Outcome::new(scenario, &instruments, &published, &tallies, None))
+    Ok(FeedOutcome::new(scenario, &instruments, &published, &tallies, None))
 }
 
-fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<Outcome> {
+fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<FeedOutcome> {
     let mut node = FeedNode::start(bench, scenario)?;
     let patterns = scenario.patterns(instruments)?;
     let options = subscribe_options(scenario);
@@ -78,31 +78,31 @@ fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<
     let tallies = read(readers(subscribers, scenario, instruments), window, scenario, &ends)?;
     let client_ns = processor_ns() - before_ns;
     let (_node, published) = join(publishing)?;
-    Ok(Outcome::new(scenario, instruments, &published, &tallies, Some(client_ns)))
+    Ok(FeedOutcome::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
 /// Report of a publishing thread.
-trait Says {
+trait PublisherReport {
     fn published(&self) -> &Published;
 }
 
-impl Says for Published {
+impl PublisherReport for Published {
     fn published(&self) -> &Published {
         self
     }
 }
 
-impl Says for (FeedNode, Published) {
+impl PublisherReport for (FeedNode, Published) {
     fn published(&self) -> &Published {
         &self.1
     }
 }
 
 /// Publishes, or waits for the other process, in a thread; the totals are set when it ends.
-fn telling<T: Says + Send + 'static>(
+fn telling<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
-) -> (Ends, JoinHandle<Result<T>>) {
-    let ends: Ends = Arc::new(OnceLock::new());
+) -> (PublishedTotals, JoinHandle<Result<T>>) {
+    let ends: PublishedTotals = Arc::new(OnceLock::new());
     let told = Arc::clone(&ends);
     let publishing = thread::spawn(move || {
         let said = publish()?;
@@ -129,7 +129,7 @@ fn read<S: Subscribe + Send + 'static>(
     mut readers: Vec<Reader<S>>,
     window: Window,
     scenario: &Scenario,
-    ends: &Ends,
+    ends: &PublishedTotals,
 ) -> Result<Vec<Tally>> {
     readers.iter_mut().for_each(|reader| reader.count(window));
     read_all(readers, scenario.delay.is_some(), ends)

@@ -13,14 +13,14 @@ use crate::cores::Pin;
 /// Process of the subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum ReaderPlacement {
     /// The node's process.
     Inproc,
     /// Another process, with one connection for each subscriber.
     Tcp,
 }
 
-impl Place {
+impl ReaderPlacement {
     /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-impl Waiting {
+impl WaitMode {
     /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Waiting {
 /// How subscribers and the node's listeners wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Waiting {
+pub enum WaitMode {
     /// Spins, and never parks.
     Spin,
     /// Subscribers spin for a few µs, then park; listeners park.
@@ -70,9 +70,9 @@ pub struct Scenario {
     /// Updates a second of each instrument, instead of the configured rates.
     pub rate: Option<u32>,
     /// Process of the subscribers.
-    pub place: Place,
+    pub place: ReaderPlacement,
     /// How threads wait.
-    pub wait: Waiting,
+    pub wait: WaitMode,
     /// Subscribers, each of all instruments in `instruments`.
     pub clients: usize,
     /// Instruments that are subscribed to; all if empty.
@@ -111,7 +111,7 @@ impl Scenario {
 
     /// Spinning threads get a core: subscribers one, the source and listeners another.
     pub fn pin(&self) -> Pin {
-        if self.wait == Waiting::Spin { Pin::Apart } else { Pin::Free }
+        if self.wait == WaitMode::Spin { Pin::Apart } else { Pin::Free }
     }
 
     /// Patterns of the subscribers; an unknown instrument is an error.

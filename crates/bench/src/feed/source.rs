@@ -7,7 +7,7 @@ use dunlin_feed::Instruments;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::processor_ns;
-use crate::feed::scenario::{Scenario, Waiting, Window};
+use crate::feed::scenario::{Scenario, WaitMode, Window};
 use crate::feed::timed::{Timed, Times};
 
 /// Spin time of a source whose subscribers spin: it sleeps almost until the due time and leaves them the
@@ -16,7 +16,7 @@ const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
 /// Totals of an instrument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct InstrumentTotals {
     /// Name of the topic.
     pub topic: String,
     /// Records published in all.
@@ -31,7 +31,7 @@ pub struct Line {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Published {
     /// Totals of each instrument.
-    pub lines: Vec<Line>,
+    pub lines: Vec<InstrumentTotals>,
     /// Longest delay of a counted record, ns.
     pub slip_ns_max: u64,
     /// Delay of the very last record, ns.
@@ -63,7 +63,7 @@ pub struct Source {
 impl Source {
     /// Creates a source for existing topics.
     pub fn new(node: &Node, scenario: &Scenario, instruments: Instruments) -> Self {
-        let spin_ns = (scenario.wait == Waiting::Spin).then_some(SPIN_NS_AMONG_SPINNERS);
+        let spin_ns = (scenario.wait == WaitMode::Spin).then_some(SPIN_NS_AMONG_SPINNERS);
         Self { node: node.clone(), instruments, seed: scenario.seed, spin_ns }
     }
 
@@ -99,10 +99,10 @@ impl Source {
         self.instruments.list().iter().map(|instrument| publisher(instrument.topic())).collect()
     }
 
-    fn lines(&self, before: &[u64], after: &[u64]) -> Result<Vec<Line>> {
+    fn lines(&self, before: &[u64], after: &[u64]) -> Result<Vec<InstrumentTotals>> {
         let line = |(nth, topic): (usize, String)| {
             let checksum = checksum(&self.node, &topic)?;
-            Ok(Line { topic, last_seq: after[nth], due: after[nth] - before[nth], checksum })
+            Ok(InstrumentTotals { topic, last_seq: after[nth], due: after[nth] - before[nth], checksum })
         };
         self.instruments.list().iter().map(|instrument| instrument.topic()).enumerate().map(line).collect()
     }
@@ -111,6 +111,6 @@ impl Source {
 /// Checksum of a topic's state.
 fn checksum(node: &Node, topic: &str) -> Result<u64> {
     let there = node.topic(topic).with_context(|| format!("topic {topic} is gone"))?;
-    let info = there.logs()[0].fold_info();
+    let info = there.logs()[0].state_info();
     Ok(info.with_context(|| format!("topic {topic} keeps no state"))?.1.checksum)
 }

@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use v1::dunlin_client::DunlinClient;
 use v1::publish_outcome::Outcome;
 
-use super::node::{Served, TOPIC};
+use super::node::{ServedProcess, TOPIC};
 use super::proto::Message;
 use super::proto::echo_client::EchoClient;
 use crate::child::PATIENCE;
@@ -39,10 +39,10 @@ impl Callee {
     }
 
     /// Starts the server's process.
-    pub fn start(self, bench: &Bench, pin: Pin) -> Result<Served> {
+    pub fn start(self, bench: &Bench, pin: Pin) -> Result<ServedProcess> {
         match self {
-            Self::Node => Served::node(bench, pin, (0, 0)),
-            Self::Echo => Served::echo(bench, pin),
+            Self::Node => ServedProcess::node(bench, pin, (0, 0)),
+            Self::Echo => ServedProcess::echo(bench, pin),
         }
     }
 

@@ -5,15 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
 use crate::cores::Pin;
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
-use crate::workload::{Manner, send_all};
+use crate::workload::{PublishMode, send_all};
 
 /// Topic whose publishers do not wait.
 pub const TOPIC: &str = "dunlin-bench";
@@ -36,13 +36,13 @@ struct Sent {
 
 /// The other process of a measurement: the node, or the echo.
 #[derive(Debug)]
-pub struct Served {
+pub struct ServedProcess {
     child: Child,
     /// Where it listens.
     pub address: SocketAddr,
 }
 
-impl Served {
+impl ServedProcess {
     /// Starts a node that publishes records to [`LOSSLESS`] as soon as a registered subscriber exists.
     pub fn node(bench: &Bench, pin: Pin, (records, bytes): (u64, usize)) -> Result<Self> {
         let args =
@@ -70,13 +70,14 @@ impl Served {
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let (records, bytes) = (args.get("records")?, args.get("bytes")?);
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     stand.volatile(TOPIC, HISTORY_BYTES)?;
     let lossless = stand.lossless(LOSSLESS, HISTORY_BYTES)?;
     let config = ServerConfig { grpc: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..ServerConfig::default() };
     let server = Server::start(stand.node().clone(), config).context("opening the door")?;
-    let of_door = |(door, address): &(Door, SocketAddr)| (*door == Door::Grpc).then_some(*address);
-    let address = server.addresses().iter().find_map(of_door).context("the door is not open")?;
+    let of_protocol =
+        |(protocol, address): &(Protocol, SocketAddr)| (*protocol == Protocol::Grpc).then_some(*address);
+    let address = server.addresses().iter().find_map(of_protocol).context("the door is not open")?;
     say(&Ready { address })?;
     if records > 0 {
         let deadline = Instant::now() + PATIENCE;
@@ -84,7 +85,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
             ensure!(Instant::now() < deadline, "no reader came within {PATIENCE:?}");
             thread::sleep(Duration::from_millis(1));
         }
-        let start_ns = send_all(&mut stand.publisher(LOSSLESS)?, Manner::OneByOne, bytes, records)?;
+        let start_ns = send_all(&mut stand.publisher(LOSSLESS)?, PublishMode::OneByOne, bytes, records)?;
         say(&Sent { start_ns })?;
     }
     loop {

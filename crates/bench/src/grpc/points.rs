@@ -4,7 +4,7 @@ use super::callee::Callee;
 use super::stream;
 use super::unary::{self, Load};
 use crate::cores::Pin;
-use crate::goal::{Bar, Goal};
+use crate::goal::{Goal, Threshold};
 use crate::layout::{Cell, Layout};
 use crate::options::Options;
 use crate::params::Params;
@@ -132,7 +132,7 @@ const STREAM: Pairs = &[("transport", "grpc"), ("bytes", "64")];
 const fn one_in_flight(what: &'static str, metric: &'static str) -> Goal {
     let (ours, echo) =
         (row(target::DUNLIN, "grpc_unary", ONE, metric), row(target::TONIC, "grpc_unary", ONE, metric));
-    Goal { what, ours, bar: Bar::TimesAtMost(1.25, echo) }
+    Goal { what, ours, bar: Threshold::TimesAtMost(1.25, echo) }
 }
 
 const fn concurrent(what: &'static str, params: Pairs) -> Goal {
@@ -141,7 +141,7 @@ const fn concurrent(what: &'static str, params: Pairs) -> Goal {
         row(target::DUNLIN, "grpc_concurrent", params, metric),
         row(target::TONIC, "grpc_concurrent", params, metric),
     );
-    Goal { what, ours, bar: Bar::TimesAtLeast(0.8, echo) }
+    Goal { what, ours, bar: Threshold::TimesAtLeast(0.8, echo) }
 }
 
 /// Goals of the listeners' issue for gRPC.
@@ -154,7 +154,7 @@ pub const GOALS: &[Goal] = &[
     Goal {
         what: "gRPC streamed delivery, 64 B, subscriber in another process",
         ours: row(target::DUNLIN, "grpc_stream", STREAM, "msgs_per_s"),
-        bar: Bar::AtLeast(6e6),
+        bar: Threshold::AtLeast(6e6),
     },
 ];
 

@@ -8,12 +8,12 @@ use v1::start::At;
 use v1::subscribe_response::Event;
 
 use super::callee::{Callee, channel};
-use super::node::{LOSSLESS, Served};
+use super::node::{LOSSLESS, ServedProcess};
 use super::proto::StreamRequest;
 use super::proto::echo_client::EchoClient;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::Touch;
+use crate::payload::ReadExtent;
 use crate::point::Bench;
 use crate::timed::Timed;
 
@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Res
 }
 
 fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
-    let mut served = Served::node(bench, Pin::Free, (records, bytes))?;
+    let mut served = ServedProcess::node(bench, Pin::Free, (records, bytes))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let end_ns = runtime.block_on(async {
         let mut client = DunlinClient::new(channel(served.address).await?);
@@ -44,7 +44,10 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
             match told.event {
                 Some(Event::Records(run)) => {
                     for record in run.records {
-                        ensure!(Touch::All.check(&record.payload, seq), "record {seq} has another payload");
+                        ensure!(
+                            ReadExtent::All.check(&record.payload, seq),
+                            "record {seq} has another payload"
+                        );
                         seq += 1;
                         ensure!(record.seq == seq, "record {} where {seq} was due", record.seq);
                     }
@@ -59,7 +62,7 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
 }
 
 fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
-    let served = Served::echo(bench, Pin::Free)?;
+    let served = ServedProcess::echo(bench, Pin::Free)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut client = EchoClient::new(channel(served.address).await?);
@@ -69,7 +72,7 @@ fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
         for seq in 0..messages {
             let message = stream.message().await?.context("the stream ended")?;
             let payload = message.payloads.first().context("a message without its payload")?;
-            ensure!(Touch::All.check(payload, seq), "message {seq} has another payload");
+            ensure!(ReadExtent::All.check(payload, seq), "message {seq} has another payload");
         }
         Ok((start_ns, monotonic_ns()))
     })

@@ -15,8 +15,8 @@ use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::Stand;
-use crate::payload::{Payload, Touch};
+use crate::local::stand::LocalNode;
+use crate::payload::{Payload, ReadExtent};
 use crate::point::Sample;
 use crate::workload::note;
 
@@ -25,7 +25,7 @@ const BYTES: usize = 64;
 
 /// Delivers for about `time`, and at least one burst.
 pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     stand.volatile("bench", HISTORY_BYTES)?;
     let setup_start_ns = monotonic_ns();
     let (mine, theirs) = (subscribe(&stand, subscribers.div_ceil(2))?, subscribe(&stand, subscribers / 2)?);
@@ -48,7 +48,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
         .with("publish_ns", published.publish_ns as f64)
         .with("deliveries_per_s", per_s)
         .with("bytes_per_s", per_s * BYTES as f64)
-        .with("touched_bytes", Touch::All.bytes(BYTES) as f64))
+        .with("touched_bytes", ReadExtent::All.bytes(BYTES) as f64))
 }
 
 /// State that both threads share.
@@ -75,7 +75,7 @@ fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
 
-fn subscribe(stand: &Stand, count: usize) -> Result<Vec<Subscriber>> {
+fn subscribe(stand: &LocalNode, count: usize) -> Result<Vec<Subscriber>> {
     (0..count).map(|_| stand.subscriber("bench", Wait::Spin)).collect()
 }
 
@@ -152,7 +152,9 @@ fn read_turn(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()
 fn drain(subscriber: &mut Subscriber, max: usize, next: &mut u64) -> Result<()> {
     let mut fault = None;
     subscriber.drain(max, |event| match event {
-        Event::Record(record) if record.seq() == *next + 1 && Touch::All.check(record.payload(), *next) => {
+        Event::Record(record)
+            if record.seq() == *next + 1 && ReadExtent::All.check(record.payload(), *next) =>
+        {
             *next += 1
         }
         other => note(&mut fault, other),

@@ -8,7 +8,7 @@ use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
 
 use crate::child::PATIENCE;
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::point::{Bench, Sample};
 use crate::role::{RoleArgs, say};
 
@@ -34,7 +34,7 @@ pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<Sample> {
 /// Main function of that process.
 pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     let count: usize = args.get("count")?;
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     stand.volatile("bench", HISTORY_BYTES)?;
     let before = resident_bytes()?;
     let after = match args.text("of")? {

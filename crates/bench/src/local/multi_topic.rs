@@ -8,8 +8,8 @@ use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::local::stand::Stand;
-use crate::payload::{Payload, Touch};
+use crate::local::stand::LocalNode;
+use crate::payload::{Payload, ReadExtent};
 use crate::timed::Timed;
 use crate::workload::describe;
 
@@ -17,7 +17,7 @@ const HISTORY_BYTES: u64 = 256 << 10;
 
 /// Publishes this many records of `bytes` to every topic; the subscriber checks them in each topic's order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<Timed> {
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     for nth in 0..topics {
         stand.lossless(&format!("bench.{nth}"), HISTORY_BYTES)?;
     }
@@ -68,7 +68,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };
-    let right = record.seq() == *next + 1 && Touch::All.check(record.payload(), *next);
+    let right = record.seq() == *next + 1 && ReadExtent::All.check(record.payload(), *next);
     *next += 1;
     right
 }

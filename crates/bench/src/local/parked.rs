@@ -13,8 +13,8 @@ use dunlin::topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::local::stand::Stand;
-use crate::payload::{Payload, Touch};
+use crate::local::stand::LocalNode;
+use crate::payload::{Payload, ReadExtent};
 use crate::point::Sample;
 use crate::stats::Latencies;
 
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes `records` records to this many sleeping subscribers.
 pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     let topic = stand.volatile("bench", HISTORY_BYTES)?;
     let sleepers =
         (0..subscribers).map(|_| stand.subscriber("bench", Wait::Parked)).collect::<Result<Vec<_>>>()?;
@@ -77,7 +77,8 @@ fn read_in_tasks(sleepers: Vec<Subscriber>, records: u64, seen: &Arc<AtomicU64>)
 async fn read(mut sleeper: Subscriber, records: u64, seen: Arc<AtomicU64>) -> Result<()> {
     for nth in 0..records {
         match sleeper.next_async().await? {
-            Event::Record(record) if record.seq() == nth + 1 && Touch::All.check(record.payload(), nth) => {}
+            Event::Record(record)
+                if record.seq() == nth + 1 && ReadExtent::All.check(record.payload(), nth) => {}
             other => anyhow::bail!("instead of record {}: {other:?}", nth + 1),
         }
         seen.fetch_add(1, Ordering::AcqRel);

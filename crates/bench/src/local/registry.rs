@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::names::time_registry;
 use crate::point::Sample;
 
@@ -11,7 +11,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// Creates topics, then finds them by exact name, uniformly at random.
 pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
     let create = |names: &crate::names::TopicNames| {
-        let stand = Stand::start()?;
+        let stand = LocalNode::start()?;
         for name in names.iter() {
             stand.volatile(name, HISTORY_BYTES)?;
         }

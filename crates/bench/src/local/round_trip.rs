@@ -7,8 +7,8 @@ use dunlin::topic::{Publish, Wait};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::Stand;
-use crate::payload::{Payload, Touch};
+use crate::local::stand::LocalNode;
+use crate::payload::{Payload, ReadExtent};
 use crate::stats::Latencies;
 use crate::workload::{answer_all, ask_all, rounds, with_next};
 
@@ -42,7 +42,7 @@ pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
         let start_ns = monotonic_ns();
         ask.send(payload.of(nth))?;
         with_next(&mut asked, |question| answer.send(question))??;
-        let right = with_next(&mut answered, |answer| Touch::All.check(answer, nth))?;
+        let right = with_next(&mut answered, |answer| ReadExtent::All.check(answer, nth))?;
         let took = monotonic_ns() - start_ns;
         ensure!(right, "the response to record {nth} has another payload");
         if nth >= iterations / 10 {
@@ -52,8 +52,8 @@ pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     Ok(latencies)
 }
 
-fn two_topics() -> Result<Stand> {
-    let stand = Stand::start()?;
+fn two_topics() -> Result<LocalNode> {
+    let stand = LocalNode::start()?;
     stand.volatile("ping", HISTORY_BYTES)?;
     stand.volatile("pong", HISTORY_BYTES)?;
     Ok(stand)

@@ -14,9 +14,9 @@ const MEMORY_BYTES_MAX: u64 = 8 << 30;
 
 /// A node with room for every workload.
 #[derive(Debug)]
-pub struct Stand(Node);
+pub struct LocalNode(Node);
 
-impl Stand {
+impl LocalNode {
     /// Starts the node.
     pub fn start() -> Result<Self> {
         let limits = Limits::with_memory(MEMORY_BYTES_MAX);

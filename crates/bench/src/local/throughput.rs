@@ -6,9 +6,9 @@ use anyhow::{Result, anyhow};
 use dunlin::topic::Wait;
 
 use crate::cores::Pin;
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::timed::Timed;
-use crate::workload::{Manner, receive_all, send_all};
+use crate::workload::{PublishMode, receive_all, send_all};
 
 /// History of the topic: shared by both in the caches.
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -16,9 +16,9 @@ const HISTORY_BYTES: u64 = 4 << 20;
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
 /// Moves `count` records of `bytes` from one thread to the other.
-pub fn measure(manner: Manner, bytes: usize, count: u64) -> Result<Timed> {
-    let history_bytes = if manner == Manner::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
-    let stand = Stand::start()?;
+pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<Timed> {
+    let history_bytes = if manner == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
+    let stand = LocalNode::start()?;
     stand.lossless("bench", history_bytes)?;
     let mut subscriber = stand.subscriber("bench", Wait::Spin)?;
     let mut publisher = stand.publisher("bench")?;
@@ -39,7 +39,9 @@ mod tests {
 
     #[test]
     fn every_way_of_publishing_delivers_all_records() {
-        for (manner, bytes) in [(Manner::OneByOne, 64), (Manner::Batches(64), 64), (Manner::ByRef, 8192)] {
+        for (manner, bytes) in
+            [(PublishMode::OneByOne, 64), (PublishMode::Batches(64), 64), (PublishMode::ByRef, 8192)]
+        {
             let timed = measure(manner, bytes, 10_000).unwrap();
             assert!(timed.end_ns > timed.start_ns);
         }

@@ -15,8 +15,8 @@ use dunlin::topic::{Publish, Publisher, Subscriber, Wait};
 use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::cores::Pin;
-use crate::local::stand::Stand;
-use crate::payload::{Payload, Touch};
+use crate::local::stand::LocalNode;
+use crate::payload::{Payload, ReadExtent};
 use crate::point::Sample;
 use crate::stats::Latencies;
 use crate::workload::with_next;
@@ -32,7 +32,7 @@ const AT_REST: f64 = 0.01;
 
 /// Publishes `records` records to one of `topics` topics.
 pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<Sample> {
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     for nth in 0..topics {
         stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
     }
@@ -98,7 +98,7 @@ fn publish(
 fn read(mut subscriber: Subscriber, records: u64, seen: &AtomicU64) -> Result<()> {
     let _pinned = Pin::Apart.side(1)?;
     for nth in 0..records {
-        let right = with_next(&mut subscriber, |payload| Touch::All.check(payload, nth))?;
+        let right = with_next(&mut subscriber, |payload| ReadExtent::All.check(payload, nth))?;
         ensure!(right, "record {nth} has another payload");
         seen.store(nth + 1, Ordering::Release);
     }

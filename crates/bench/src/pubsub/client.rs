@@ -8,8 +8,8 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::dialect::{Dialect, PONG, Said};
-use super::served::Served;
+use super::dialect::{BrokerFrame, Dialect, PONG};
+use super::served::BrokerEndpoint;
 use crate::child::PATIENCE;
 
 /// A connection to a broker.
@@ -26,21 +26,21 @@ const BUFFER_BYTES: usize = 1024 * 1024;
 
 impl RawClient {
     /// Connects, and waits until the broker has accepted the greeting.
-    pub fn connect(served: Served) -> Result<Self> {
+    pub fn connect(served: BrokerEndpoint) -> Result<Self> {
         Self::connect_with(served, BUFFER_BYTES, &served.dialect.greeting(served.token))
     }
 
     /// Connects with a read buffer of this size, for many connections.
-    pub fn connect_small(served: Served, buffer_bytes: usize) -> Result<Self> {
+    pub fn connect_small(served: BrokerEndpoint, buffer_bytes: usize) -> Result<Self> {
         Self::connect_with(served, buffer_bytes, &served.dialect.greeting(served.token))
     }
 
     /// Connects so that every publish is answered: see [`done`](Self::done).
-    pub fn connect_verbose(served: Served) -> Result<Self> {
+    pub fn connect_verbose(served: BrokerEndpoint) -> Result<Self> {
         Self::connect_with(served, BUFFER_BYTES, served.dialect.verbose_greeting())
     }
 
-    fn connect_with(served: Served, buffer_bytes: usize, greeting: &str) -> Result<Self> {
+    fn connect_with(served: BrokerEndpoint, buffer_bytes: usize, greeting: &str) -> Result<Self> {
         let stream =
             TcpStream::connect_timeout(&served.address, PATIENCE).context("connecting to the broker")?;
         stream.set_nodelay(true)?;
@@ -74,7 +74,7 @@ impl RawClient {
         // A borrow of the message cannot be returned from inside the loop, so only its place is.
         let (reply, payload) = loop {
             match self.next()? {
-                Some(Said::Message { reply, payload }) => break (reply, payload),
+                Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
                 Some(_) => {}
                 None => self.fill()?,
             }
@@ -86,7 +86,7 @@ impl RawClient {
     pub fn message_at_hand(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {
-                Some(Said::Message { reply, payload }) => break (reply, payload),
+                Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
                 Some(_) => {}
                 None => return Ok(None),
             }
@@ -104,8 +104,8 @@ impl RawClient {
     pub fn done(&mut self) -> Result<()> {
         loop {
             match self.next()? {
-                Some(Said::Done) => return Ok(()),
-                Some(Said::Message { .. }) => bail!("a message came while waiting for an answer"),
+                Some(BrokerFrame::Done) => return Ok(()),
+                Some(BrokerFrame::Message { .. }) => bail!("a message came while waiting for an answer"),
                 Some(_) => {}
                 None => self.fill()?,
             }
@@ -115,7 +115,7 @@ impl RawClient {
     /// Returns the bare connection, if no received byte is left.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(said) = self.next()? {
-            ensure!(!matches!(said, Said::Message { .. }), "an unread message is left");
+            ensure!(!matches!(said, BrokerFrame::Message { .. }), "an unread message is left");
         }
         ensure!(self.parsed == self.filled, "something came that was not looked at");
         Ok(self.stream)
@@ -124,13 +124,13 @@ impl RawClient {
     /// Parses the broker's next message in the buffer. Pings are answered at once, whatever the caller waits
     /// for.
     #[inline]
-    fn next(&mut self) -> Result<Option<Said>> {
+    fn next(&mut self) -> Result<Option<BrokerFrame>> {
         let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?
         else {
             return Ok(None);
         };
         self.parsed += used;
-        if let Said::Ping = said {
+        if let BrokerFrame::Ping = said {
             self.send(PONG)?;
         }
         Ok(Some(said))

@@ -15,7 +15,7 @@ pub enum Dialect {
 
 /// A message of the broker, and its place in the buffer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum BrokerFrame {
     /// A message of a subscription.
     Message { reply: Range<usize>, payload: Range<usize> },
     /// A request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
@@ -26,7 +26,7 @@ pub enum Said {
     Other,
 }
 
-/// Response to [`Said::Ping`], without which a broker closes a connection after a while.
+/// Response to [`BrokerFrame::Ping`], without which a broker closes a connection after a while.
 pub const PONG: &[u8] = b"PONG\r\n";
 
 const CONNECT: &str =
@@ -35,7 +35,7 @@ const CONNECT_VERBOSE: &str =
     "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
 
 impl Dialect {
-    /// First message of a connection, with a user's token; [`Said::Done`] confirms it.
+    /// First message of a connection, with a user's token; [`BrokerFrame::Done`] confirms it.
     pub fn greeting(self, token: Option<&str>) -> String {
         match (self, token) {
             (Self::Nats, None) => format!("{CONNECT}}}\r\nPING\r\n"),
@@ -44,7 +44,7 @@ impl Dialect {
         }
     }
 
-    /// First message of a connection on which every publish is confirmed by [`Said::Done`], as is this
+    /// First message of a connection on which every publish is confirmed by [`BrokerFrame::Done`], as is this
     /// message.
     pub fn verbose_greeting(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Dialect {
         }
     }
 
-    /// Message that [`Said::Done`] confirms after all earlier ones were handled, also after
+    /// Message that [`BrokerFrame::Done`] confirms after all earlier ones were handled, also after
     /// [`silence`](Self::silence).
     pub fn settle(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Subscribes; [`Said::Done`] confirms it.
+    /// Subscribes; [`BrokerFrame::Done`] confirms it.
     pub fn subscribe(self, subject: &str) -> String {
         match self {
             Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
@@ -91,7 +91,7 @@ impl Dialect {
 
     /// Parses the first message of `bytes`, which are at `at` in the buffer; returns it with its length.
     #[inline]
-    pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
+    pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
         match self {
             Self::Nats => nats(bytes, at),
             Self::Redis => redis(bytes, at),
@@ -121,15 +121,15 @@ fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
 }
 
 #[inline]
-fn nats(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
+fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let Some((line, after)) = line(bytes) else { return Ok(None) };
     if let Some(rest) = line.strip_prefix(b"MSG ") {
         return nats_message(rest, bytes, after, at);
     }
     let said = match line {
-        b"PONG" | b"+OK" => Said::Done,
-        b"PING" => Said::Ping,
-        info if info.starts_with(b"INFO ") => Said::Other,
+        b"PONG" | b"+OK" => BrokerFrame::Done,
+        b"PING" => BrokerFrame::Ping,
+        info if info.starts_with(b"INFO ") => BrokerFrame::Other,
         other => bail!("unexpected message from the broker: {}", String::from_utf8_lossy(other)),
     };
     Ok(Some((said, after)))
@@ -137,7 +137,7 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
 
 /// `subject sid [reply] size`, then the payload and a line's end.
 #[inline]
-fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(Said, usize)>> {
+fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let size_from = head.iter().rposition(|byte| *byte == b' ').context("a MSG without a size")? + 1;
     let Some((payload, end)) = sized(decimal(&head[size_from..])?, bytes, after, at)? else {
         return Ok(None);
@@ -145,7 +145,7 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     let mut words = head[..size_from - 1].split(|byte| *byte == b' ').skip(2);
     let reply = words.next().map_or(0, <[u8]>::len);
     let reply_end = at + b"MSG ".len() + size_from - 1;
-    Ok(Some((Said::Message { reply: reply_end - reply..reply_end, payload }, end)))
+    Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
 /// Place of a payload of `size` at `after`, and the position after its line's end.
@@ -160,19 +160,24 @@ fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(R
 }
 
 #[inline]
-fn redis(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
+fn redis(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let Some((head, after)) = line(bytes) else { return Ok(None) };
     match head {
-        b"+OK" | b"+PONG" => Ok(Some((Said::Done, after))),
+        b"+OK" | b"+PONG" => Ok(Some((BrokerFrame::Done, after))),
         [b'*', count @ ..] => redis_array(decimal(count)?, bytes, after, at),
-        [b':', ..] => Ok(Some((Said::Other, after))),
+        [b':', ..] => Ok(Some((BrokerFrame::Other, after))),
         other => bail!("unexpected message from the broker: {}", String::from_utf8_lossy(other)),
     }
 }
 
 /// `message`, the channel and the payload; or `subscribe`, the channel and the number of subscriptions.
 #[inline]
-fn redis_array(count: usize, bytes: &[u8], mut from: usize, at: usize) -> Result<Option<(Said, usize)>> {
+fn redis_array(
+    count: usize,
+    bytes: &[u8],
+    mut from: usize,
+    at: usize,
+) -> Result<Option<(BrokerFrame, usize)>> {
     let (mut is_message, mut last) = (false, at..at);
     for nth in 0..count {
         let Some((head, used)) = line(&bytes[from..]) else { return Ok(None) };
@@ -184,7 +189,8 @@ fn redis_array(count: usize, bytes: &[u8], mut from: usize, at: usize) -> Result
         }
         (last, from) = (text, end);
     }
-    let said = if is_message { Said::Message { reply: at..at, payload: last } } else { Said::Done };
+    let said =
+        if is_message { BrokerFrame::Message { reply: at..at, payload: last } } else { BrokerFrame::Done };
     Ok(Some((said, from)))
 }
 
@@ -203,7 +209,7 @@ mod tests {
 
     fn message(dialect: Dialect, bytes: &[u8], at: usize) -> (&[u8], &[u8], usize) {
         let (said, used) = dialect.parse(&bytes[at..], at).unwrap().unwrap();
-        let Said::Message { reply, payload } = said else { panic!("{said:?}") };
+        let BrokerFrame::Message { reply, payload } = said else { panic!("{said:?}") };
         (&bytes[reply], &bytes[payload], at + used)
     }
 
@@ -222,7 +228,7 @@ mod tests {
         let bytes =
             b"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n";
         let (said, used) = Dialect::Redis.parse(bytes, 0).unwrap().unwrap();
-        assert_eq!(said, Said::Done);
+        assert_eq!(said, BrokerFrame::Done);
         assert_eq!(message(Dialect::Redis, bytes, used), (&b""[..], &b"hello"[..], bytes.len()));
     }
 

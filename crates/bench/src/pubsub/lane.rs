@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::RawClient;
-use super::dialect::{Dialect, PONG, Said};
-use super::served::Served;
+use super::dialect::{BrokerFrame, Dialect, PONG};
+use super::served::BrokerEndpoint;
 use crate::child::PATIENCE;
-use crate::payload::Touch;
+use crate::payload::ReadExtent;
 
 /// A connection with one subscription, and the number of received messages.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ const GREETING_BYTES: usize = 16 * 1024;
 
 impl Lane {
     /// Connects and subscribes.
-    pub fn subscribe(served: Served, subject: &str) -> Result<Self> {
+    pub fn subscribe(served: BrokerEndpoint, subject: &str) -> Result<Self> {
         let mut client = RawClient::connect_small(served, GREETING_BYTES)?;
         client.subscribe(subject)?;
         let stream = client.into_stream()?;
@@ -57,17 +57,17 @@ impl Lane {
         let mut parsed = 0;
         while let Some((said, used)) = self.dialect.parse(&shared[parsed..filled], parsed)? {
             match said {
-                Said::Message { payload, .. } => {
+                BrokerFrame::Message { payload, .. } => {
                     ensure!(
-                        Touch::All.check(&shared[payload], self.seen),
+                        ReadExtent::All.check(&shared[payload], self.seen),
                         "message {} was lost or damaged",
                         self.seen
                     );
                     self.seen += 1;
                 }
                 // Only NATS pings.
-                Said::Ping => self.stream.write_all(PONG).context("answering a broker's ping")?,
-                Said::Done | Said::Other => {}
+                BrokerFrame::Ping => self.stream.write_all(PONG).context("answering a broker's ping")?,
+                BrokerFrame::Done | BrokerFrame::Other => {}
             }
             parsed += used;
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn pings_are_answered_while_connecting_and_while_reading() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let served = Served::nats(listener.local_addr().unwrap());
+        let served = BrokerEndpoint::nats(listener.local_addr().unwrap());
         let broker = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());

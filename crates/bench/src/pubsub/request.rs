@@ -9,7 +9,7 @@ use super::dialect::write_request;
 use super::served::Broker;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::stats::Latencies;
 
 /// Subject of requests.
@@ -18,7 +18,7 @@ const INBOX: &str = "_INBOX.bench.1";
 
 /// Result of the measurement.
 #[derive(Debug)]
-pub struct Asked {
+pub struct RequestTimes {
     /// Latency of each request, except for the first tenth.
     pub latencies: Latencies,
     /// From the first counted request to the last reply.
@@ -28,7 +28,13 @@ pub struct Asked {
 }
 
 /// Sends `requests` requests, and a tenth more at first, with this many in flight.
-pub fn measure(broker: Broker, pin: Pin, bytes: usize, requests: u64, in_flight: u64) -> Result<Asked> {
+pub fn measure(
+    broker: Broker,
+    pin: Pin,
+    bytes: usize,
+    requests: u64,
+    in_flight: u64,
+) -> Result<RequestTimes> {
     let _pinned = pin.side(0)?;
     let served = broker.served();
     let mut broker = Some(broker);
@@ -49,7 +55,13 @@ pub fn measure(broker: Broker, pin: Pin, bytes: usize, requests: u64, in_flight:
     Ok(asked)
 }
 
-fn ask(asker: &mut RawClient, bytes: usize, requests: u64, unmeasured: u64, in_flight: u64) -> Result<Asked> {
+fn ask(
+    asker: &mut RawClient,
+    bytes: usize,
+    requests: u64,
+    unmeasured: u64,
+    in_flight: u64,
+) -> Result<RequestTimes> {
     let mut asking = Asking::new(bytes, in_flight);
     let (all, mut from_ns) = (requests + unmeasured, 0);
     while asking.answered < all {
@@ -66,7 +78,7 @@ fn ask(asker: &mut RawClient, bytes: usize, requests: u64, unmeasured: u64, in_f
         }
     }
     let elapsed_ns = monotonic_ns() - from_ns;
-    Ok(Asked { latencies: asking.latencies, elapsed_ns, requests: all - asking.counted_from })
+    Ok(RequestTimes { latencies: asking.latencies, elapsed_ns, requests: all - asking.counted_from })
 }
 
 /// State of the requester.
@@ -104,7 +116,7 @@ impl Asking {
 
     fn take(&mut self, reply: &[u8], unmeasured: u64) -> Result<()> {
         let seq = self.answered;
-        ensure!(Touch::All.check(reply, seq), "the reply to request {seq} has another payload");
+        ensure!(ReadExtent::All.check(reply, seq), "the reply to request {seq} has another payload");
         if seq >= unmeasured {
             let sent_ns = self.sent_ns[(seq % self.sent_ns.len() as u64) as usize];
             self.latencies.record(monotonic_ns() - sent_ns);

@@ -6,20 +6,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 
 use super::dialect::Dialect;
 use super::request::SERVICE;
 use super::throughput::SUBJECT;
 use crate::child::Child;
 use crate::cores::Pin;
-use crate::doors::node::{DoorNode, NodeSetup, TopicSetup};
+use crate::doors::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::point::{Bench, target};
 use crate::sockets;
 
 /// Address and protocol of a broker.
 #[derive(Clone, Copy, Debug)]
-pub struct Served {
+pub struct BrokerEndpoint {
     /// Its address.
     pub address: SocketAddr,
     /// Protocol.
@@ -28,7 +28,7 @@ pub struct Served {
     pub token: Option<&'static str>,
 }
 
-impl Served {
+impl BrokerEndpoint {
     /// A NATS server at this address.
     pub fn nats(address: SocketAddr) -> Self {
         Self { address, dialect: Dialect::Nats, token: None }
@@ -43,14 +43,14 @@ impl Served {
 /// A running broker.
 #[derive(Debug)]
 pub struct Broker {
-    served: Served,
+    served: BrokerEndpoint,
     process: Process,
 }
 
 #[derive(Debug)]
 enum Process {
     Rival { child: Child, _config: Option<ConfigFile> },
-    Node(DoorNode),
+    Node(ListenerNode),
 }
 
 /// A configuration file; dropping it removes the file.
@@ -117,14 +117,14 @@ impl Broker {
             TopicSetup::lossless(SERVICE, HISTORY_BYTES),
             TopicSetup::volatile(CROWD, HISTORY_BYTES),
         ];
-        let doors = vec![Door::Nats.name().to_owned()];
-        let node = DoorNode::start(bench, &NodeSetup { spin, doors, topics, users: None })?;
+        let doors = vec![Protocol::Nats.name().to_owned()];
+        let node = ListenerNode::start(bench, &NodeSetup { spin, doors, topics, users: None })?;
         Ok(Self { served: Self::nats_door(&node)?, process: Process::Node(node) })
     }
 
     /// Listener NATS of a node.
-    pub fn nats_door(node: &DoorNode) -> Result<Served> {
-        node.address(Door::Nats).map(Served::nats)
+    pub fn nats_door(node: &ListenerNode) -> Result<BrokerEndpoint> {
+        node.address(Protocol::Nats).map(BrokerEndpoint::nats)
     }
 
     fn nats_server(bench: &Bench) -> Result<Self> {
@@ -138,7 +138,7 @@ impl Broker {
                 words.split(READY).nth(1).filter(|rest| rest.contains('\n'))?.lines().next()?.to_owned();
             line.trim().parse().ok()
         })?;
-        let served = Served::nats(address);
+        let served = BrokerEndpoint::nats(address);
         Ok(Self { served, process: Process::Rival { child, _config: Some(config) } })
     }
 
@@ -151,12 +151,12 @@ impl Broker {
         args.extend(REDIS_ARGS.map(str::to_owned));
         let mut child = bench.child.start_program(&program, &args)?;
         until(&mut child, "redis-server", |_| TcpStream::connect(address).ok())?;
-        let served = Served { address, dialect: Dialect::Redis, token: None };
+        let served = BrokerEndpoint { address, dialect: Dialect::Redis, token: None };
         Ok(Self { served, process: Process::Rival { child, _config: None } })
     }
 
     /// Address and protocol.
-    pub fn served(&self) -> Served {
+    pub fn served(&self) -> BrokerEndpoint {
         self.served
     }
 

@@ -5,9 +5,9 @@ use std::thread;
 use anyhow::{Result, anyhow, ensure};
 
 use super::client::RawClient;
-use super::served::{Broker, Served};
+use super::served::{Broker, BrokerEndpoint};
 use crate::clock::monotonic_ns;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::timed::Timed;
 
 /// Subject.
@@ -33,7 +33,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<Timed> {
 }
 
 /// Publishes `count` messages of `bytes` as fast as possible; returns the time of the first.
-pub fn publish(served: Served, subject: &str, bytes: usize, count: u64) -> Result<u64> {
+pub fn publish(served: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
     let mut client = RawClient::connect(served)?;
     client.silence()?;
     let head = served.dialect.publish_head(subject, bytes);
@@ -60,7 +60,7 @@ pub fn publish(served: Served, subject: &str, bytes: usize, count: u64) -> Resul
 fn receive(subscriber: &mut RawClient, count: u64) -> Result<u64> {
     for seq in 0..count {
         let (_, payload) = subscriber.message()?;
-        ensure!(Touch::All.check(payload, seq), "message {seq} of {count} was lost or damaged");
+        ensure!(ReadExtent::All.check(payload, seq), "message {seq} of {count} was lost or damaged");
     }
     Ok(monotonic_ns())
 }

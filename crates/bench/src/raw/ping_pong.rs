@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::point::Bench;
 use crate::role::RoleArgs;
 use crate::sockets::{Endpoint, Listener, Stream, Transport};
@@ -69,7 +69,7 @@ pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) ->
         stream.write_whole(payload.of(seq))?;
         stream.read_whole(&mut answer)?;
         let took = monotonic_ns() - start_ns;
-        ensure!(Touch::All.check(&answer, seq), "the response to message {seq} has another payload");
+        ensure!(ReadExtent::All.check(&answer, seq), "the response to message {seq} has another payload");
         if seq >= unmeasured {
             latencies.record(took);
         }

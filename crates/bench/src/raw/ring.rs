@@ -7,7 +7,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::Touch;
+use crate::payload::ReadExtent;
 use crate::timed::Timed;
 
 /// A record, whose first and last word are the sequence number.
@@ -31,7 +31,7 @@ pub fn measure(count: u64, batch: usize) -> Result<Timed> {
     });
     let (start_ns, end_ns) = start_ns?;
     let bytes = size_of::<Record>();
-    Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: Touch::Ends.bytes(bytes) })
+    Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: ReadExtent::Ends.bytes(bytes) })
 }
 
 fn send(mut producer: Producer<Record>, count: u64, batch: usize) {

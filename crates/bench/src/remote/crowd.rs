@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::point::{Bench, Sample};
 use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
 use crate::sockets::Transport;
@@ -76,7 +76,7 @@ async fn read(
             Event::Record(record) if record.seq() == nth + 1 => record.payload(),
             other => bail!("instead of record {}: {other:?}", nth + 1),
         };
-        ensure!(Touch::Ends.check(payload, nth), "record {} was damaged", nth + 1);
+        ensure!(ReadExtent::Ends.check(payload, nth), "record {} was damaged", nth + 1);
         let late_ns = monotonic_ns().saturating_sub(Payload::time_of(payload));
         if nth >= unmeasured {
             latencies.borrow_mut().record(late_ns);

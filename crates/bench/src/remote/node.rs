@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::Stand;
+use crate::local::stand::LocalNode;
 use crate::payload::Payload;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::sockets::{Transport, fresh_path};
-use crate::workload::{Manner, send_all};
+use crate::workload::{PublishMode, send_all};
 
 /// Topic of everything except round trips.
 pub const TOPIC: &str = "dunlin-bench";
@@ -52,7 +52,7 @@ pub enum Task {
     /// Publishes records as soon as a registered subscriber exists.
     Send {
         /// How records are passed.
-        manner: Manner,
+        manner: PublishMode,
         /// Size of a record.
         bytes: usize,
         /// Number of records.
@@ -192,7 +192,7 @@ impl Task {
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let task = Task::parse(args)?;
-    let stand = Stand::start()?;
+    let stand = LocalNode::start()?;
     let topic = match task {
         Task::Tick { .. } => stand.volatile(TOPIC, HISTORY_BYTES)?,
         _ => stand.lossless(TOPIC, HISTORY_BYTES)?,
@@ -220,7 +220,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
 }
 
-fn open(stand: &Stand, args: &RoleArgs) -> Result<(Server, String)> {
+fn open(stand: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     let spin = args.get("spin")?;
     // Two spinning threads would take both cores of a small machine from the clients.
     let threads = if spin { 1 } else { 0 };
@@ -237,7 +237,7 @@ fn open(stand: &Stand, args: &RoleArgs) -> Result<(Server, String)> {
     Ok((server, url))
 }
 
-fn respond(stand: &Stand) -> Result<Responder> {
+fn respond(stand: &LocalNode) -> Result<Responder> {
     let answer = |mut request: dunlin::Request<'_, '_>| {
         let payload = request.record().payload();
         // If a reply cannot be published, the requester misses it, and the run fails.
@@ -247,7 +247,7 @@ fn respond(stand: &Stand) -> Result<Responder> {
 }
 
 /// Publishes on a schedule without skipping records when it is late; each carries its intended time.
-fn tick(stand: &Stand, count: u64, per_s: u64) -> Result<u64> {
+fn tick(stand: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = stand.publisher(TOPIC)?;
     let mut payload = Payload::new(64);
     let start_ns = monotonic_ns();

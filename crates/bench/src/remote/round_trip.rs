@@ -9,7 +9,7 @@ use dunlin_client::{Client, Responder, Subscriber};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, Touch};
+use crate::payload::{Payload, ReadExtent};
 use crate::point::Bench;
 use crate::raw::ping_pong::Wait as HowTo;
 use crate::remote::node::{ASK, NodeProcess, NodeSetup, Task};
@@ -76,7 +76,7 @@ fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> 
             .request(ASK, payload.of(nth), PATIENCE)
             .with_context(|| format!("sending request {nth}"))?;
         let took = monotonic_ns() - start_ns;
-        ensure!(Touch::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
+        ensure!(ReadExtent::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
         if nth >= unmeasured {
             latencies.record(took);
         }

@@ -14,7 +14,7 @@ use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
 use crate::remote::throughput::subscribe;
 use crate::sockets::Transport;
 use crate::timed::Timed;
-use crate::workload::{Manner, receive_from};
+use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
 
@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(1_500);
 /// Delivers `count` records to one subscriber beside stalled ones. The node publishes once all are
 /// subscribed; counting starts once the others have stalled.
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<Sample> {
-    let manner = Manner::OneByOne;
+    let manner = PublishMode::OneByOne;
     let task = Task::Send { manner, bytes: BYTES, count: FILL + count };
     let setup = NodeSetup { transport: Transport::Tcp, spin: false, pin: Pin::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;

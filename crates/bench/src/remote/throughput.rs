@@ -11,7 +11,7 @@ use crate::point::Bench;
 use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
 use crate::sockets::Transport;
 use crate::timed::Timed;
-use crate::workload::{Manner, receive_all, send_all};
+use crate::workload::{PublishMode, receive_all, send_all};
 
 /// All threads park, as the peers' do: spinning would take a core from working threads.
 const WAIT: Wait = Wait::Parked;
@@ -20,7 +20,7 @@ const WAIT: Wait = Wait::Parked;
 pub fn embedded(
     bench: &Bench,
     transport: Transport,
-    manner: Manner,
+    manner: PublishMode,
     bytes: usize,
     count: u64,
 ) -> Result<Timed> {
@@ -41,8 +41,8 @@ pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -
     let mut subscriber = subscribe(&reader)?;
     let writer = node.client(WAIT)?;
     let mut publisher = writer.publisher(TOPIC).context("opening a publisher")?;
-    let sending = thread::spawn(move || send_all(&mut publisher, Manner::OneByOne, bytes, count));
-    let received = receive_all(&mut subscriber, Manner::OneByOne, 1, count);
+    let sending = thread::spawn(move || send_all(&mut publisher, PublishMode::OneByOne, bytes, count));
+    let received = receive_all(&mut subscriber, PublishMode::OneByOne, 1, count);
     let mut node = Some(node);
     if received.is_err() {
         // Ending the node ends the publisher's wait.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::layout::{self, Told};
+use crate::layout::{self, PointText};
 use crate::options::RawOptions;
 use crate::params::Params;
 use crate::point::Suite;
@@ -46,7 +46,7 @@ fn places(suite: &Suite) -> Places {
 struct Chosen<'a> {
     place: Option<usize>,
     run: usize,
-    told: Told<'a>,
+    told: PointText<'a>,
 }
 
 fn put_together(

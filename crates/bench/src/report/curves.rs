@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::params::{Params, Value};
-use crate::report::plot::{Axis, LINES_MAX, Line, Plot, Scale};
+use crate::report::plot::{Axis, LINES_MAX, Plot, PlotLine, Scale};
 use crate::row::{Row, RowSet};
 
 /// Growing parameters, in order of preference.
@@ -58,12 +58,12 @@ fn curve(title: &str, rows: &RowSet, growing: &str, metric: &str) -> Option<Plot
     }
     lines.retain(|_, points| points.len() >= POINTS_MIN);
     let left_out = lines.len().saturating_sub(LINES_MAX);
-    let lines: Vec<Line> = lines
+    let lines: Vec<PlotLine> = lines
         .into_iter()
         .take(LINES_MAX)
         .map(|((_, name), mut points)| {
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            Line { name, points }
+            PlotLine { name, points }
         })
         .collect();
     let scale = |values: Vec<f64>| scale_of(&values);

@@ -2,7 +2,7 @@
 //! peers.
 
 use crate::report::curves::{others, points};
-use crate::report::plot::{Axis, LINES_MAX, Line, Plot, Scale};
+use crate::report::plot::{Axis, LINES_MAX, Plot, PlotLine, Scale};
 use crate::row::{Row, RowSet};
 
 /// Quantiles of a plot; a row has those that its run measured.
@@ -11,7 +11,7 @@ const QUANTILES: [(&str, &str); 5] =
 
 /// Distribution plot of a case; `None` if no point has several quantiles.
 pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
-    let mut lines: Vec<(bool, Line)> =
+    let mut lines: Vec<(bool, PlotLine)> =
         points(rows).iter().filter_map(|point| Some((point[0].target != "dunlin", line(point)?))).collect();
     if lines.is_empty() {
         return None;
@@ -30,21 +30,21 @@ pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
     })
 }
 
-fn line(point: &[&Row]) -> Option<Line> {
+fn line(point: &[&Row]) -> Option<PlotLine> {
     let at = |(place, (metric, _)): (usize, &(&str, &str))| {
         let row = point.iter().find(|row| row.metric == *metric && row.median > 0.0)?;
         Some((place as f64, row.median))
     };
     let points: Vec<(f64, f64)> = QUANTILES.iter().enumerate().filter_map(at).collect();
     let name = format!("{}{}", point[0].target, others(&point[0].params, ""));
-    (points.len() > 1).then_some(Line { name, points })
+    (points.len() > 1).then_some(PlotLine { name, points })
 }
 
 /// As many lines of peers as of Dunlin, if not all can be shown; Dunlin's come first.
-fn balanced(lines: Vec<(bool, Line)>) -> Vec<Line> {
+fn balanced(lines: Vec<(bool, PlotLine)>) -> Vec<PlotLine> {
     let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
     let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);
-    let ours: Vec<Line> = ours.into_iter().take(room_for_ours).map(|(_, line)| line).collect();
+    let ours: Vec<PlotLine> = ours.into_iter().take(room_for_ours).map(|(_, line)| line).collect();
     let room = LINES_MAX - ours.len();
     ours.into_iter().chain(theirs.into_iter().take(room).map(|(_, line)| line)).collect()
 }

@@ -49,7 +49,7 @@ pub struct Axis {
 
 /// A line of a plot.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct PlotLine {
     /// Name in the legend.
     pub name: String,
     /// Points in order of x.
@@ -66,7 +66,7 @@ pub struct Plot {
     /// Vertical axis.
     pub y: Axis,
     /// At most [`LINES_MAX`].
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
     /// Number of omitted lines.
     pub left_out: usize,
 }
@@ -111,7 +111,7 @@ fn word(words: &[&'static str], place: f64) -> String {
 impl Plot {
     /// Colour (for CSS) and name of each line, without words that all share.
     pub fn legend(&self) -> Vec<(String, String)> {
-        let words = |line: &Line| line.name.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let words = |line: &PlotLine| line.name.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let shared: Vec<String> = match self.lines.as_slice() {
             [] | [_] => Vec::new(),
             [first, others @ ..] => words(first)
@@ -119,7 +119,7 @@ impl Plot {
                 .filter(|word| others.iter().all(|line| words(line).contains(word)))
                 .collect(),
         };
-        let told = |line: &Line| {
+        let told = |line: &PlotLine| {
             let own: Vec<String> = words(line).into_iter().filter(|word| !shared.contains(word)).collect();
             if own.is_empty() { line.name.clone() } else { own.join(" ") }
         };
@@ -179,7 +179,7 @@ mod tests {
 
     fn plot(names: &[&str]) -> Plot {
         let axis = |scale| Axis { name: String::new(), metric: None, scale };
-        let line = |name: &&str| Line { name: (*name).to_owned(), points: vec![(1.0, 1.0)] };
+        let line = |name: &&str| PlotLine { name: (*name).to_owned(), points: vec![(1.0, 1.0)] };
         Plot {
             title: String::new(),
             x: axis(Scale::Linear),

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use dunlin::space::{Lockstep, RegionId};
 
-use super::node::Order;
+use super::node::WorldCommand;
 use super::workers::Workers;
 use crate::sockets::fresh_path;
 
 /// Id, generation and state hash of an entity.
-type Line = (u64, u64, u64);
+type EntityLine = (u64, u64, u64);
 
 /// Checks that every entity exists once and, in lock-step, equals byte by byte that of a single region.
 pub fn check(workers: &mut Workers) -> Result<()> {
@@ -32,7 +32,7 @@ pub fn check(workers: &mut Workers) -> Result<()> {
     Ok(())
 }
 
-fn replay(workers: &Workers) -> Result<Vec<Line>> {
+fn replay(workers: &Workers) -> Result<Vec<EntityLine>> {
     let setting = workers.setting;
     let mut alone = Lockstep::new(&setting.setup(RegionId(0)), &setting.conduct, 1);
     for nth in 0..setting.entities {
@@ -45,11 +45,11 @@ fn replay(workers: &Workers) -> Result<Vec<Line>> {
     Ok(alone.ledger().into_iter().map(|(id, generation, hash)| (id.0, generation.into(), hash)).collect())
 }
 
-fn gather(workers: &mut Workers) -> Result<Vec<Line>> {
+fn gather(workers: &mut Workers) -> Result<Vec<EntityLine>> {
     let mut all = Vec::new();
     for worker in 0..workers.setting.processes as usize {
         let path: PathBuf = fresh_path("ledger");
-        let written: Result<usize> = workers.one(worker, &Order::Ledger(path.clone()));
+        let written: Result<usize> = workers.one(worker, &WorldCommand::Ledger(path.clone()));
         let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()));
         // The file may not exist.
         let _ = std::fs::remove_file(&path);

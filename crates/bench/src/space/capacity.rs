@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::handover::{ended, longest};
-use super::node::Seen;
+use super::node::WorldReport;
 use super::setting::Setting;
 use super::workers::Workers;
 use crate::metric;
@@ -24,8 +24,8 @@ pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sa
     workers.run(setting.tick_ns, if bench.options.quick { 5 } else { 50 })?;
     let seen = workers.run(setting.tick_ns, ticks)?;
     ended(&mut workers)?;
-    let most = |of: fn(&Seen) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
-    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
+    let most = |of: fn(&WorldReport) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
+    let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
     let elapsed_ns = seen[0].end_ns.saturating_sub(seen[0].start_ns).max(1) as f64;
     let grown = grown_bytes(&seen, &without);
     let each = |bytes: f64| bytes / setting.entities.max(1) as f64;
@@ -47,8 +47,8 @@ pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sa
 
 /// Growth of all processes against the same ones without entities; `None` if there is none, since the base
 /// size varies more than few entities take.
-fn grown_bytes(with: &[Seen], without: &[Seen]) -> Option<f64> {
-    let resident = |seen: &[Seen]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
+fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
+    let resident = |seen: &[WorldReport]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
@@ -94,7 +94,9 @@ mod tests {
 
     #[test]
     fn memory_growth_sums_all_processes_or_is_unknown() {
-        let of = |bytes: [u64; 2]| bytes.map(|resident_bytes| Seen { resident_bytes, ..Seen::default() });
+        let of = |bytes: [u64; 2]| {
+            bytes.map(|resident_bytes| WorldReport { resident_bytes, ..WorldReport::default() })
+        };
         assert_eq!(grown_bytes(&of([30, 50]), &of([10, 20])), Some(50.0));
         assert_eq!(grown_bytes(&of([9, 21]), &of([10, 20])), None);
     }

@@ -1,7 +1,9 @@
 //! Movement of entities in measurements.
 
 use dunlin::space::behaviour::Flock;
-use dunlin::space::{Around, AroundLanes, Behaviour, LANES, Moment, Motion, Own, OwnLanes};
+use dunlin::space::{
+    Behaviour, LANES, Motion, NearbyEntities, NearbyEntityLanes, OwnEntity, OwnEntityLanes, TickContext,
+};
 use serde::{Deserialize, Serialize};
 
 /// Axis along which two regions divide the world: the curve's coarsest.
@@ -45,7 +47,12 @@ impl Behaviour<3> for Conduct {
     }
 
     #[inline(always)]
-    fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(
+        &self,
+        own: &OwnEntity<3>,
+        around: &impl NearbyEntities<3>,
+        moment: &TickContext<3>,
+    ) -> Motion<3> {
         match *self {
             Self::Oscillate { low, high } => {
                 let (mut from, mut to) = (moment.world.min(), moment.world.max());
@@ -68,9 +75,9 @@ impl Behaviour<3> for Conduct {
     #[inline(always)]
     fn step_lanes(
         &self,
-        own: &OwnLanes<3>,
-        around: &impl AroundLanes<3>,
-        moment: &Moment<3>,
+        own: &OwnEntityLanes<3>,
+        around: &impl NearbyEntityLanes<3>,
+        moment: &TickContext<3>,
     ) -> Option<[Motion<3>; LANES]> {
         let Self::Flock { sight } = *self else { return None };
         Flock { sight, ..Flock::default() }.step_lanes(own, around, moment)
@@ -83,11 +90,11 @@ fn below(middle: f32) -> f32 {
 }
 
 /// Entities of kind 1 go straight to a position around `at`; others stay.
-fn gather(own: &Own<3>, moment: &Moment<3>, at: [f32; 3], radius: f32) -> Motion<3> {
+fn gather(own: &OwnEntity<3>, moment: &TickContext<3>, at: [f32; 3], radius: f32) -> Motion<3> {
     if own.kind != 1 {
         return Motion { position: own.position, velocity: [0.0; 3] };
     }
-    let still = Moment { tick: 0, ..*moment };
+    let still = TickContext { tick: 0, ..*moment };
     let goal: [f32; 3] = std::array::from_fn(|axis| at[axis] + still.swing(own.id, axis as u64) * radius);
     let step = 25.0 * moment.seconds;
     let offset: [f32; 3] = std::array::from_fn(|axis| goal[axis] - own.position[axis]);

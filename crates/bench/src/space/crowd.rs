@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dunlin::space::{Load, Partition, RegionId};
+use dunlin::space::{Partition, RegionId, RegionLoad};
 
 use super::handover::{ended, longest};
-use super::node::{Order, Weight};
+use super::node::{Weight, WorldCommand};
 use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
@@ -29,8 +29,8 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
         let seen = workers.run(setting.tick_ns, LOOK_TICKS)?;
         worst_ns = worst_ns.max(longest(&seen, |seen| seen.tick_ns[3]));
         handed += seen.iter().map(|seen| seen.departed).sum::<u64>();
-        let weights: Vec<Weight> = workers.all(&Order::Load)?;
-        let loads: Vec<Load> = weights.into_iter().map(Load::from).collect();
+        let weights: Vec<Weight> = workers.all(&WorldCommand::RegionLoad)?;
+        let loads: Vec<RegionLoad> = weights.into_iter().map(RegionLoad::from).collect();
         last = unevenness(&loads);
         since_uneven = if last > EVEN { since_uneven + LOOK_TICKS } else { 0 };
         most_uneven = most_uneven.max(since_uneven);
@@ -52,13 +52,13 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
 }
 
 /// Highest load as a multiple of the mean.
-fn unevenness(loads: &[Load]) -> f64 {
+fn unevenness(loads: &[RegionLoad]) -> f64 {
     let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)
 }
 
 fn cut(workers: &mut Workers, partition: &Partition) -> Result<()> {
     let cuts = partition.regions().iter().map(|(first, RegionId(region))| (*first, *region)).collect();
-    let done: Vec<bool> = workers.all(&Order::Cut(cuts))?;
+    let done: Vec<bool> = workers.all(&WorldCommand::Cut(cuts))?;
     done.iter().all(|done| *done).then_some(()).context("a worker did not cut the curve anew")
 }

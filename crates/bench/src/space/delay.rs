@@ -59,14 +59,14 @@ pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
 }
 
 #[derive(Default)]
-struct Way {
+struct DelayDirection {
     held: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
     over: bool,
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
-    let way = Arc::new((Mutex::new(Way::default()), Condvar::new()));
+    let way = Arc::new((Mutex::new(DelayDirection::default()), Condvar::new()));
     let filled = Arc::clone(&way);
     thread::spawn(move || {
         let mut buffer = vec![0; READ_BYTES];

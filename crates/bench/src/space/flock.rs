@@ -28,7 +28,7 @@ pub fn ours(bench: &Bench, setting: Setting) -> Result<Sample> {
 
 /// Request to the program in `peers/space`.
 #[derive(Serialize)]
-struct Order {
+struct PeerCommand {
     edge: f32,
     seconds: f32,
     ticks: u64,
@@ -42,7 +42,7 @@ struct Order {
 
 /// Its response.
 #[derive(Deserialize)]
-struct Told {
+struct PeerReply {
     counted_ns: u64,
     ticks: u64,
     neighbours: f64,
@@ -61,7 +61,7 @@ pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
         let bird = setting.entity(nth);
         [bird.position[1], bird.position[2], bird.velocity[1], bird.velocity[2]]
     };
-    child.tell(&Order {
+    child.tell(&PeerCommand {
         edge: setting.edge,
         seconds: (setting.tick_ns as f64 / 1e9) as f32,
         ticks: ticks(bench),
@@ -72,7 +72,8 @@ pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
         weights,
         birds: (0..setting.entities).map(bird).collect(),
     })?;
-    let Told { counted_ns, ticks, neighbours } = child.line(PATIENCE * 10).context("krABMaga's flock")?;
+    let PeerReply { counted_ns, ticks, neighbours } =
+        child.line(PATIENCE * 10).context("krABMaga's flock")?;
     let rate = ticks as f64 * 1e9 / counted_ns.max(1) as f64;
     Ok(Sample::new().with("ticks_per_s", rate).with("neighbours", neighbours))
 }

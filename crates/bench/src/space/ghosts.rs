@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::handover::{elapsed_ns, ended, longest, nothing_dropped};
-use super::node::Seen;
+use super::node::WorldReport;
 use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
@@ -19,7 +19,7 @@ pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample>
     nothing_dropped(&seen)?;
     ended(&mut workers)?;
     let elapsed_ns = elapsed_ns(&seen) as f64;
-    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>();
     let (ghosts, rounds) = (sum(|seen| seen.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
         // A run starts with a round without a tick, and no entity is left out.

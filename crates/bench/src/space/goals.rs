@@ -3,10 +3,10 @@
 //! Its "Migrations/sec" counts at the sender, even what may not arrive; ours counts what arrived, once each.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
-use crate::goal::{Bar, Claim, Goal};
+use crate::goal::{Claim, Goal, Threshold};
 use crate::row::RowPattern;
 
-use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
@@ -18,7 +18,7 @@ const fn ours(case: &'static str, params: Pairs, metric: &'static str) -> RowPat
     row("dunlin", case, params, metric)
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 

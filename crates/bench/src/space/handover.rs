@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::audit;
-use super::node::Seen;
+use super::node::WorldReport;
 use super::setting::Setting;
 use super::workers::Workers;
 use crate::point::{Bench, Sample};
@@ -49,23 +49,23 @@ pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
 pub fn ended(workers: &mut Workers) -> Result<()> {
     // After the second time, messages of the last tick have reached the other side.
     for _ in 0..2 {
-        drop(workers.all::<usize>(&super::node::Order::Hold)?);
+        drop(workers.all::<usize>(&super::node::WorldCommand::Hold)?);
     }
     audit::check(workers)
 }
 
 /// From the first tick of any worker to the last of all.
-pub fn elapsed_ns(seen: &[Seen]) -> u64 {
+pub fn elapsed_ns(seen: &[WorldReport]) -> u64 {
     let start_ns = seen.iter().map(|seen| seen.start_ns).min().unwrap_or(0);
     let end_ns = seen.iter().map(|seen| seen.end_ns).max().unwrap_or(0);
     end_ns.saturating_sub(start_ns).max(1)
 }
 
 /// Results of all workers, in the document's columns.
-pub fn sample(seen: &[Seen]) -> Sample {
+pub fn sample(seen: &[WorldReport]) -> Sample {
     let elapsed_ns = elapsed_ns(seen) as f64;
-    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
-    let most = |of: fn(&Seen) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
+    let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
+    let most = |of: fn(&WorldReport) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
     let rate = sum(|seen| seen.departed) * 1e9 / elapsed_ns;
     Sample::new()
         .with("handovers_per_s", rate)
@@ -80,7 +80,7 @@ pub fn sample(seen: &[Seen]) -> Sample {
 }
 
 /// Longest time of any worker; `None` if none has one.
-pub fn longest(seen: &[Seen], of: impl Fn(&Seen) -> Option<u64>) -> Option<u64> {
+pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
     seen.iter().filter_map(of).max()
 }
 
@@ -89,7 +89,7 @@ pub fn longest(seen: &[Seen], of: impl Fn(&Seen) -> Option<u64>) -> Option<u64> 
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 
 /// Fails if messages were dropped, which would delay handovers.
-pub fn nothing_dropped(seen: &[Seen]) -> Result<()> {
+pub fn nothing_dropped(seen: &[WorldReport]) -> Result<()> {
     let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
     ensure!(dropped == 0, "{dropped} messages found no room");
     Ok(())

@@ -3,7 +3,7 @@
 //! Results of some points are compared with a scan.
 
 use anyhow::{Result, ensure};
-use dunlin::space::{Grid, Index, Near, Octree, Scan, Tetree, World};
+use dunlin::space::{Grid, Index, NearItem, Octree, Scan, Tetree, World};
 use serde::{Deserialize, Serialize};
 
 use super::setting::Setting;
@@ -79,7 +79,7 @@ fn advance(points: &mut [Vec<f32>; 3], world: &World<3>, tick: u32) {
 }
 
 /// Share of the nearest points that were found, for some points.
-fn compare(points: &[Vec<f32>; 3], found: &[Near]) -> f64 {
+fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     let mut scan = Scan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
     let (mut exact, mut right) = (Vec::new(), 0);

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dunlin::space::curve::{Curve, Morton};
-use dunlin::space::{Authority, Host, Load, Partition, RegionId, Report, Stage};
+use dunlin::space::{Authority, Host, Partition, RegionId, RegionLoad, RegionReport, WorldTopics};
 use dunlin::{Config, Limits, Node};
-use dunlin_server::space::{Pace, Peer, Runner, Secret, Space, SpaceConfig, SpaceLimits};
+use dunlin_server::space::{Peer, Runner, Secret, Space, SpaceConfig, SpaceLimits, TickPace};
 use serde::{Deserialize, Serialize};
 
 use super::conduct::Conduct;
@@ -35,7 +35,7 @@ pub struct Listening {
 
 /// An order of the parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Order {
+pub enum WorldCommand {
     /// Insert the entities of this region; the response is their number.
     Spawn,
     /// Follow the next process' region as its standby, and wait for this region's standby.
@@ -52,27 +52,27 @@ pub enum Order {
     /// Write all entities into a file.
     Ledger(PathBuf),
     /// Return the load.
-    Load,
+    RegionLoad,
     /// Cut the curve anew: first keys of all regions, in order.
     Cut(Vec<(u64, u32)>),
 }
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct WorldReport {
     /// Start, on the machine's monotonic clock.
     pub start_ns: u64,
     /// End, on the same clock.
     pub end_ns: u64,
     /// Entities handed over, and taken.
     pub departed: u64,
-    /// See [`Seen::departed`].
+    /// See [`WorldReport::departed`].
     pub admitted: u64,
     /// Ticks with movement: number, median, 95th and 99th percentile, longest.
     pub ticks: u64,
     /// Due ticks in which it waited for its standby instead.
     pub behind: u64,
-    /// See [`Seen::ticks`].
+    /// See [`WorldReport::ticks`].
     pub tick_ns: [Option<u64>; 4],
     /// Longest delay of a tick's start.
     pub late_ns: u64,
@@ -80,11 +80,11 @@ pub struct Seen {
     pub left_out: u64,
     /// Time from Prepare to Taken: number, median, 99th percentile, longest.
     pub handovers: u64,
-    /// See [`Seen::handovers`].
+    /// See [`WorldReport::handovers`].
     pub handover_ns: [Option<u64>; 3],
     /// Received ghosts, and the 99th percentile of their delay after the tick.
     pub ghosts: u64,
-    /// See [`Seen::ghosts`].
+    /// See [`WorldReport::ghosts`].
     pub ghosts_late_ns: Option<u64>,
     /// Bytes sent to other workers.
     pub sent_bytes: u64,
@@ -94,7 +94,7 @@ pub struct Seen {
     pub cpu_ns: u64,
     /// Resident memory, and the memory of entities by its own count.
     pub resident_bytes: u64,
-    /// See [`Seen::resident_bytes`].
+    /// See [`WorldReport::resident_bytes`].
     pub store_bytes: u64,
     /// Number of entities.
     pub entities: u64,
@@ -119,8 +119,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let mut before = (0, 0);
     loop {
         match hear()? {
-            Order::Spawn => say(&spawn(&space, setting, region)?)?,
-            Order::StandBy => {
+            WorldCommand::Spawn => say(&spawn(&space, setting, region)?)?,
+            WorldCommand::StandBy => {
                 let next = RegionId(number % setting.processes + 1);
                 space.ask(move |runner| runner.follow(next))?;
                 let begins = move |runner: &mut Runner<3, Conduct>| {
@@ -129,7 +129,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
                 wait(&space, begins, "a standby did not begin")?;
                 say(&true)?;
             }
-            Order::Run { every_ns, ticks } => {
+            WorldCommand::Run { every_ns, ticks } => {
                 let seen = run(&space, every_ns, ticks, &mut before)?;
                 marker(format_args!("MIGRATION_COUNT: {}", seen.departed + seen.admitted))?;
                 let p99_ns = seen.tick_ns[2].context("no tick was made")?;
@@ -137,8 +137,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
                 marker(format_args!("HEAP_MB: {}", seen.resident_bytes / 1_000_000))?;
                 say(&seen)?;
             }
-            Order::Hold => say(&hold(&space)?)?,
-            Order::Ledger(path) => {
+            WorldCommand::Hold => say(&hold(&space)?)?,
+            WorldCommand::Ledger(path) => {
                 let ledger = space.ask(|runner| runner.host().ledger())?;
                 let mut file = BufWriter::new(std::fs::File::create(&path)?);
                 for (id, generation, hash) in &ledger {
@@ -149,8 +149,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
                 file.flush()?;
                 say(&ledger.len())?;
             }
-            Order::Load => say(&load(&space, region)?)?,
-            Order::Cut(cuts) => {
+            WorldCommand::RegionLoad => say(&load(&space, region)?)?,
+            WorldCommand::Cut(cuts) => {
                 let now_ns = monotonic_ns();
                 space.ask(move |runner| {
                     let version = runner.host().partition().version();
@@ -170,10 +170,10 @@ fn marker(text: std::fmt::Arguments<'_>) -> Result<()> {
     out.flush().context("speaking to the process that started this one")
 }
 
-fn stage() -> Result<Stage> {
+fn stage() -> Result<WorldTopics> {
     let limits = Limits { memory_bytes_max: 4 << 30, ..Limits::default() };
     let node = Node::start(Config { limits, ..Config::default() })?;
-    Ok(Stage { node, world: "bench".to_owned(), history_bytes: 64 << 20 })
+    Ok(WorldTopics { node, world: "bench".to_owned(), history_bytes: 64 << 20 })
 }
 
 fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
@@ -185,7 +185,7 @@ fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
         process: number.into(),
         listen: loopback(0),
         peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
-        pace: Pace::Hold,
+        pace: TickPace::Hold,
         lockstep: setting.lockstep,
         balance: None,
         insecure: false,
@@ -215,7 +215,7 @@ fn counts(runner: &Runner<3, Conduct>) -> (u64, u64) {
     each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
 }
 
-fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Result<Seen> {
+fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Result<WorldReport> {
     let (sender, done) = channel();
     let counts_before = space.ask(|runner| runner.host().counts())?;
     let cpu_ns = processor_ns();
@@ -237,21 +237,21 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
             let _ = sender.send((monotonic_ns(), last_admitted));
             false
         });
-        let pace = if every_ns == 0 { Pace::FlatOut } else { Pace::Every(every_ns) };
+        let pace = if every_ns == 0 { TickPace::FlatOut } else { TickPace::Every(every_ns) };
         runner.set_pace(pace, Some(ticks));
     })?;
     let (end_ns, last_admitted) =
         done.recv_timeout(PATIENCE * 10).context("the ticks were not made in time")?;
     wait(space, Runner::is_busy, "lock-step did not come to its end")?;
     let reports = space.ask(Runner::take_reports)?;
-    let grave = reports.iter().find(|(_, report)| !matches!(report, Report::Held { .. }));
+    let grave = reports.iter().find(|(_, report)| !matches!(report, RegionReport::Held { .. }));
     ensure!(grave.is_none(), "{grave:?}");
     let (stats, now, host_counts, (entities, store_bytes)) = space.ask(|runner| {
         let bytes = runner.host().regions().map(|(_, region)| region.bytes()).sum::<usize>();
         (runner.stats(), counts(runner), runner.host().counts(), (runner.host().len(), bytes))
     })?;
     ensure!(host_counts.refused == 0 && host_counts.unpublished == 0, "{host_counts:?}");
-    let seen = Seen {
+    let seen = WorldReport {
         start_ns,
         end_ns,
         departed: now.0 - before.0,
@@ -278,7 +278,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
 }
 
 fn hold(space: &Worker) -> Result<usize> {
-    space.ask(|runner| runner.set_pace(Pace::Hold, None))?;
+    space.ask(|runner| runner.set_pace(TickPace::Hold, None))?;
     wait(space, |runner| runner.host().under_way() != (0, 0), "handovers did not end")?;
     Ok(space.ask(|runner| runner.host().len())?)
 }
@@ -303,13 +303,13 @@ pub struct Weight {
     pub region: u32,
     /// Number of entities.
     pub amount: f64,
-    /// See `space::Load`.
+    /// See `space::RegionLoad`.
     pub quantiles: Vec<u64>,
 }
 
-impl From<Weight> for Load {
-    fn from(weight: Weight) -> Load {
-        Load { region: RegionId(weight.region), amount: weight.amount, quantiles: weight.quantiles }
+impl From<Weight> for RegionLoad {
+    fn from(weight: Weight) -> RegionLoad {
+        RegionLoad { region: RegionId(weight.region), amount: weight.amount, quantiles: weight.quantiles }
     }
 }
 

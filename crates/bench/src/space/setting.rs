@@ -1,7 +1,8 @@
 //! Settings of a measurement: the world, its entities, partition and ticks.
 
 use dunlin::space::{
-    Entity, EntityId, HandoverLimits, Limits, Moment, Partition, RegionId, Setup, Standby, World,
+    Entity, EntityId, HandoverLimits, Partition, RegionId, RegionLimits, RegionSetup, StandbyMode,
+    TickContext, World,
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,12 +84,12 @@ impl Setting {
     }
 
     /// The setup of a region.
-    pub fn setup(&self, region: RegionId) -> Setup<3> {
-        let mut setup = Setup::new(region, self.world(), self.strip);
+    pub fn setup(&self, region: RegionId) -> RegionSetup<3> {
+        let mut setup = RegionSetup::new(region, self.world(), self.strip);
         (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
-        setup.standby = if self.standby { Standby::Required } else { Standby::None };
-        setup.limits = Limits { handover, ..Limits::default() };
+        setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
+        setup.limits = RegionLimits { handover, ..RegionLimits::default() };
         // A busy machine must not abort handovers.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
@@ -107,7 +108,7 @@ impl Setting {
 
     /// The nth entity.
     pub fn entity(&self, nth: u64) -> Entity<'static, 3> {
-        let moment = Moment { tick: 0, seconds: 0.0, world: self.world(), seed: SEED };
+        let moment = TickContext { tick: 0, seconds: 0.0, world: self.world(), seed: SEED };
         let unit = |which: u64| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
         let mut place: [f32; 3] = std::array::from_fn(|axis| unit(axis as u64) * self.edge);
         let direction = if moment.chance(EntityId(nth), 9) & 1 == 0 { 1.0 } else { -1.0 };

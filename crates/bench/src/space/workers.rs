@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 
 use super::delay::Delay;
-use super::node::{Listening, Order, Seen};
+use super::node::{Listening, WorldCommand, WorldReport};
 use super::setting::Setting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
@@ -45,34 +45,34 @@ impl Workers {
             children.push(child);
         }
         let mut workers = Self { setting, children, _delays: delays, ticks: 0 };
-        let spawned: Vec<u64> = workers.all(&Order::Spawn)?;
+        let spawned: Vec<u64> = workers.all(&WorldCommand::Spawn)?;
         let all: u64 = spawned.iter().sum();
         ensure!(all == setting.entities, "{all} of {} entities were taken in", setting.entities);
         if setting.standby {
-            drop(workers.all::<bool>(&Order::StandBy)?);
+            drop(workers.all::<bool>(&WorldCommand::StandBy)?);
         }
         Ok(workers)
     }
 
     /// Sends an order to all workers, then reads all responses.
-    pub fn all<T: DeserializeOwned>(&mut self, order: &Order) -> Result<Vec<T>> {
+    pub fn all<T: DeserializeOwned>(&mut self, order: &WorldCommand) -> Result<Vec<T>> {
         self.tell(order)?;
         self.children.iter_mut().map(|child| child.line(PATIENCE * 10)).collect()
     }
 
-    fn tell(&mut self, order: &Order) -> Result<()> {
+    fn tell(&mut self, order: &WorldCommand) -> Result<()> {
         self.children.iter_mut().try_for_each(|child| child.tell(order))
     }
 
     /// Runs ticks in all workers, `every_ns` apart (0: back to back).
-    pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<Seen>> {
-        self.tell(&Order::Run { every_ns, ticks })?;
+    pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<WorldReport>> {
+        self.tell(&WorldCommand::Run { every_ns, ticks })?;
         self.ticks += ticks;
         self.children.iter_mut().map(seen).collect()
     }
 
     /// Sends an order to one worker, and reads its response.
-    pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &Order) -> Result<T> {
+    pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &WorldCommand) -> Result<T> {
         let child = self.children.get_mut(worker).context("unknown worker")?;
         child.tell(order)?;
         child.line(PATIENCE * 10)
@@ -80,7 +80,7 @@ impl Workers {
 }
 
 /// Reads a run's markers and report, which must agree.
-fn seen(child: &mut Child) -> Result<Seen> {
+fn seen(child: &mut Child) -> Result<WorldReport> {
     let patience = PATIENCE * 10;
     let mut marker = |name: &str| -> Result<f64> {
         let line = child.text_line(patience)?;
@@ -91,7 +91,7 @@ fn seen(child: &mut Child) -> Result<Seen> {
     };
     let count = marker("MIGRATION_COUNT")?;
     let (_, _) = (marker("P99_LATENCY_MS")?, marker("HEAP_MB")?);
-    let seen: Seen = child.line(patience)?;
+    let seen: WorldReport = child.line(patience)?;
     ensure!(
         count as u64 == seen.departed + seen.admitted,
         "the marker has {count} handovers, the report {seen:?}"

@@ -1,6 +1,6 @@
 //! The topic issue's table of goals, line by line.
 
-use crate::goal::{Bar, Goal};
+use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
@@ -17,7 +17,7 @@ const fn p50(target: &'static str, params: Pairs) -> RowPattern {
     row(target, "latency", params, "p50_ns")
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 
@@ -101,7 +101,7 @@ const BY_REF_8K: Pairs =
 const BY_REF_64K: Pairs =
     &[("transport", "inproc"), ("copy", "by_ref"), ("bytes", "65536"), ("length", "sustained")];
 
-use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 const MIB: f64 = 1_048_576.0;
 

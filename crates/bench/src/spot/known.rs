@@ -5,7 +5,7 @@
 //! cores (51 µs), since without pinning it is either 12 or 50 µs. In-process figures of 8 KiB and more are
 //! left out: their receiver did not read the payload.
 
-use crate::goal::Known;
+use crate::goal::PeerFigure;
 use crate::row::RowPattern;
 
 const STREAM: RowPattern = RowPattern {
@@ -33,27 +33,27 @@ const ROUND_TRIP: RowPattern = RowPattern {
     metric: "p50_ns",
 };
 
-const fn libzmq_tcp(params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
+const fn libzmq_tcp(params: &'static [(&'static str, &'static str)], figure: f64) -> PeerFigure {
     let peer = RowPattern { target: "libzmq", case: "throughput", params, metric: "msgs_per_s" };
-    Known { peer, figure, floor: STREAM, floor_figure: 6.03e9, rises_with_the_floor: true }
+    PeerFigure { peer, figure, floor: STREAM, floor_figure: 6.03e9, rises_with_the_floor: true }
 }
 
-const fn libzmq_inproc(params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
+const fn libzmq_inproc(params: &'static [(&'static str, &'static str)], figure: f64) -> PeerFigure {
     let peer = RowPattern { target: "libzmq", case: "throughput", params, metric: "msgs_per_s" };
-    Known { peer, figure, floor: RING, floor_figure: 100.6e6, rises_with_the_floor: true }
+    PeerFigure { peer, figure, floor: RING, floor_figure: 100.6e6, rises_with_the_floor: true }
 }
 
 const fn round_trip(
     target: &'static str,
     params: &'static [(&'static str, &'static str)],
     figure: f64,
-) -> Known {
+) -> PeerFigure {
     let peer = RowPattern { target, case: "latency", params, metric: "p50_ns" };
-    Known { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3, rises_with_the_floor: true }
+    PeerFigure { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3, rises_with_the_floor: true }
 }
 
 /// The known figures.
-pub const KNOWN: &[Known] = &[
+pub const KNOWN: &[PeerFigure] = &[
     libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")], 4.48e6),
     libzmq_tcp(
         &[("transport", "tcp"), ("pattern", "pub"), ("bytes", "1024"), ("length", "sustained")],
@@ -72,7 +72,7 @@ pub const KNOWN: &[Known] = &[
         &[("transport", "inproc"), ("pattern", "pub"), ("bytes", "1024"), ("length", "sustained")],
         3.07e6,
     ),
-    Known {
+    PeerFigure {
         peer: RowPattern {
             target: "nats",
             case: "throughput",

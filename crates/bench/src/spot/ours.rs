@@ -12,18 +12,18 @@ use crate::remote;
 use crate::sockets::Transport;
 use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
-use crate::workload::Manner;
+use crate::workload::PublishMode;
 
 /// Throughput of one transport and message size.
 pub fn throughput(transport: &'static str, bytes: usize) -> Group {
     match transport {
         "inproc" => {
-            let mut group: Group = local_throughput(Manner::OneByOne, bytes).into();
+            let mut group: Group = local_throughput(PublishMode::OneByOne, bytes).into();
             if bytes == 64 {
-                group.extend(local_throughput(Manner::Batches(64), bytes));
+                group.extend(local_throughput(PublishMode::Batches(64), bytes));
             }
             if bytes >= 8192 {
-                group.extend(local_throughput(Manner::ByRef, bytes));
+                group.extend(local_throughput(PublishMode::ByRef, bytes));
             }
             group
         }
@@ -33,9 +33,9 @@ pub fn throughput(transport: &'static str, bytes: usize) -> Group {
 }
 
 fn remote_throughput(transport: Transport, bytes: usize) -> Group {
-    let mut group: Group = embedded_throughput(transport, Manner::OneByOne, bytes).into();
+    let mut group: Group = embedded_throughput(transport, PublishMode::OneByOne, bytes).into();
     if bytes >= 8192 {
-        group.extend(embedded_throughput(transport, Manner::ByRef, bytes));
+        group.extend(embedded_throughput(transport, PublishMode::ByRef, bytes));
     }
     let params = Params::new()
         .with("transport", transport.name())
@@ -49,8 +49,8 @@ fn remote_throughput(transport: Transport, bytes: usize) -> Group {
     group
 }
 
-fn embedded_throughput(transport: Transport, manner: Manner, bytes: usize) -> [Point; 2] {
-    let copy = if manner == Manner::ByRef { "by_ref" } else { "copied" };
+fn embedded_throughput(transport: Transport, manner: PublishMode, bytes: usize) -> [Point; 2] {
+    let copy = if manner == PublishMode::ByRef { "by_ref" } else { "copied" };
     let params = Params::new()
         .with("transport", transport.name())
         .with("topology", "embedded")
@@ -62,11 +62,11 @@ fn embedded_throughput(transport: Transport, manner: Manner, bytes: usize) -> [P
     })
 }
 
-fn local_throughput(manner: Manner, bytes: usize) -> [Point; 2] {
+fn local_throughput(manner: PublishMode, bytes: usize) -> [Point; 2] {
     let (copy, batch) = match manner {
-        Manner::OneByOne => ("copied", 1),
-        Manner::Batches(batch) => ("copied", batch),
-        Manner::ByRef => ("by_ref", 1),
+        PublishMode::OneByOne => ("copied", 1),
+        PublishMode::Batches(batch) => ("copied", batch),
+        PublishMode::ByRef => ("by_ref", 1),
     };
     let params = Params::new().with("transport", "inproc").with("copy", copy).with("batch", batch);
     timed::points(target::DUNLIN, params, bytes, move |_, count| {

@@ -9,7 +9,7 @@ use dunlin_client::{Attachment, Client, Options, Tasks};
 use dunlin_tasks::Tenant;
 
 use super::submitters::{self, tenant_of};
-use super::tally::{Done, Tally};
+use super::tally::{Tally, WorkerTotals};
 use super::work::{Report, Work};
 use super::workers;
 use crate::child::PATIENCE;
@@ -57,7 +57,8 @@ fn asked(work: &Work) -> Result<Report> {
         });
         let outcome = until_done(submitting.collect(), &working, tally);
         tally.end();
-        let done = working.into_iter().map(|thread| joined(thread.join())?).collect::<Result<Vec<Done>>>();
+        let done =
+            working.into_iter().map(|thread| joined(thread.join())?).collect::<Result<Vec<WorkerTotals>>>();
         outcome.and(done)
     })?;
     Ok(tally.report(work, &done))
@@ -84,7 +85,7 @@ fn attach(work: &Work) -> Result<Vec<Attachment>> {
 /// Waits until all tasks are submitted and done.
 fn until_done(
     submitting: Vec<ScopedJoinHandle<'_, Result<()>>>,
-    working: &[ScopedJoinHandle<'_, Result<Done>>],
+    working: &[ScopedJoinHandle<'_, Result<WorkerTotals>>],
     tally: &Tally,
 ) -> Result<()> {
     submitting.into_iter().try_for_each(|thread| joined(thread.join())?)?;

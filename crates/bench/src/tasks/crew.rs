@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dunlin_client::{Client, Options, Used, WorkerOptions};
+use dunlin_client::{Client, Options, TaskUsage, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Report of a worker about a started task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Begun {
+pub struct StartedTask {
     /// Id of the task.
     pub task: u64,
     /// Token of the start.
@@ -103,9 +103,9 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         for given in &given {
             let due = given.payload().first_chunk().context("a payload is not as it was submitted")?;
             let due_ns = u64::from_le_bytes(*due);
-            say(&Begun { task: given.task(), token: given.token(), due_ns, began_ns })?;
+            say(&StartedTask { task: given.task(), token: given.token(), due_ns, began_ns })?;
         }
         thread::sleep(TASK);
-        attachment.complete_all(&given, &Used { run: TASK, ..Used::default() });
+        attachment.complete_all(&given, &TaskUsage { run: TASK, ..TaskUsage::default() });
     }
 }

@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Kills this many processes, one after another.
 pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
-    let mut stage = Stage::start(bench)?;
+    let mut stage = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
     while latencies.count() < kills {
         stage.calm_down()?;
@@ -56,7 +56,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
         .with("begun_again", begun_again as f64))
 }
 
-struct Stage<'b> {
+struct FailoverSetup<'b> {
     bench: &'b Bench,
     nodes: Nodes,
     crew: Crew,
@@ -64,7 +64,7 @@ struct Stage<'b> {
     submitting: Submitting,
 }
 
-impl<'b> Stage<'b> {
+impl<'b> FailoverSetup<'b> {
     fn start(bench: &'b Bench) -> Result<Self> {
         let nodes = Nodes::start(bench, Size::of(NODES))?;
         let url = nodes.doors()?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use dunlin_scale::sim::{PolicyRow, Series, Workload, compare};
-use dunlin_scale::{Policy, Triggers};
+use dunlin_scale::{Policy, ScaleThresholds};
 
 use crate::point::{Sample, Unavailable};
 
@@ -77,7 +77,7 @@ pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Res
     let workload = arrivals.workload(high_per_s, seed)?;
     let policy =
         Policy::document((peak / 20).max(1), peak * 5 / 4).with_forecast(VALUE_MS, arrivals.seasons());
-    let triggers = Triggers { cpu_target, cpu_low: cpu_target * 0.8, ..policy.triggers };
+    let triggers = ScaleThresholds { cpu_target, cpu_low: cpu_target * 0.8, ..policy.triggers };
     let rows = compare(seed, &workload, &Policy { triggers, ..policy }, TASK_US);
     let [reactive, predictive, oracle] = rows.as_slice() else { anyhow::bail!("{} policies", rows.len()) };
     for row in &rows {

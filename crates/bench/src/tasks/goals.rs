@@ -2,10 +2,10 @@
 //!
 //! Simulated figures are named so: their throughput follows from the assumed times of a task and of a node.
 
-use crate::goal::{Bar, Claim, Goal};
+use crate::goal::{Claim, Goal, Threshold};
 use crate::row::RowPattern;
 
-use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
@@ -17,7 +17,7 @@ const fn peer(target: &'static str) -> RowPattern {
     RowPattern { target, case: "noop", params: &[], metric: OPS }
 }
 
-const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 

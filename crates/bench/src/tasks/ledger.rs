@@ -17,7 +17,7 @@ use dunlin_client::{Client, Options, Tasks, TasksError};
 use dunlin_tasks::NewTask;
 use serde::Deserialize;
 
-use super::crew::{Begun, KIND};
+use super::crew::{KIND, StartedTask};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 
@@ -53,8 +53,8 @@ pub struct Ledger {
 
 impl Ledger {
     /// Records that a worker starts a task.
-    pub fn begins(&mut self, worker: usize, begun: Begun) -> Result<()> {
-        let Begun { task, token, due_ns, began_ns } = begun;
+    pub fn begins(&mut self, worker: usize, begun: StartedTask) -> Result<()> {
+        let StartedTask { task, token, due_ns, began_ns } = begun;
         ensure!(
             self.tokens.insert(token),
             "token {token} was given twice, the second time for task {task:x}"
@@ -220,7 +220,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
                 .map(|key| NewTask { idempotency_key: key, ..NewTask::new(KIND.as_bytes(), &due) });
             match tasks.submit_all(TENANT, new.collect()) {
                 Ok(submitted) => break submitted.tasks,
-                Err(TasksError::Unknown(_) | TasksError::Away(_) | TasksError::Refused(_))
+                Err(TasksError::Unknown(_) | TasksError::Disconnected(_) | TasksError::Refused(_))
                     if Instant::now() < deadline =>
                 {
                     thread::sleep(AGAIN);
@@ -239,7 +239,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
 }
 
 #[derive(Deserialize)]
-struct Happened {
+struct LedgerEvent {
     task: String,
     event: String,
 }
@@ -267,7 +267,7 @@ fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<(
 fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
     match event {
         Event::Record(record) => {
-            let Happened { task, event } = serde_json::from_slice(record.payload())?;
+            let LedgerEvent { task, event } = serde_json::from_slice(record.payload())?;
             match event.as_str() {
                 "completed" => ended.send(u64::from_str_radix(&task, 16)?)?,
                 "dead" | "cancelled" => bail!("task {task} is {event}"),
@@ -285,8 +285,8 @@ fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
 mod tests {
     use super::*;
 
-    fn begun(task: u64, token: u64, began_ns: u64) -> Begun {
-        Begun { task, token, due_ns: began_ns - 1, began_ns }
+    fn begun(task: u64, token: u64, began_ns: u64) -> StartedTask {
+        StartedTask { task, token, due_ns: began_ns - 1, began_ns }
     }
 
     #[test]

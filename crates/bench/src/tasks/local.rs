@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::{Config, Node};
 use dunlin_client::scheduler::NewTask;
-use dunlin_client::{Client, Options, StartedByNode, Task, Tasks, Worker};
+use dunlin_client::{Client, Options, Task, Tasks, Worker, WorkerLaunch};
 use dunlin_scale::{Policy, Predictive, ScaleIn, ScaleOut, Trigger};
-use dunlin_server::workers::{Decided, WorkerCommand, Workers, WorkersLimits, of_node};
+use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, of_node};
 use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{Bench, Sample};
@@ -53,7 +53,7 @@ const HIGH_PER_S: f64 = 160.0;
 
 /// Measures a phase once.
 pub fn measure(bench: &Bench, phase: &str) -> Result<Sample> {
-    let mut stage = Stage::start(bench, phase)?;
+    let mut stage = LocalSetup::start(bench, phase)?;
     let sample = match phase {
         "cpu" => {
             let load_at = Instant::now();
@@ -103,13 +103,13 @@ fn policy(phase: &str) -> Policy {
     policy
 }
 
-fn is_ready(decided: &Decided) -> Option<&ScaleOut> {
+fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
     // The very first worker comes from the bounds.
     decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
 /// A node with one worker, which waits for tasks.
-struct Stage {
+struct LocalSetup {
     node: Node,
     server: Server,
     workers: Workers,
@@ -119,8 +119,8 @@ struct Stage {
     submitted: u64,
 }
 
-impl Stage {
-    fn start(bench: &Bench, phase: &str) -> Result<Stage> {
+impl LocalSetup {
+    fn start(bench: &Bench, phase: &str) -> Result<LocalSetup> {
         let node = Node::start(Config::default()).context("starting a node")?;
         let any = vec!["127.0.0.1:0".parse().context("an address")?];
         let config = ServerConfig { tcp: any, ..ServerConfig::default() };
@@ -140,14 +140,14 @@ impl Stage {
         let began = Instant::now();
         let look = of_node(&node, &command.prefix);
         let workers = Workers::start(policy(phase), command, WorkersLimits::default(), look)?;
-        let stage = Stage { node, server, workers, began, tasks: client.tasks(), submitted: 0 };
+        let stage = LocalSetup { node, server, workers, began, tasks: client.tasks(), submitted: 0 };
         stage.until("the first worker", |_| stage.workers.ready() == 1)?;
         let pool = if phase == "warm" { u64::from(POOL) } else { 0 };
         stage.until("the warm pool", |_| stage.workers.warm() == pool)?;
         Ok(stage)
     }
 
-    fn until(&self, what: &str, is_so: impl Fn(&Decided) -> bool) -> Result<Decided> {
+    fn until(&self, what: &str, is_so: impl Fn(&ScalingDecisions) -> bool) -> Result<ScalingDecisions> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let decided = self.workers.decided();
@@ -167,7 +167,7 @@ impl Stage {
     }
 
     /// Submits at this rate until a decision is sufficient.
-    fn pace(&mut self, per_s: f64, is_enough: impl Fn(&Decided) -> bool) -> Result<()> {
+    fn pace(&mut self, per_s: f64, is_enough: impl Fn(&ScalingDecisions) -> bool) -> Result<()> {
         let began = Instant::now();
         let mut submitted = 0;
         while !is_enough(&self.workers.decided()) {
@@ -207,7 +207,7 @@ impl Stage {
 
     /// Phases of the first process that is ended.
     fn went_in(&self) -> Result<Sample> {
-        let is_gone = |decided: &Decided| decided.inward.iter().any(|inward| inward.gone_ms > 0);
+        let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.until("fewer workers", is_gone)?;
         let first =
             decided.inward.iter().find(|inward| inward.gone_ms > 0).context("no worker process ended")?;
@@ -251,7 +251,8 @@ impl Stage {
     fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<Sample> {
         let is_it =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
-        let is_ready = |decided: &Decided| decided.out.iter().find(is_it).is_some_and(|out| out.missing == 0);
+        let is_ready =
+            |decided: &ScalingDecisions| decided.out.iter().find(is_it).is_some_and(|out| out.missing == 0);
         let decided = self.until("workers that were foreseen", is_ready)?;
         let out = decided.out.iter().find(is_it).context("it was decided")?;
         let ready = self.at(out.ready_ms);
@@ -289,7 +290,7 @@ impl Stage {
 /// Main function of a worker that the provider starts.
 pub(crate) fn work() -> Result<()> {
     let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
-    let started = StartedByNode::from_env();
+    let started = WorkerLaunch::from_env();
     let name = started.name().context("a worker without a name")?.to_owned();
     let loading = std::env::var(LOADING_VARIABLE).context(LOADING_VARIABLE)?;
     thread::sleep(Duration::from_millis(loading.parse().context(LOADING_VARIABLE)?));

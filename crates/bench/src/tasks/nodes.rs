@@ -9,7 +9,7 @@ use super::work::Work;
 use crate::child::{Child, PATIENCE};
 use crate::control::clients::Connection;
 use crate::control::cluster::Cluster;
-use crate::control::ours::Ours;
+use crate::control::ours::OwnCluster;
 use crate::point::Bench;
 
 /// Time between checks whether the nodes agree.
@@ -34,14 +34,14 @@ impl Size {
 /// A cluster for tasks; dropping it kills the nodes.
 #[derive(Debug)]
 pub struct Nodes {
-    nodes: Ours,
+    nodes: OwnCluster,
     url: String,
 }
 
 impl Nodes {
     /// Starts the nodes.
     pub fn start(bench: &Bench, size: Size) -> Result<Self> {
-        let nodes = Ours::sharded(bench, size.nodes, size.shards)?;
+        let nodes = OwnCluster::sharded(bench, size.nodes, size.shards)?;
         let (_, url) = agreed_on(&nodes)?;
         Ok(Self { nodes, url })
     }
@@ -96,7 +96,7 @@ fn on_a_runtime<R>(future: impl Future<Output = R>) -> Result<R> {
     Ok(runtime.block_on(future))
 }
 
-fn agreed_on(nodes: &Ours) -> Result<(usize, String)> {
+fn agreed_on(nodes: &OwnCluster) -> Result<(usize, String)> {
     on_a_runtime(leader(&nodes.endpoints()))?
 }
 

@@ -9,7 +9,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dunlin_tasks::{Answer, Command, Effects, Limits, NewTask, NewWorker, Order, Reply, State, Tenant};
+use dunlin_tasks::{
+    AttemptReport, Command, CommandReply, Effects, Limits, NewTask, NewWorker, SchedulerState, Tenant,
+    WorkerOrder,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::processor_ns;
@@ -47,9 +50,9 @@ pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) ->
 }
 
 struct Scheduler {
-    state: State,
+    state: SchedulerState,
     effects: Effects,
-    orders: VecDeque<Order>,
+    orders: VecDeque<WorkerOrder>,
     names: Vec<String>,
     submitted: usize,
 }
@@ -78,7 +81,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
 
 impl Scheduler {
     fn new(tenants: usize) -> Result<Self> {
-        let state = State::new(Limits { finished_max: 1_000, ..Limits::default() });
+        let state = SchedulerState::new(Limits { finished_max: 1_000, ..Limits::default() });
         let names = (0..tenants).map(|at| format!("tenant-{at}")).collect();
         let mut scheduler =
             Self { state, effects: Effects::default(), orders: VecDeque::new(), names, submitted: 0 };
@@ -111,11 +114,11 @@ impl Scheduler {
 
     fn cycle(&mut self, count: usize) -> Result<()> {
         for at in 0..count {
-            let Some(Order::Start(start)) = self.orders.pop_front() else {
+            let Some(WorkerOrder::Start(start)) = self.orders.pop_front() else {
                 return Err(anyhow!("a worker is idle though tasks wait"));
             };
             self.state.advance((at / PER_MS) as u64, &mut self.effects);
-            let answer = Answer {
+            let answer = AttemptReport {
                 worker: start.worker,
                 task: start.task,
                 token: start.token,
@@ -133,6 +136,6 @@ impl Scheduler {
     }
 }
 
-fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Result<Reply> {
+fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> Result<CommandReply> {
     state.apply(command, effects).context("the scheduler refuses")
 }

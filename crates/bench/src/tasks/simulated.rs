@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::{Context, Result, ensure};
 use dunlin_scale::sim::{self, CostRow, Node, ThroughputRow, Workload};
-use dunlin_scale::{Need, Policy, Prices};
+use dunlin_scale::{Policy, Prices, WorkerNeed};
 
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::point::Sample;
@@ -112,7 +112,7 @@ pub fn tenants(seed: u64) -> Result<Sample> {
 pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
-    let is_asked = |row: &&sim::NoisyRow| (row.load == lightest) == (load == LOADS[0]);
+    let is_asked = |row: &&sim::NoisyNeighbourRow| (row.load == lightest) == (load == LOADS[0]);
     let kept = |tenant: &str| {
         let row = rows.iter().filter(is_asked).find(|row| row.tenant == tenant);
         row.map(|row| (row.load, 1.0 + row.change())).with_context(|| format!("{tenant} is missing"))
@@ -156,7 +156,7 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
     // The document's workers: about 17 ms of processor a task at 85 in a second, 57 % of 8 GB.
-    let need = Need { cpus: 1.42, memory_gib: 4.6 };
+    let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
     let rows = rows.context("the table of prices has no machine that a worker fits on")?;
     ensure!(rows.len() == STRATEGIES.len(), "{} strategies", rows.len());

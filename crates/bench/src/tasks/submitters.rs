@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::{Tasks, TasksAsking};
+use dunlin_client::{PendingTaskCommands, Tasks};
 use dunlin_tasks::{Command, NewTask};
 
 use super::tally::Tally;
@@ -90,7 +90,7 @@ pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
     })
 }
 
-fn wait(on_the_way: &Receiver<TasksAsking>) -> Result<()> {
+fn wait(on_the_way: &Receiver<PendingTaskCommands>) -> Result<()> {
     on_the_way.iter().try_for_each(taken)
 }
 
@@ -98,12 +98,12 @@ fn payloads(tally: &Tally, work: &Work, tenant: usize, count: usize, due_ns: u64
     (0..count).map(|_| tally.next(tenant, due_ns, work.bytes)).collect()
 }
 
-fn begin(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<TasksAsking> {
+fn begin(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<PendingTaskCommands> {
     let new = payloads.iter().map(|payload| NewTask::new(KIND.as_bytes(), payload)).collect();
     Ok(tasks.begin(&[Command::Submit { tenant: tenant.as_bytes(), tasks: new }])?)
 }
 
-fn taken(asking: TasksAsking) -> Result<()> {
+fn taken(asking: PendingTaskCommands) -> Result<()> {
     for answer in asking.wait()? {
         answer.context("a submission was refused")?;
     }

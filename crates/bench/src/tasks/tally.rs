@@ -35,7 +35,7 @@ pub struct Tally {
 
 /// Totals of one worker.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct WorkerTotals {
     tenants: Vec<u64>,
     starts: Latencies,
     ends: Latencies,
@@ -97,7 +97,13 @@ impl Tally {
     }
 
     /// Records a done task.
-    pub fn note(&self, payload: &[u8], started_ns: u64, ended_ns: u64, done: &mut Done) -> Result<()> {
+    pub fn note(
+        &self,
+        payload: &[u8],
+        started_ns: u64,
+        ended_ns: u64,
+        done: &mut WorkerTotals,
+    ) -> Result<()> {
         let (number, due_ns) = read(payload).context("a payload is not as it was submitted")?;
         let (tenant, number) = ((number >> TENANT_SHIFT) as usize, number & ((1 << TENANT_SHIFT) - 1));
         let word =
@@ -114,7 +120,12 @@ impl Tally {
     }
 
     /// Records a task that was not submitted anywhere.
-    pub fn count(&self, tenant: usize, (due_ns, started_ns, ended_ns): (u64, u64, u64), done: &mut Done) {
+    pub fn count(
+        &self,
+        tenant: usize,
+        (due_ns, started_ns, ended_ns): (u64, u64, u64),
+        done: &mut WorkerTotals,
+    ) {
         if (self.begin_ns..self.end_ns).contains(&ended_ns) {
             if done.tenants.len() <= tenant {
                 done.tenants.resize(tenant + 1, 0);
@@ -126,7 +137,7 @@ impl Tally {
     }
 
     /// Report over all workers.
-    pub fn report(&self, work: &Work, all: &[Done]) -> Report {
+    pub fn report(&self, work: &Work, all: &[WorkerTotals]) -> Report {
         let mut tenants = vec![0; self.waiting.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
         for done in all {
@@ -167,9 +178,9 @@ mod tests {
     #[test]
     fn each_task_counts_once_and_for_its_tenant() {
         let load = super::super::work::TenantLoad { weight: 1, per_s: 0.0 };
-        let ours = super::super::work::Ours { tenants: vec![load; 3], ..Default::default() };
+        let ours = super::super::work::NodeOptions { tenants: vec![load; 3], ..Default::default() };
         let work = Work { time_ns: 1_000_000_000_000, ours, ..Work::default() };
-        let (tally, mut done) = (Tally::begin(&work), Done::default());
+        let (tally, mut done) = (Tally::begin(&work), WorkerTotals::default());
         let payload = tally.next(2, 5, 0);
         tally.next(0, 5, 100);
         let now_ns = monotonic_ns();
@@ -179,6 +190,6 @@ mod tests {
         let report = tally.report(&work, &[done]);
         assert_eq!((report.ops, report.completed, report.twice), (1, 1, 1));
         assert_eq!(report.tenants, [0, 0, 1]);
-        assert!(tally.note(b"short", 0, 0, &mut Done::default()).is_err());
+        assert!(tally.note(b"short", 0, 0, &mut WorkerTotals::default()).is_err());
     }
 }

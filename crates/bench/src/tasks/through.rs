@@ -3,7 +3,7 @@
 use super::failover::{self, Victim};
 use super::load;
 use super::nodes::Size;
-use super::work::{Ours, TenantLoad, Work};
+use super::work::{NodeOptions, TenantLoad, Work};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Group, Point, target};
@@ -80,7 +80,7 @@ impl Spread {
             1 => Vec::new(),
             count => vec![TenantLoad { weight: 1, per_s: 0.0 }; count],
         };
-        let ours = Ours { batch: work.ours.batch.min(backlog / 2), tenants, ..work.ours };
+        let ours = NodeOptions { batch: work.ours.batch.min(backlog / 2), tenants, ..work.ours };
         Work { backlog, ours, ..work }
     }
 }
@@ -116,7 +116,7 @@ fn noops(options: &Options, with_peers: bool) -> Group {
 }
 
 fn noop(nodes: usize, spread: Spread, backlog: usize, options: &Options) -> Point {
-    let ours = Ours { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..Ours::default() };
+    let ours = NodeOptions { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..NodeOptions::default() };
     let work = spread.work(Work { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
     let params = params(nodes, NOOP_WORKERS).with("bytes", BYTES).with("backlog", backlog);
     let size = Size { nodes, shards: spread.shards };
@@ -136,7 +136,7 @@ fn scalings(options: &Options) -> Group {
 }
 
 fn scaling_of(workers: usize, spread: Spread, options: &Options) -> Point {
-    let ours = Ours { submitters: 1, batch: 100, slots: 1, ahead: 1, ..Ours::default() };
+    let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, ahead: 1, ..NodeOptions::default() };
     let work = spread.work(Work { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
     Point::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
         load::scaled(bench, spread.shards, &work)
@@ -146,7 +146,14 @@ fn scaling_of(workers: usize, spread: Spread, options: &Options) -> Point {
 /// Tenants of weights from one to four, each with more waiting tasks than it can get.
 fn tenants_of(tenants: usize, options: &Options) -> Point {
     let loads = (0..tenants).map(|nth| TenantLoad { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
-    let ours = Ours { submitters: 1, batch: 20, slots: 1, ahead: 1, tenants: loads, ..Ours::default() };
+    let ours = NodeOptions {
+        submitters: 1,
+        batch: 20,
+        slots: 1,
+        ahead: 1,
+        tenants: loads,
+        ..NodeOptions::default()
+    };
     let work = Work { backlog: 100, ours, ..work(50, 2_000_000, options) };
     let params = params(1, 50).with("tenants", tenants);
     Point::new("tenants", target::DUNLIN, params, move |bench| load::shared(bench, &work))
@@ -154,7 +161,7 @@ fn tenants_of(tenants: usize, options: &Options) -> Point {
 
 fn noisy(load: &'static str, workers: usize, options: &Options) -> Point {
     let loads = USUAL_PER_S.map(|per_s| TenantLoad { weight: 1, per_s }).to_vec();
-    let ours = Ours { submitters: 1, batch: 100, slots: 1, tenants: loads, ..Ours::default() };
+    let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
     let mut work = Work { ours, ..work(workers, TASK_NS, options) };
     // One task is then less than a thousandth of the smallest tenant's tasks.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));

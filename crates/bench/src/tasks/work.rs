@@ -33,12 +33,12 @@ pub struct Work {
     pub time_ns: u64,
     /// Options of our own submitters and workers.
     #[serde(default)]
-    pub ours: Ours,
+    pub ours: NodeOptions,
 }
 
 /// Options that rivals' programs do not know.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ours {
+pub struct NodeOptions {
     /// URL of a node.
     pub url: String,
     /// Connections that submit.

@@ -7,10 +7,10 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use dunlin_client::{Attachment, Tasks, Used, WorkerOptions};
+use dunlin_client::{Attachment, TaskUsage, Tasks, WorkerOptions};
 use rustix::thread::set_current_timer_slack;
 
-use super::tally::{Done, Tally};
+use super::tally::{Tally, WorkerTotals};
 use super::work::Work;
 use crate::clock::monotonic_ns;
 
@@ -35,9 +35,9 @@ pub fn attach(tasks: &Tasks, work: &Work) -> Result<Attachment> {
 }
 
 /// Works until the end; all reports were accepted.
-pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Done> {
+pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<WorkerTotals> {
     sleep_no_longer_than_asked()?;
-    let mut done = Done::default();
+    let mut done = WorkerTotals::default();
     while !tally.is_over() {
         if work.task_ns == 0 {
             do_batch(attachment, work, tally, &mut done)?;
@@ -52,15 +52,15 @@ pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Done> 
 }
 
 /// Completes empty tasks as soon as they arrive.
-fn do_batch(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) -> Result<()> {
+fn do_batch(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut WorkerTotals) -> Result<()> {
     let given = attachment.next_batch(work.ours.slots as usize, LOOK)?;
     let now_ns = monotonic_ns();
     given.iter().try_for_each(|given| tally.note(given.payload(), now_ns, now_ns, done))?;
-    attachment.complete_all(&given, &Used::default());
+    attachment.complete_all(&given, &TaskUsage::default());
     Ok(())
 }
 
-fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) -> Result<()> {
+fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut WorkerTotals) -> Result<()> {
     let Some(given) = attachment.next(LOOK)? else { return Ok(()) };
     let started_ns = monotonic_ns();
     std::thread::sleep(Duration::from_nanos(work.task_ns));
@@ -68,15 +68,15 @@ fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) 
     attachment.complete(
         &given,
         b"",
-        &Used { run: Duration::from_nanos(ended_ns - started_ns), ..Used::default() },
+        &TaskUsage { run: Duration::from_nanos(ended_ns - started_ns), ..TaskUsage::default() },
     );
     tally.note(given.payload(), started_ns, ended_ns, done)
 }
 
 /// Runs the same tasks in a loop, without a node.
-pub fn run_bare(work: &Work, tally: &Tally) -> Result<Done> {
+pub fn run_bare(work: &Work, tally: &Tally) -> Result<WorkerTotals> {
     sleep_no_longer_than_asked()?;
-    let mut done = Done::default();
+    let mut done = WorkerTotals::default();
     while !tally.is_time_up() {
         let started_ns = monotonic_ns();
         std::thread::sleep(Duration::from_nanos(work.task_ns));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
-use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, Surveyed, back_up, init, restore};
+use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, NodeSurvey, back_up, init, restore};
 use serde_json::json;
 
 use crate::commands::parse::{node_number, ttl};
@@ -180,7 +180,7 @@ fn add(client: &ClusterClient, ttl: Duration, console: &Console) -> Result<()> {
 }
 
 /// Returns a node's role, according to the nodes that respond.
-fn role(surveyed: &Surveyed, all: &[Surveyed]) -> &'static str {
+fn role(surveyed: &NodeSurvey, all: &[NodeSurvey]) -> &'static str {
     let heard = || all.iter().filter_map(|other| other.status.as_ref().ok());
     let newest = heard().max_by_key(|status| (status.term, status.applied));
     let Some(newest) = newest else { return "unknown" };
@@ -239,7 +239,7 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     Ok(())
 }
 
-fn as_json(client: &ClusterClient, surveyed: &Surveyed, all: &[Surveyed]) -> serde_json::Value {
+fn as_json(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) -> serde_json::Value {
     let mut shown = json!({
         "cluster": client.cluster(),
         "node": surveyed.node,
@@ -284,7 +284,7 @@ mod tests {
         serde_json::from_value(record).expect("a record")
     }
 
-    fn status(node: u64, leader: Option<u64>, nodes: Vec<NodeRecord>) -> Surveyed {
+    fn status(node: u64, leader: Option<u64>, nodes: Vec<NodeRecord>) -> NodeSurvey {
         let status = NodeStatus {
             cluster: String::new(),
             node,
@@ -302,7 +302,7 @@ mod tests {
             missing: None,
             elections_us: Vec::new(),
         };
-        Surveyed { node, address: String::new(), status: Ok(status) }
+        NodeSurvey { node, address: String::new(), status: Ok(status) }
     }
 
     /// A removed node that still ran must not be shown as "joining".

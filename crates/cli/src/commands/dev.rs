@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use dunlin_server::{Door, ReservedAddress};
+use dunlin_server::{Protocol, ReservedAddress};
 
 use crate::certificates::Certificates;
 use crate::commands::serve;
@@ -14,8 +14,8 @@ use crate::config::keys::DEV_DEFAULTS;
 use crate::config::{ConfigFlags, Origin, RawConfig};
 use crate::connect::URL_DEFAULT;
 use crate::console::Console;
-use crate::running::Running;
-use crate::signals::{Reload, Stop};
+use crate::running::RunningNode;
+use crate::signals::{ReloadFlag, StopFlag};
 use crate::workers::WorkersConfig;
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
+    let (stop, reload) = (StopFlag::on_signal()?, ReloadFlag::on_signal()?);
     if arguments.nodes > 1 {
         let (raw, _) = arguments.config.gather_over(RawConfig::dev_defaults())?;
         return nodes::run(arguments.nodes, &raw, &stop, console);
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         defaults.set_default("tls.key", &certificates.node_key);
     }
     let (mut raw, warnings) = arguments.config.gather_over(defaults)?;
-    let (reserved, shut) = shut_doors_in_use(&mut raw);
+    let (reserved, shut) = close_listeners_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
     drop(reserved);
     // If the node does not start, the listeners that are off are a likely cause.
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 
 /// Turns a default listener off if another program has its port. The other ports are reserved until the node
 /// opens them.
-fn shut_doors_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
+fn close_listeners_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<String>) {
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {
         let Ok(address) = text.parse() else { continue };
@@ -101,7 +101,7 @@ const COMMANDS: [(&str, &str); 6] = [
 ];
 
 fn greet(
-    running: &Running,
+    running: &RunningNode,
     certificates: Option<&Certificates>,
     workers: Option<&WorkersConfig>,
     console: &Console,
@@ -112,8 +112,8 @@ fn greet(
     for url in running.urls() {
         writeln!(out, "  {}", paint.strong(&url))?;
     }
-    for (door, url) in running.other_urls() {
-        writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(clients_of(door)))?;
+    for (protocol, url) in running.other_urls() {
+        writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(clients_of(protocol)))?;
     }
     if let Some(dashboard) = running.server.dashboard() {
         writeln!(out, "  {}  {}", paint.strong(&dashboard), paint.good("the dashboard, in a browser"))?;
@@ -132,7 +132,7 @@ fn greet(
     for (command, about) in COMMANDS {
         writeln!(out, "  {}  {}", paint.command(&format!("{command:<44}")), paint.faint(about))?;
     }
-    if let Some((_, url)) = running.other_urls().find(|(door, _)| *door == Door::Http) {
+    if let Some((_, url)) = running.other_urls().find(|(protocol, _)| *protocol == Protocol::Http) {
         let ca =
             certificates.map_or_else(String::new, |certificates| format!(" --cacert {}", certificates.ca));
         let command = format!("curl -N{ca} {url}/v1/topics/ticks/events");
@@ -146,13 +146,13 @@ fn greet(
 }
 
 fn greet_by_tls(
-    running: &Running,
+    running: &RunningNode,
     certificates: &Certificates,
     console: &Console,
     out: &mut impl Write,
 ) -> Result<()> {
     let (paint, Certificates { dir, ca, client, client_key, .. }) = (console.paint, certificates);
-    if let Some((_, url)) = running.other_urls().find(|(door, _)| *door == Door::Nats) {
+    if let Some((_, url)) = running.other_urls().find(|(protocol, _)| *protocol == Protocol::Nats) {
         let command = format!("nats sub ticks -s {url} --tlsca {ca}");
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint("with a NATS client"))?;
     }
@@ -167,11 +167,11 @@ fn greet_by_tls(
     Ok(writeln!(out, "  {}", paint.command(&sub))?)
 }
 
-fn clients_of(door: Door) -> &'static str {
-    match door {
-        Door::Nats => "any NATS client",
-        Door::Http => "curl, Prometheus",
-        Door::Grpc => "any gRPC client: dunlin.v1, Ratatoskr's MessageBroker, reflection",
+fn clients_of(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Nats => "any NATS client",
+        Protocol::Http => "curl, Prometheus",
+        Protocol::Grpc => "any gRPC client: dunlin.v1, Ratatoskr's MessageBroker, reflection",
         _ => "",
     }
 }

@@ -14,7 +14,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 /// The interval at which the command checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     lease.keep().context("cannot start a thread")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = kv.lock(&arguments.name, &lease, value.as_bytes())?;
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     tell(value.as_bytes(), lock.token(), console)?;
     while !stop.is_set() {
         if let Some(lost) = lease.wait_lost(LOOK) {

@@ -15,9 +15,9 @@ use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::payload;
-use crate::outage::Outage;
+use crate::outage::OutageReport;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 pub use show::{line, text as shown};
 
 #[derive(Debug, clap::Args)]
@@ -196,11 +196,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let end =
                 end.as_ref().map_or_else(|| prefix_end(start.as_bytes()), |end| end.clone().into_bytes());
             let all = *system || start.starts_with(SYSTEM);
-            let show = Show { limit: limit.unwrap_or(usize::MAX), keys: *keys, all };
+            let show = RangeOptions { limit: limit.unwrap_or(usize::MAX), keys: *keys, all };
             range(&asked(*stale), start, &end, &show, console)
         }
         Verb::Watch { prefix, from, count } => {
-            let stop = Stop::on_signal()?;
+            let stop = StopFlag::on_signal()?;
             stop.when_nobody_reads();
             let ended = stop.breaks_off(|| watch(&client, prefix, *from, *count, &stop, console))?;
             ended.map_or(Ok(()), Ok)
@@ -257,7 +257,7 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
 }
 
 /// Which keys of a range are shown.
-struct Show {
+struct RangeOptions {
     /// Maximum number of keys.
     limit: usize,
     /// Names only.
@@ -269,7 +269,7 @@ struct Show {
 /// The first character of system keys.
 const SYSTEM: char = '$';
 
-fn range(kv: &Kv, start: &str, end: &[u8], show: &Show, console: &Console) -> Result<()> {
+fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Console) -> Result<()> {
     let (mut start, mut left, keys) = (start.as_bytes().to_vec(), show.limit, show.keys);
     let mut out = console.out();
     while left > 0 {
@@ -301,11 +301,12 @@ fn watch(
     prefix: &str,
     from: WatchStart,
     count: Option<usize>,
-    stop: &Stop,
+    stop: &StopFlag,
     console: &Console,
 ) -> Result<()> {
     let mut watch = client.kv().watch(prefix, watch_start(client, from)?)?;
-    let (mut out, mut left, mut outage) = (console.out(), count.unwrap_or(usize::MAX), Outage::default());
+    let (mut out, mut left, mut outage) =
+        (console.out(), count.unwrap_or(usize::MAX), OutageReport::default());
     while left > 0 && !stop.is_set() {
         outage.look(client, console.errors)?;
         let change = match watch.next_timeout(LOOK) {

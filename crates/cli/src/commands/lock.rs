@@ -23,7 +23,7 @@ use crate::arguments::Global;
 use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outcome::Advised;
+use crate::outcome::AdvisedError;
 
 /// The interval at which the command and the lease are checked.
 const LOOK: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     let who = String::from_utf8_lossy(&holder.value).into_owned();
     let said = format!("lock {name} is held by {who:?}, with token {token}");
     let advice = "Run the command without --no-wait to wait for the lock.".to_owned();
-    Advised { code: ErrorCode::LockHeld, said, advice }.into()
+    AdvisedError { code: ErrorCode::LockHeld, said, advice }.into()
 }
 
 /// Why the command has ended, or has to end.

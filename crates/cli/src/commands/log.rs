@@ -13,8 +13,8 @@ use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::format::{Format, Meanings, Writer, rfc3339, text};
-use crate::signals::Stop;
+use crate::format::{Format, Interpreters, Writer, rfc3339, text};
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -52,7 +52,7 @@ struct Dump {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let Verb::Dump(dump) = &arguments.verb;
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     if files::are_meant(&dump.topic) {
         return files::dump(dump, &writer(console, None), console, &stop);
     }
@@ -68,13 +68,13 @@ fn dump_topic(
     client: &Client,
     topic: &TopicDescription,
     console: &Console,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<()> {
     let pattern = topic.config.pattern.as_deref().unwrap_or(&topic.name);
     let options =
         SubscribeOptions { name: "dunlin log dump".to_owned(), start: dump.from, ..Default::default() };
     let mut subscriber = client.subscribe(pattern, options)?;
-    let mut ends = Ends::of(topic);
+    let mut ends = LogEnds::of(topic);
     let writer = writer(console, Some(client));
     let mut out = console.out();
     let mut written = 0;
@@ -99,19 +99,19 @@ fn writer(console: &Console, client: Option<&Client>) -> Writer {
         delimiter: String::new(),
         many: true,
         is_terminal: console.is_terminal,
-        meanings: client.map(Meanings::of).unwrap_or_default(),
+        meanings: client.map(Interpreters::of).unwrap_or_default(),
         paint: console.paint,
         errors: console.errors,
     }
 }
 
 /// Where each log ended at the start; later records are not printed.
-struct Ends(BTreeMap<u16, u64>);
+struct LogEnds(BTreeMap<u16, u64>);
 
-impl Ends {
-    fn of(topic: &TopicDescription) -> Ends {
+impl LogEnds {
+    fn of(topic: &TopicDescription) -> LogEnds {
         let held = topic.logs.iter().filter(|log| log.first.seq <= log.last_seq);
-        Ends(held.map(|log| (log.partition, log.last_seq)).collect())
+        LogEnds(held.map(|log| (log.partition, log.last_seq)).collect())
     }
 
     fn are_reached(&self) -> bool {
@@ -139,7 +139,7 @@ impl Ends {
 
 fn write_line(
     record: &Record<'_>,
-    meanings: &Meanings,
+    meanings: &Interpreters,
     console: &Console,
     out: &mut impl Write,
 ) -> Result<()> {

@@ -5,7 +5,7 @@ use dunlin_client::{Client, TopicSummary};
 use dunlin_topic::Pattern;
 use dunlin_wire::ErrorCode;
 
-use crate::outcome::{Advised, Refusal};
+use crate::outcome::{AdvisedError, Refusal};
 
 /// The largest number of topics to name.
 const NAMED_MAX: usize = 3;
@@ -53,7 +53,7 @@ pub fn no_topic(client: &Client, subject: &str, refused: Error) -> Error {
         return refused;
     };
     let one = owned.replace(['*', '>'], "x");
-    Advised {
+    AdvisedError {
         code: ErrorCode::NoTopic,
         said: format!("no topic owns subject {subject:?}: topic {subject:?} owns {owned:?}"),
         advice: format!(

@@ -14,10 +14,10 @@ use crate::commands::owners::no_topic;
 use crate::commands::parse::{duration, header, moment, positive_duration, rate, unix_ns};
 use crate::connect::connect;
 use crate::console::{Console, grouped};
-use crate::feed::{Acknowledged, Feed, Tally};
+use crate::feed::{CountingPublisher, RecordSender, SendCounts};
 use crate::input::Input;
 use crate::outcome::Refusal;
-use crate::signals::{GRACE, Stop};
+use crate::signals::{GRACE, StopFlag};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -81,7 +81,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     Subject::parse(&arguments.subject)?;
     let client = connect(global, "dunlin pub")?;
     let publisher = || {
@@ -102,7 +102,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         ..Meta::default()
     };
     let mut feed =
-        Feed::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);
+        RecordSender::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);
     let sent =
         stop.breaks_off_after(GRACE, || publish(arguments, &mut feed, &stop).and_then(|()| feed.flush()));
     let outcome = sent.and_then(|sent| sent.context("interrupted before the node acknowledged all records"));
@@ -114,7 +114,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     outcome
 }
 
-fn publish<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<()> {
+fn publish<P: CountingPublisher>(
+    arguments: &Arguments,
+    feed: &mut RecordSender<'_, P>,
+    stop: &StopFlag,
+) -> Result<()> {
     if let Some(last_seq) = arguments.expect_seq {
         let [text] = arguments.texts.as_slice() else {
             return Err(Refusal(format!(
@@ -137,7 +141,11 @@ fn publish<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop:
     Ok(())
 }
 
-fn publish_once<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<bool> {
+fn publish_once<P: CountingPublisher>(
+    arguments: &Arguments,
+    feed: &mut RecordSender<'_, P>,
+    stop: &StopFlag,
+) -> Result<bool> {
     for text in &arguments.texts {
         if !feed.send(text.as_bytes())? {
             return Ok(false);
@@ -157,7 +165,7 @@ fn publish_once<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, 
     Ok(true)
 }
 
-fn open(path: &Path, stop: &Stop) -> Result<Input> {
+fn open(path: &Path, stop: &StopFlag) -> Result<Input> {
     if path.as_os_str() == "-" {
         return Ok(Input::new(std::io::stdin(), stop.clone()));
     }
@@ -165,12 +173,12 @@ fn open(path: &Path, stop: &Stop) -> Result<Input> {
     Ok(Input::new(file, stop.clone()))
 }
 
-fn whole(path: &Path, stop: &Stop) -> Result<Option<Vec<u8>>> {
+fn whole(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
     open(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Prints the acknowledged records, and those whose outcome is unknown.
-fn tell(tally: &Tally, arguments: &Arguments, console: &Console) -> Result<()> {
+fn tell(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
     let open = tally.sent - tally.acknowledged;
     if console.json {
         let last = tally.last.map(|receipt| receipt.position);

@@ -14,9 +14,9 @@ use crate::commands::request::ERROR_HEADER;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
-use crate::outage::Outage;
+use crate::outage::OutageReport;
 use crate::program::Program;
-use crate::signals::{GRACE, Stop};
+use crate::signals::{GRACE, StopFlag};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -56,7 +56,7 @@ pub struct Arguments {
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     if let Some(program) = Program::new(&arguments.command) {
         program.check()?;
     }
@@ -64,13 +64,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     stop.breaks_off_after(GRACE, || serve(&client, arguments, &stop, console)).map(drop)
 }
 
-fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console) -> Result<()> {
+fn serve(client: &Client, arguments: &Arguments, stop: &StopFlag, console: &Console) -> Result<()> {
     let options = SubscribeOptions { name: "dunlin reply".to_owned(), ..SubscribeOptions::default() };
     let mut requests = client
         .subscribe(&arguments.pattern, options)
         .with_context(|| format!("cannot subscribe to {}", arguments.pattern))?;
     let mut responder = client.responder();
-    let mut outage = Outage::default();
+    let mut outage = OutageReport::default();
     let mut answered = 0;
     while !stop.is_set() && arguments.count.is_none_or(|count| answered < count) {
         let Some(event) = next(&mut requests, &mut outage, console)? else { continue };
@@ -88,7 +88,7 @@ fn serve(client: &Client, arguments: &Arguments, stop: &Stop, console: &Console)
         // The requester also receives an error if the command cannot be run.
         let answer = answer(arguments, &record).unwrap_or_else(|error| {
             let _ = writeln!(std::io::stderr(), "{} {error:#}", console.errors.bad("error:"));
-            Answer { payload: Vec::new(), error: Some(format!("{error:#}")) }
+            ReplyContent { payload: Vec::new(), error: Some(format!("{error:#}")) }
         });
         let error = answer.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
         let meta = Meta { headers: error.as_slice(), ..Meta::default() };
@@ -110,7 +110,7 @@ fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
 
 fn next<'s>(
     requests: &'s mut impl Subscribe,
-    outage: &mut Outage,
+    outage: &mut OutageReport,
     console: &Console,
 ) -> Result<Option<Event<'s>>> {
     match requests.ready() {
@@ -127,20 +127,20 @@ fn next<'s>(
     Ok(None)
 }
 
-struct Answer {
+struct ReplyContent {
     payload: Vec<u8>,
     error: Option<String>,
 }
 
-fn answer(arguments: &Arguments, request: &Record<'_>) -> Result<Answer> {
+fn answer(arguments: &Arguments, request: &Record<'_>) -> Result<ReplyContent> {
     match (&arguments.text, Program::new(&arguments.command)) {
-        (Some(text), _) => Ok(Answer { payload: text.clone().into_bytes(), error: None }),
+        (Some(text), _) => Ok(ReplyContent { payload: text.clone().into_bytes(), error: None }),
         (None, Some(program)) => {
             let output = program.output(request)?;
             let error = (!output.status.success()).then(|| format!("{}: {}", program.name(), output.status));
-            Ok(Answer { payload: output.stdout, error })
+            Ok(ReplyContent { payload: output.stdout, error })
         }
-        (None, None) => Ok(Answer { payload: request.payload().to_vec(), error: None }),
+        (None, None) => Ok(ReplyContent { payload: request.payload().to_vec(), error: None }),
     }
 }
 

@@ -26,7 +26,7 @@ pub enum Verb {
 /// The load that a cluster has to carry.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is asked of it")]
-pub struct Asked {
+pub struct LoadArguments {
     /// Average number of tasks that arrive per second
     #[arg(long, value_name = "TASKS_PER_SECOND", allow_negative_numbers = true)]
     pub per_s: f64,
@@ -55,7 +55,7 @@ pub struct PlanArguments {
     /// File that describes the cluster (YAML)
     pub file: PathBuf,
     #[command(flatten)]
-    pub asked: Asked,
+    pub asked: LoadArguments,
     /// File with machine prices, as `dunlin scale prices` prints it [default: built-in prices]
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub struct RecommendArguments {
     /// File that describes the present cluster, to compare with (YAML)
     pub file: Option<PathBuf>,
     #[command(flatten)]
-    pub asked: Asked,
+    pub asked: LoadArguments,
     /// Processors that a worker uses: the 95th percentile
     #[arg(long, value_name = "COUNT", required_unless_present = "used")]
     pub cpus: Option<f64>,
@@ -103,7 +103,7 @@ which docs/autoscaling.md describes. The same seed gives the same numbers.")]
 pub struct SimulateArguments {
     /// Tables to print [default: all]
     #[arg(value_enum)]
-    pub tables: Vec<Which>,
+    pub tables: Vec<SimulationKind>,
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -131,7 +131,7 @@ pub struct SimulateArguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Which {
+pub enum SimulationKind {
     /// Tasks per second, efficiency and bottleneck
     Throughput,
     /// Time from a threshold to more workers

@@ -10,8 +10,8 @@ use dunlin_server::cluster::{Cluster, ClusterError};
 use crate::arguments::Global;
 use crate::config::{Config, ConfigFlags, Origin, RawConfig};
 use crate::console::Console;
-use crate::running::{Running, way_out};
-use crate::signals::{Reload, Stop};
+use crate::running::{RunningNode, with_advice};
+use crate::signals::{ReloadFlag, StopFlag};
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
@@ -52,7 +52,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub const END_WITHIN: Duration = Duration::from_secs(GRACE.as_secs() + 10);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
+    let (stop, reload) = (StopFlag::on_signal()?, ReloadFlag::on_signal()?);
     stop.ends_within(END_WITHIN);
     if arguments.end_with_stdin {
         stop.when_stdin_ends();
@@ -84,15 +84,20 @@ pub fn warn(warnings: &[String], console: &Console) -> Result<()> {
 }
 
 /// Prints the warnings and starts a node with the given configuration.
-pub fn start_with(raw: &RawConfig, warnings: &[String], stop: &Stop, console: &Console) -> Result<Running> {
+pub fn start_with(
+    raw: &RawConfig,
+    warnings: &[String],
+    stop: &StopFlag,
+    console: &Console,
+) -> Result<RunningNode> {
     warn(warnings, console)?;
     let config = Config::try_from(raw)?;
     let telemetry = Telemetry::start(&config, console)?;
-    Ok(Running { telemetry: Some(telemetry), ..Running::start(&config, stop).map_err(way_out)? })
+    Ok(RunningNode { telemetry: Some(telemetry), ..RunningNode::start(&config, stop).map_err(with_advice)? })
 }
 
 /// Waits for a signal to end.
-pub fn wait(stop: &Stop) {
+pub fn wait(stop: &StopFlag) {
     while !stop.is_set() {
         thread::sleep(LOOK);
     }
@@ -100,7 +105,7 @@ pub fn wait(stop: &Stop) {
 
 /// Like [`wait`], and reads files again when requested. Returns an error if the node can no longer take part
 /// in its cluster.
-pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) -> Result<()> {
+pub fn wait_and_reload(running: &RunningNode, stop: &StopFlag, reload: &ReloadFlag) -> Result<()> {
     while !stop.is_set() {
         if let Some(why) = running.cluster.as_ref().and_then(Cluster::ended) {
             bail!(why);
@@ -114,7 +119,7 @@ pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) -> Resul
 }
 
 /// Returns the READY line with the addresses of the listeners.
-pub fn ready_line(running: &Running) -> String {
+pub fn ready_line(running: &RunningNode) -> String {
     let mut line = format!("READY pid={}", std::process::id());
     for (door, address) in running.server.addresses() {
         line.push_str(&format!(" {door}={address}"));

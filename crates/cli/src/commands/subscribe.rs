@@ -16,10 +16,10 @@ use crate::commands::owners::no_topic;
 use crate::commands::parse;
 use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
-use crate::follow::{Follow, Rules, Shift};
-use crate::format::{Format, Meanings, Writer};
+use crate::follow::{FollowOutput, MemberLoop, StopRules};
+use crate::format::{Format, Interpreters, Writer};
 use crate::program::Program;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -91,7 +91,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     // A paused or grouped subscriber keeps its position until it can write again.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.when_nobody_reads();
@@ -102,13 +102,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let client = connect_for(arguments, global)?;
     let writer = writer(arguments, &client, console);
     let follow =
-        Follow::new(rules(arguments), writer, console.out_shared(), stop.clone()).over(client.clone());
+        FollowOutput::new(rules(arguments), writer, console.out_shared(), stop.clone()).over(client.clone());
     if let Some(group) = &arguments.group.group {
         let Some(mut member) = stop.breaks_off(|| group::join(arguments, group, &client))? else {
             return Ok(());
         };
         let duty = arguments.group.duty(&arguments.patterns[0]);
-        follow.serve(&mut Shift::new(&mut member, &duty))?;
+        follow.serve(&mut MemberLoop::new(&mut member, &duty))?;
         member.leave();
         return Ok(());
     }
@@ -138,8 +138,8 @@ fn connect_for(arguments: &Arguments, global: &Global) -> Result<Client> {
     }
 }
 
-fn rules(arguments: &Arguments) -> Rules {
-    Rules { count: arguments.count, idle: arguments.idle, sleep: arguments.sleep }
+fn rules(arguments: &Arguments) -> StopRules {
+    StopRules { count: arguments.count, idle: arguments.idle, sleep: arguments.sleep }
 }
 
 fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
@@ -156,7 +156,7 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
         delimiter,
         many,
         is_terminal: console.is_terminal,
-        meanings: Meanings::of(client),
+        meanings: Interpreters::of(client),
         paint: console.paint,
         errors: console.errors,
     }
@@ -164,9 +164,9 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
 
 /// Reads each pattern in a thread, and the last one here. The first error ends all.
 fn follow_all<S: Subscribe + Send, W: Write + Send>(
-    follow: &Follow<W>,
+    follow: &FollowOutput<W>,
     mut subscribers: Vec<S>,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<()> {
     let read = |mut subscriber: S| {
         let outcome = follow.follow(&mut subscriber);

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use dunlin_client::{AskError, Client, ReaderDescription};
+use dunlin_client::{CallError, Client, SubscriptionDescription};
 use dunlin_wire::ErrorCode;
 use serde_json::json;
 
@@ -43,11 +43,11 @@ enum Sort {
 }
 
 /// A subscription and its topic.
-type Reads = (String, ReaderDescription);
+type TopicReader = (String, SubscriptionDescription);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin subscriptions")?;
-    let Found { readers: mut found, total, groups } = find(&client, &arguments.pattern)?;
+    let ReadersFound { readers: mut found, total, groups } = find(&client, &arguments.pattern)?;
     sort(&mut found, arguments.sort);
     let shown = &found[..found.len().min(arguments.limit)];
     let mut out = console.out();
@@ -82,24 +82,24 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 /// The subscriptions that were found.
 #[derive(Default)]
-struct Found {
+struct ReadersFound {
     /// Subscriptions that are listed individually.
-    readers: Vec<Reads>,
+    readers: Vec<TopicReader>,
     /// The number of subscriptions outside of groups.
     total: usize,
     /// The number of groups; each counts as one subscription of its topic.
     groups: usize,
 }
 
-fn find(client: &Client, pattern: &str) -> Result<Found> {
-    let mut found = Found::default();
+fn find(client: &Client, pattern: &str) -> Result<ReadersFound> {
+    let mut found = ReadersFound::default();
     for topic in client.topics(pattern).context("cannot list topics")? {
         if topic.readers == Some(0) {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
             // The topic was deleted meanwhile.
-            Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
+            Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe {}", topic.name))?,
         };
         let of_groups = described.groups.len() * described.logs.len();
@@ -111,7 +111,7 @@ fn find(client: &Client, pattern: &str) -> Result<Found> {
     Ok(found)
 }
 
-fn sort(found: &mut [Reads], by: Sort) {
+fn sort(found: &mut [TopicReader], by: Sort) {
     found.sort_by(|(a_topic, a), (b_topic, b)| {
         let names = (a_topic, &a.name, a.partition).cmp(&(b_topic, &b.name, b.partition));
         match by {
@@ -123,7 +123,7 @@ fn sort(found: &mut [Reads], by: Sort) {
     });
 }
 
-fn object((topic, reader): &Reads) -> serde_json::Value {
+fn object((topic, reader): &TopicReader) -> serde_json::Value {
     json!({
         "name": reader.name, "topic": topic, "partition": reader.partition, "position": reader.position.to_string(),
         "behind": reader.behind, "lost": reader.lost, "registered": reader.registered,
@@ -143,7 +143,7 @@ mod tests {
             let name = name.to_owned();
             (
                 topic.to_owned(),
-                ReaderDescription { name, partition: 0, position, behind, lost, registered: false },
+                SubscriptionDescription { name, partition: 0, position, behind, lost, registered: false },
             )
         };
         let mut found = vec![reads("a", "x", 1, 9), reads("b", "w", 5, 0), reads("a", "v", 1, 0)];

@@ -13,7 +13,7 @@ mod worker;
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::scheduler::{ListFilter, Stage};
+use dunlin_client::scheduler::{ListFilter, TaskStage};
 use dunlin_client::{Tasks, TasksError};
 use serde_json::json;
 
@@ -62,7 +62,7 @@ Examples:
         /// Show only tasks in this stage: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
         /// [default: all]
         #[arg(long, visible_alias = "state", value_parser = show::stage)]
-        stage: Option<Stage>,
+        stage: Option<TaskStage>,
         /// Label of the tasks [default: all]
         #[arg(long, value_name = "KEY=VALUE", value_parser = crate::commands::parse::header)]
         label: Option<(String, String)>,

@@ -7,8 +7,8 @@
 mod figures;
 mod follow;
 mod plain;
+mod report;
 mod screen;
-mod told;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::follow::{Follow, News};
-use self::told::Told;
+use self::follow::{Follow, NodeEvent};
+use self::report::NodeReport;
 use crate::arguments::Global;
 use crate::console::Console;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -45,54 +45,54 @@ const LOOK: Duration = Duration::from_millis(50);
 const DRAWN_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     let follow = Follow::start(global)?;
-    let told = Told::new(global.url.as_deref().unwrap_or(crate::connect::URL_DEFAULT));
+    let report = NodeReport::new(global.url.as_deref().unwrap_or(crate::connect::URL_DEFAULT));
     match (console.json, arguments.once || !console.is_terminal) {
-        (true, _) => objects(told, &follow, arguments.once, &stop),
-        (false, true) => once(told, &follow, console, &stop),
-        (false, false) => watch(told, &follow, &stop),
+        (true, _) => objects(report, &follow, arguments.once, &stop),
+        (false, true) => once(report, &follow, console, &stop),
+        (false, false) => watch(report, &follow, &stop),
     }
 }
 
 /// Waits for the complete status, including rates.
-fn wait_whole(told: &mut Told, follow: &Follow, stop: &Stop) -> Result<()> {
+fn wait_whole(report: &mut NodeReport, follow: &Follow, stop: &StopFlag) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    while !told.is_whole() && !stop.is_set() {
-        if let Some(News::Refused(error)) = follow.next(LOOK, told) {
+    while !report.is_whole() && !stop.is_set() {
+        if let Some(NodeEvent::Refused(error)) = follow.next(LOOK, report) {
             return Err(error);
         }
         if Instant::now() > deadline {
-            let why = told
+            let why = report
                 .away()
                 .map_or_else(|| "it published nothing about itself".to_owned(), |away| away.why.clone());
-            bail!("the node at {} sent no status within {PATIENCE:?}: {why}", told.url());
+            bail!("the node at {} sent no status within {PATIENCE:?}: {why}", report.url());
         }
     }
     Ok(())
 }
 
-fn once(mut told: Told, follow: &Follow, console: &Console, stop: &Stop) -> Result<()> {
-    wait_whole(&mut told, follow, stop)?;
+fn once(mut report: NodeReport, follow: &Follow, console: &Console, stop: &StopFlag) -> Result<()> {
+    wait_whole(&mut report, follow, stop)?;
     let mut out = console.out();
-    plain::write(&told, &mut out, console.paint)?;
+    plain::write(&report, &mut out, console.paint)?;
     Ok(out.flush()?)
 }
 
 /// Prints an object for each complete status, and when the node becomes unreachable.
-fn objects(mut told: Told, follow: &Follow, once: bool, stop: &Stop) -> Result<()> {
-    wait_whole(&mut told, follow, stop)?;
+fn objects(mut report: NodeReport, follow: &Follow, once: bool, stop: &StopFlag) -> Result<()> {
+    wait_whole(&mut report, follow, stop)?;
     stop.when_nobody_reads();
     let mut out = std::io::stdout();
     while !stop.is_set() {
-        writeln!(out, "{}", told.object())?;
+        writeln!(out, "{}", report.object())?;
         out.flush()?;
         if once {
             break;
         }
-        let (at, away) = (told.said_at(), told.away().is_some());
-        while !stop.is_set() && told.said_at() == at && told.away().is_some() == away {
-            if let Some(News::Refused(error)) = follow.next(LOOK, &mut told) {
+        let (at, away) = (report.said_at(), report.away().is_some());
+        while !stop.is_set() && report.said_at() == at && report.away().is_some() == away {
+            if let Some(NodeEvent::Refused(error)) = follow.next(LOOK, &mut report) {
                 return Err(error);
             }
         }
@@ -101,19 +101,19 @@ fn objects(mut told: Told, follow: &Follow, once: bool, stop: &Stop) -> Result<(
 }
 
 /// Draws on the whole terminal until a key ends the command, and restores the terminal.
-fn watch(mut told: Told, follow: &Follow, stop: &Stop) -> Result<()> {
+fn watch(mut report: NodeReport, follow: &Follow, stop: &StopFlag) -> Result<()> {
     let mut terminal = ratatui::try_init()?;
     let watched = (|| {
         let mut drawn = None::<Instant>;
         let mut changed = true;
         while !stop.is_set() {
             if changed || drawn.is_none_or(|drawn| drawn.elapsed() > DRAWN_EVERY) {
-                terminal.draw(|frame| screen::draw(&told, frame))?;
+                terminal.draw(|frame| screen::draw(&report, frame))?;
                 (drawn, changed) = (Some(Instant::now()), false);
             }
-            match follow.next(LOOK, &mut told) {
-                Some(News::Refused(error)) => return Err(error),
-                Some(News::Told) => changed = true,
+            match follow.next(LOOK, &mut report) {
+                Some(NodeEvent::Refused(error)) => return Err(error),
+                Some(NodeEvent::NodeReport) => changed = true,
                 None => {}
             }
             while event::poll(Duration::ZERO)? {

@@ -7,7 +7,7 @@ mod owner;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use dunlin_client::{AskError, Client, KvError, TopicSummary};
+use dunlin_client::{CallError, Client, KvError, TopicSummary};
 use dunlin_wire::ErrorCode;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::arguments::Global;
 use crate::commands::parse::node_number;
 use crate::connect::connect;
 use crate::console::{Console, grouped, sized};
-use crate::outcome::Advised;
+use crate::outcome::AdvisedError;
 use crate::table::Table;
 use owner::Owner;
 
@@ -94,16 +94,16 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Replaces the advice: this command names a topic that should exist, so creating one is no help.
-fn not_there(error: AskError) -> anyhow::Error {
+fn not_there(error: CallError) -> anyhow::Error {
     match error {
-        AskError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
+        CallError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
         other => other.into(),
     }
 }
 
 fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     let advice = "`dunlin topics list` shows the existing topics.".to_owned();
-    Advised { code, said: format!("{code}: no topic has this name"), advice }.into()
+    AdvisedError { code, said: format!("{code}: no topic has this name"), advice }.into()
 }
 
 /// The cause is the node or the topic, not its configuration.
@@ -114,7 +114,7 @@ fn not_movable(error: KvError) -> anyhow::Error {
             if matches!(refused.code, ErrorCode::TopicConfig | ErrorCode::OwnerAway) =>
         {
             let advice = "`dunlin cluster status` shows the nodes and their states.".to_owned();
-            Advised { code: refused.code, said: refused.text, advice }.into()
+            AdvisedError { code: refused.code, said: refused.text, advice }.into()
         }
         other => other.into(),
     }
@@ -139,7 +139,7 @@ fn moved(topic: &str, node: u64, epoch: u32, console: &Console) -> Result<()> {
 
 fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     let topics = client.topics(pattern)?;
-    let beside = Beside::ask(client, &topics);
+    let beside = TopicDetails::ask(client, &topics);
     let mut out = console.out();
     if console.json {
         topics.iter().zip(&beside).try_for_each(|(topic, beside)| {
@@ -180,22 +180,22 @@ fn unknown() -> String {
 
 /// Columns that the list of topics does not contain; empty for a topic deleted meanwhile.
 #[derive(Default)]
-struct Beside {
+struct TopicDetails {
     kind: Vec<String>,
     owner: Option<Owner>,
 }
 
-impl Beside {
-    fn ask(client: &Client, topics: &[TopicSummary]) -> Vec<Beside> {
+impl TopicDetails {
+    fn ask(client: &Client, topics: &[TopicSummary]) -> Vec<TopicDetails> {
         let is_open = |topic: &&TopicSummary| topic.partitions > 0;
         let names: Vec<&str> = topics.iter().filter(is_open).map(|topic| topic.name.as_str()).collect();
         let mut settings = client.settings_of_topics(&names).into_iter();
         let of = |topic: &TopicSummary| {
             if !is_open(&topic) {
-                return Beside { kind: vec![NOT_OPENED.to_owned()], owner: None };
+                return TopicDetails { kind: vec![NOT_OPENED.to_owned()], owner: None };
             }
             let settings = settings.next().and_then(Result::ok).unwrap_or_default();
-            Beside { kind: kind(topic, &settings), owner: Owner::of(&settings) }
+            TopicDetails { kind: kind(topic, &settings), owner: Owner::of(&settings) }
         };
         topics.iter().map(of).collect()
     }

@@ -85,7 +85,7 @@ struct Add {
     #[arg(long)]
     no_password: bool,
     #[command(flatten)]
-    may: May,
+    may: UserPermissions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,7 +99,7 @@ struct Change {
     #[arg(long, value_name = "ENTRY", value_parser = WHAT)]
     without: Vec<String>,
     #[command(flatten)]
-    may: May,
+    may: UserPermissions,
 }
 
 /// Entries that can be removed, by their names in the file.
@@ -120,7 +120,7 @@ const WHAT: [&str; 12] = [
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-struct May {
+struct UserPermissions {
     /// Subject, or alternative name, of a client certificate that identifies the user; may be given several times
     #[arg(long, value_name = "TEXT")]
     certificate: Vec<String>,
@@ -234,7 +234,7 @@ fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-impl May {
+impl UserPermissions {
     fn write_to(&self, user: &mut Toml) {
         for (name, patterns) in [
             ("certificates", &self.certificate),

@@ -37,13 +37,13 @@ impl FromStr for Size {
 
 /// A value, or the word `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Off<T>(pub Option<T>);
+pub struct OrOff<T>(pub Option<T>);
 
-impl<T: FromStr> FromStr for Off<T> {
+impl<T: FromStr> FromStr for OrOff<T> {
     type Err = T::Err;
 
-    fn from_str(text: &str) -> Result<Off<T>, T::Err> {
-        if text == "off" { Ok(Off(None)) } else { text.parse().map(|value| Off(Some(value))) }
+    fn from_str(text: &str) -> Result<OrOff<T>, T::Err> {
+        if text == "off" { Ok(OrOff(None)) } else { text.parse().map(|value| OrOff(Some(value))) }
     }
 }
 

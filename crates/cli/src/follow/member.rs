@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{AskError, Claimed, GroupKind, Member};
+use dunlin_client::{CallError, Claimed, GroupKind, Member};
 use dunlin_topic::{Frame, Record};
 
-use super::{Follow, TURN_EVENTS, Turned};
+use super::{EventCount, FollowOutput, TURN_EVENTS};
 use crate::program::Program;
 
 /// Records that a member claims ahead if it only writes them.
@@ -23,7 +23,7 @@ const RENEWALS: u32 = 3;
 
 /// How a member handles its records.
 #[derive(Debug)]
-pub struct Duty {
+pub struct MemberTask {
     pub kind: GroupKind,
     /// Whether the member acknowledges records.
     pub acks: bool,
@@ -38,9 +38,9 @@ pub struct Duty {
 
 /// A member at work.
 #[derive(Debug)]
-pub struct Shift<'a> {
+pub struct MemberLoop<'a> {
     member: &'a mut Member,
-    duty: &'a Duty,
+    duty: &'a MemberTask,
     /// Requested claims that have not arrived.
     asked: u64,
     /// Tokens of written records that are not acknowledged yet.
@@ -55,9 +55,9 @@ enum Outcome {
     Dropped,
 }
 
-impl<'a> Shift<'a> {
-    pub fn new(member: &'a mut Member, duty: &'a Duty) -> Shift<'a> {
-        Shift { member, duty, asked: 0, done: Vec::new() }
+impl<'a> MemberLoop<'a> {
+    pub fn new(member: &'a mut Member, duty: &'a MemberTask) -> MemberLoop<'a> {
+        MemberLoop { member, duty, asked: 0, done: Vec::new() }
     }
 
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), dunlin_topic::SubscribeError> {
@@ -65,7 +65,7 @@ impl<'a> Shift<'a> {
     }
 
     /// Handles the records that have arrived, and settles their claims.
-    pub(super) fn turn<W: Write>(&mut self, follow: &Follow<W>) -> Result<Turned> {
+    pub(super) fn turn<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<EventCount> {
         let mut events = 0;
         while events < TURN_EVENTS && !follow.is_over() {
             self.claim(follow);
@@ -77,11 +77,11 @@ impl<'a> Shift<'a> {
         }
         follow.out().flush()?;
         self.acknowledge(follow)?;
-        Ok(Turned(events))
+        Ok(EventCount(events))
     }
 
     /// Requests only as many records as will be handled.
-    fn claim<W: Write>(&mut self, follow: &Follow<W>) {
+    fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
         if self.duty.kind == GroupKind::Share || self.asked > 0 {
             return;
         }
@@ -91,7 +91,7 @@ impl<'a> Shift<'a> {
         self.member.claim(self.asked);
     }
 
-    fn one<W: Write>(&mut self, follow: &Follow<W>) -> Result<()> {
+    fn one<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
         let (token, outcome, said, is_last) = match self.member.take() {
             Claimed::Notice(notice) => {
                 return Ok(follow.writer.notice(&notice, &mut *follow.out(), &mut std::io::stderr())?);
@@ -131,15 +131,15 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
-    fn acknowledge<W: Write>(&mut self, follow: &Follow<W>) -> Result<()> {
+    fn acknowledge<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
         let done = std::mem::take(&mut self.done);
         if self.duty.kind == GroupKind::Share || done.is_empty() {
             return Ok(());
         }
         let late = match self.member.ack(&done) {
             Ok(settlement) => settlement.stale.len(),
-            Err(AskError::Refused(refused)) => return Err(AskError::Refused(refused).into()),
-            Err(AskError::Away(_) | AskError::Unknown(_)) => done.len(),
+            Err(CallError::Refused(refused)) => return Err(CallError::Refused(refused).into()),
+            Err(CallError::Disconnected(_) | CallError::Unknown(_)) => done.len(),
             Err(other) => return Err(other.into()),
         };
         if late > 0 {
@@ -158,7 +158,7 @@ impl<'a> Shift<'a> {
         token: u64,
         said: &str,
         is_last: bool,
-        follow: &Follow<W>,
+        follow: &FollowOutput<W>,
     ) -> Result<()> {
         let mark = follow.writer.errors.bad("failed:");
         let again = match self.duty.kind {
@@ -171,7 +171,7 @@ impl<'a> Shift<'a> {
                     let after = humantime::format_duration(self.duty.retry_after);
                     format!("; retry after {after}")
                 }
-                Err(AskError::Refused(refused)) => return Err(AskError::Refused(refused).into()),
+                Err(CallError::Refused(refused)) => return Err(CallError::Refused(refused).into()),
                 _ => "; another member has it now".to_owned(),
             },
         };
@@ -179,8 +179,13 @@ impl<'a> Shift<'a> {
     }
 }
 
-impl Duty {
-    fn write<W: Write>(&self, record: &Record<'_>, attempt: u32, follow: &Follow<W>) -> Result<Outcome> {
+impl MemberTask {
+    fn write<W: Write>(
+        &self,
+        record: &Record<'_>,
+        attempt: u32,
+        follow: &FollowOutput<W>,
+    ) -> Result<Outcome> {
         let attempt = (self.kind == GroupKind::Work).then_some(attempt);
         follow.writer.record(record, attempt, &mut *follow.out())?;
         Ok(Outcome::Done)
@@ -194,7 +199,7 @@ fn run<W: Write>(
     attempt: u32,
     member: &mut Member,
     claim: Option<(u64, Duration)>,
-    follow: &Follow<W>,
+    follow: &FollowOutput<W>,
 ) -> Result<Outcome> {
     follow.out().flush()?;
     let ran = thread::scope(|scope| {
@@ -221,7 +226,7 @@ fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<
     while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         match member.renew(&[token]) {
             Ok(settlement) if settlement.settled == 0 => return,
-            Err(AskError::Refused(_)) => return,
+            Err(CallError::Refused(_)) => return,
             // The connection may return before the deadline.
             Ok(_) | Err(_) => {}
         }

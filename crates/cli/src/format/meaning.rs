@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_client::Client;
 use dunlin_feed::{BOOK, BookEntry, LAST, Levels, ORDERS, OrderEntry, Scale, Side, ValueEntry};
-use dunlin_topic::{Fold, FoldConfig, Record, Snapshot};
+use dunlin_topic::{Record, Reducer, ReducerConfig, Snapshot};
 use serde_json::{Map, Value, json};
 
 use super::json::put_bytes;
@@ -20,16 +20,16 @@ const ENTRIES_SAID: usize = 8;
 
 /// Knows how topics are configured.
 #[derive(Default)]
-pub struct Meanings {
+pub struct Interpreters {
     /// The node with the topics; `None` for records from files.
     node: Option<Client>,
-    known: Mutex<HashMap<String, Option<Arc<Kind>>>>,
+    known: Mutex<HashMap<String, Option<Arc<TopicFormat>>>>,
 }
 
 /// How a topic's entries are read.
 #[derive(Debug)]
-struct Kind {
-    fold: FoldConfig,
+struct TopicFormat {
+    fold: ReducerConfig,
     scale: Scale,
 }
 
@@ -41,15 +41,15 @@ enum Entry<'a> {
     Value(ValueEntry<'a>),
 }
 
-impl Meanings {
-    pub fn of(node: &Client) -> Meanings {
-        Meanings { node: Some(node.clone()), known: Mutex::default() }
+impl Interpreters {
+    pub fn of(node: &Client) -> Interpreters {
+        Interpreters { node: Some(node.clone()), known: Mutex::default() }
     }
 
     /// Sets a topic's configuration, where no node is available.
-    pub fn learn(&self, topic: &str, fold: FoldConfig) {
+    pub fn learn(&self, topic: &str, fold: ReducerConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(topic.to_owned(), Kind::of(fold).map(Arc::new));
+        known.insert(topic.to_owned(), TopicFormat::of(fold).map(Arc::new));
     }
 
     /// The record's entries as text, if it has any.
@@ -93,7 +93,7 @@ impl Meanings {
         Some((kind.fold.kind.clone(), entries))
     }
 
-    fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<Kind>, Vec<Entry<'r>>)> {
+    fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<TopicFormat>, Vec<Entry<'r>>)> {
         // Entries begin with an operation byte that no text begins with.
         let payload = record.frame.payload();
         if !payload.first().is_some_and(|first| (1..=4).contains(first)) || record.frame.key().is_some() {
@@ -104,40 +104,40 @@ impl Meanings {
         Some((kind, entries))
     }
 
-    fn state(&self, snapshot: &Snapshot) -> Option<(Arc<Kind>, State)> {
+    fn state(&self, snapshot: &Snapshot) -> Option<(Arc<TopicFormat>, State)> {
         let kind = self.kind(&snapshot.log.topic)?;
         let mut state = State::of(&kind.fold).ok()?;
         state.restore(snapshot.position.seq, &snapshot.bytes).ok()?;
         Some((kind, state))
     }
 
-    fn kind(&self, topic: &str) -> Option<Arc<Kind>> {
+    fn kind(&self, topic: &str) -> Option<Arc<TopicFormat>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kind) = known.get(topic) {
             return kind.clone();
         }
         // After an error, the next record tries again.
         let fold = self.node.as_ref()?.describe_topic(topic).ok()?.config.fold;
-        let kind = fold.and_then(Kind::of).map(Arc::new);
+        let kind = fold.and_then(TopicFormat::of).map(Arc::new);
         known.insert(topic.to_owned(), kind.clone());
         kind
     }
 }
 
-impl std::fmt::Debug for Meanings {
+impl std::fmt::Debug for Interpreters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Meanings")
     }
 }
 
-impl Kind {
-    fn of(fold: FoldConfig) -> Option<Kind> {
+impl TopicFormat {
+    fn of(fold: ReducerConfig) -> Option<TopicFormat> {
         let scale = match fold.kind.as_str() {
             BOOK | ORDERS => Scale::parse(&fold.kind, &fold.options).ok()?,
             LAST => Scale::default(),
             _ => return None,
         };
-        Some(Kind { fold, scale })
+        Some(TopicFormat { fold, scale })
     }
 
     /// Decodes all entries, or none if some bytes are not an entry.

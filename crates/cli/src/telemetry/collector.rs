@@ -71,7 +71,7 @@ impl Collector {
             exporter = exporter.with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')));
         }
         let exporter = exporter.build().with_context(|| format!("cannot export traces to {told}"))?;
-        let exporter = Watched { exporter, told, is_failing: AtomicBool::new(false) };
+        let exporter = ReportingExporter { exporter, told, is_failing: AtomicBool::new(false) };
         let provider =
             SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         spans::continue_traces_by(continue_trace);
@@ -127,13 +127,13 @@ fn continue_trace(span: &Span, headers: &HeaderMap) {
 
 /// Logs once when exporting fails, and once when it works again.
 #[derive(Debug)]
-struct Watched<E> {
+struct ReportingExporter<E> {
     exporter: E,
     told: String,
     is_failing: AtomicBool,
 }
 
-impl<E: SpanExporter> SpanExporter for Watched<E> {
+impl<E: SpanExporter> SpanExporter for ReportingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let outcome = self.exporter.export(batch).await;
         let was_failing = self.is_failing.swap(outcome.is_err(), Ordering::Relaxed);

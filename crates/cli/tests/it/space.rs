@@ -10,9 +10,9 @@ use dunlin_wait::{Deadline, PATIENCE};
 
 use dunlin::Config;
 use dunlin::space::behaviour::Walk;
-use dunlin::space::{Entity, Host, RegionId, Setup, World};
+use dunlin::space::{Entity, Host, RegionId, RegionSetup, World};
 use dunlin_client::{Client, Options};
-use dunlin_server::space::{Told, WorldConfig, WorldProcess};
+use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
 use crate::dunlin::{Node, Program, dunlin, run, signal};
@@ -177,13 +177,13 @@ fn world_of_an_external_program_is_shown() {
     let url = format!("dunlin://{}", server.tcp_addresses()[0]);
     let client = Client::connect(&url, Options::default()).unwrap();
     let world = World::new([-5.0, 0.0, 0.0], [5.0, 100.0, 2.0]).unwrap();
-    let config = WorldConfig::new("own", &url, Setup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
+    let config = WorldConfig::new("own", &url, RegionSetup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
     let populate = |host: &mut Host<3, Walk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
     let (tell, told) = channel();
     let tell = move |what| drop(tell.send(what));
     let process = WorldProcess::start(&node, client.kv(), config, walk, populate, tell).unwrap();
-    assert!(matches!(told.recv_timeout(PATIENCE), Ok(Told::Owns { region: RegionId(3), .. })));
+    assert!(matches!(told.recv_timeout(PATIENCE), Ok(WorldEvent::Owns { region: RegionId(3), .. })));
     let line = |words: &[&str]| {
         let out = run(&[&["space"], words, &["own", "--json", "--url", &url]].concat()).done();
         serde_json::from_str::<serde_json::Value>(out.trim()).expect("one object")

@@ -1,6 +1,6 @@
 //! Tests of `topics` and `log dump`.
 
-use dunlin_client::topic::{FoldConfig, TopicConfig};
+use dunlin_client::topic::{ReducerConfig, TopicConfig};
 use dunlin_client::{Client, Options};
 use serde_json::Value;
 
@@ -49,7 +49,8 @@ fn list_of_many_topics_names_the_kind_of_each() {
     let client = Client::connect(&node.url, Options::default()).unwrap();
     let is_state = |number: &usize| number.is_multiple_of(3);
     for number in 0..600 {
-        let fold = is_state(&number).then(|| FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
+        let fold =
+            is_state(&number).then(|| ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
         let config = TopicConfig { fold, ..TopicConfig::default() };
         client.create_topic(&format!("t.{number:03}"), &config, false).unwrap();
     }

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use dunlin_control::{Answered, Command, Reply};
-use dunlin_wire::{Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, Long};
+use dunlin_wire::{Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, LongBytes};
 
 use super::{Kv, KvError};
-use crate::asked::Asked;
+use crate::asked::PendingRequest;
 use crate::follow::lock;
 use crate::refusal::Refused;
-use crate::topics::AskError;
+use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -20,12 +20,12 @@ const HEAD_BYTES: usize = HEADER_BYTES + 32;
 /// one.
 #[derive(Debug)]
 #[must_use = "a command that is not waited for may fail unnoticed"]
-pub struct Asking {
+pub struct PendingCommand {
     kv: Kv,
-    asked: Asked,
+    asked: PendingRequest,
 }
 
-impl Asking {
+impl PendingCommand {
     /// Whether the response has arrived.
     pub fn is_answered(&self) -> bool {
         self.asked.is_answered()
@@ -33,7 +33,7 @@ impl Asking {
 
     /// Waits for the response.
     pub fn wait(self) -> Result<Reply, KvError> {
-        let Asking { kv, asked } = self;
+        let PendingCommand { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;
         kv.reply(&bytes)
     }
@@ -41,7 +41,7 @@ impl Asking {
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
     pub async fn answered(self) -> Result<Reply, KvError> {
-        let Asking { kv, asked } = self;
+        let PendingCommand { kv, asked } = self;
         let bytes = asked.answered().await?;
         kv.reply(&bytes)
     }
@@ -49,10 +49,10 @@ impl Asking {
 
 impl Kv {
     /// Sends a command as soon as there is a connection, without waiting for the response.
-    pub fn begin(&self, command: &Command<'_>) -> Result<Asking, KvError> {
+    pub fn begin(&self, command: &Command<'_>) -> Result<PendingCommand, KvError> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        Ok(Asking { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
+        Ok(PendingCommand { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
     }
 
     /// Sends a command without a response, if there is a connection.
@@ -63,22 +63,22 @@ impl Kv {
         }
     }
 
-    pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<Asked, AskError> {
+    pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
         // A node ends a connection over a larger message, which would lose the responses to all other
         // commands.
         let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
         if size > size_max {
             let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
-            return Err(AskError::Refused(Refused { code: ErrorCode::KeyTooLarge, numbers, text }));
+            return Err(CallError::Refused(Refused { code: ErrorCode::KeyTooLarge, numbers, text }));
         }
-        let control = |request| FromClient::Control(Control { request, kind, bytes: Long(bytes) });
-        let asked = self.shared.begin_asking(control)?;
+        let control = |request| FromClient::Control(Control { request, kind, bytes: LongBytes(bytes) });
+        let asked = self.shared.send_request(control)?;
         self.shared.check_version(Kind::Control)?;
         Ok(asked)
     }
 
     /// Repeats a request without side effects until it is answered, for at most `patience`.
-    pub(super) fn again_and_again(
+    pub(super) fn retry_until_answered(
         &self,
         kind: ControlKind,
         bytes: &[u8],
@@ -95,9 +95,9 @@ impl Kv {
         }
     }
 
-    /// Like [`again_and_again`](Self::again_and_again), for commands that wait at the node, as long as
+    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node, as long as
     /// `goes_on` returns a deadline.
-    pub(super) fn however_long(
+    pub(super) fn retry_while(
         &self,
         bytes: &[u8],
         goes_on: impl Fn() -> Result<Instant, KvError>,
@@ -130,7 +130,7 @@ impl Kv {
 
     pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], KvError> {
         match self.shared.read_answer(message) {
-            Some(FromNode::Controlled(controlled)) => Ok(controlled.bytes.0),
+            Some(FromNode::ControlResult(controlled)) => Ok(controlled.bytes.0),
             _ => Err(KvError::odd()),
         }
     }

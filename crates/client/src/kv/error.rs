@@ -5,7 +5,7 @@ use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
 use crate::refusal::Refused;
-use crate::topics::AskError;
+use crate::topics::CallError;
 
 /// An error of a request about keys, leases or locks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum KvError {
     Refused(Refused),
     /// No connection; the request was not sent.
     #[error("connection: {0}")]
-    Away(String),
+    Disconnected(String),
     /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]
     Unknown(String),
@@ -57,14 +57,14 @@ impl KvError {
             KvError::Held { .. } => ErrorCode::LockHeld,
             KvError::NotHeld { .. } => ErrorCode::LockNotHeld,
             KvError::Refused(refused) => refused.code,
-            KvError::Away(_) => return None,
+            KvError::Disconnected(_) => return None,
             KvError::Unknown(_) => ErrorCode::CommandUnknown,
         })
     }
 
     /// Whether the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self, KvError::Unknown(_) | KvError::Away(_)) && !is_broken_off()
+        matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_broken_off()
     }
 
     pub(super) fn odd() -> KvError {
@@ -72,12 +72,12 @@ impl KvError {
     }
 }
 
-impl From<AskError> for KvError {
-    fn from(error: AskError) -> KvError {
+impl From<CallError> for KvError {
+    fn from(error: CallError) -> KvError {
         let refused = match error {
-            AskError::Refused(refused) => refused,
-            AskError::Away(why) => return KvError::Away(why),
-            AskError::Unknown(why) => return KvError::Unknown(why),
+            CallError::Refused(refused) => refused,
+            CallError::Disconnected(why) => return KvError::Disconnected(why),
+            CallError::Unknown(why) => return KvError::Unknown(why),
         };
         let [a, b, _] = refused.numbers;
         match refused.code {

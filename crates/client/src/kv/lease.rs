@@ -37,13 +37,13 @@ pub struct LeaseLost {
 #[derive(Debug)]
 pub struct Lease {
     pulse: LeasePulse,
-    keeper: Option<Keeper>,
+    keeper: Option<LeaseKeeper>,
     revoke: bool,
 }
 
 /// The thread that renews a lease until it is dropped.
 #[derive(Debug)]
-struct Keeper {
+struct LeaseKeeper {
     ended: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -55,18 +55,18 @@ pub struct LeasePulse {
     kv: Kv,
     id: u64,
     ttl: Duration,
-    standing: Arc<Standing>,
+    pulse_state: Arc<PulseState>,
 }
 
 /// The lease's state.
 #[derive(Debug)]
-struct Standing {
+struct PulseState {
     /// Until when the lease is sure to live, or why it was lost.
     state: Mutex<Result<Instant, LeaseLost>>,
     changed: Condvar,
 }
 
-impl Standing {
+impl PulseState {
     fn lost(&self, lease: u64, why: &str) {
         let mut state = lock(&self.state);
         if state.is_ok() {
@@ -96,8 +96,8 @@ impl Kv {
             return Err(KvError::odd());
         };
         let ttl = Duration::from_millis(ttl_ms);
-        let standing = Standing { state: Mutex::new(Ok(began + ttl)), changed: Condvar::new() };
-        let pulse = LeasePulse { kv: self.clone(), id: lease, ttl, standing: Arc::new(standing) };
+        let pulse_state = PulseState { state: Mutex::new(Ok(began + ttl)), changed: Condvar::new() };
+        let pulse = LeasePulse { kv: self.clone(), id: lease, ttl, pulse_state: Arc::new(pulse_state) };
         Ok(Lease { pulse, keeper: None, revoke: true })
     }
 
@@ -109,7 +109,7 @@ impl Kv {
     fn keep_alive_within(&self, leases: &[u64], patience: Duration) -> Result<Vec<u64>, KvError> {
         let mut bytes = Vec::new();
         Command::KeepAlive { leases: leases.to_vec() }.encode(&mut bytes);
-        let answer = self.again_and_again(ControlKind::Command, &bytes, patience)?;
+        let answer = self.retry_until_answered(ControlKind::Command, &bytes, patience)?;
         match Answered::decode(&answer)? {
             Answered::Done { reply: Reply::KeptAlive { ended } } => Ok(ended),
             _ => Err(KvError::odd()),
@@ -164,7 +164,7 @@ impl Lease {
         // Dropping the lease does not wait for an unreachable node.
         let run = || interruptible(move || asked.load(Ordering::Acquire), keep);
         let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run)?;
-        self.keeper = Some(Keeper { ended, stop: Some(stop), thread: Some(thread) });
+        self.keeper = Some(LeaseKeeper { ended, stop: Some(stop), thread: Some(thread) });
         Ok(())
     }
 
@@ -194,19 +194,19 @@ impl LeasePulse {
 
     /// Until when the lease is sure to live. Fails if it is lost.
     pub fn check(&self) -> Result<Instant, LeaseLost> {
-        self.standing.check(self.id)
+        self.pulse_state.check(self.id)
     }
 
     /// Renews the lease.
     pub fn keep_alive(&self) -> Result<(), LeaseLost> {
-        let LeasePulse { kv, id, ttl, standing } = self;
+        let LeasePulse { kv, id, ttl, pulse_state } = self;
         loop {
             let until = self.check()?;
             let asked = Instant::now();
             match kv.keep_alive_within(&[*id], until.saturating_duration_since(asked)) {
-                Ok(ended) if ended.contains(id) => standing.lost(*id, "the cluster has ended it"),
+                Ok(ended) if ended.contains(id) => pulse_state.lost(*id, "the cluster has ended it"),
                 Ok(_) => {
-                    let mut state = lock(&standing.state);
+                    let mut state = lock(&pulse_state.state);
                     if let Ok(until) = &mut *state {
                         *until = asked + *ttl;
                     }
@@ -217,10 +217,10 @@ impl LeasePulse {
                     thread::sleep(PAUSE);
                 }
                 // The time of the last renewal still counts.
-                Err(error @ (KvError::Unknown(_) | KvError::Away(_))) => {
+                Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
                     return Err(LeaseLost { lease: *id, why: error.to_string() });
                 }
-                Err(error) => standing.lost(*id, &error.to_string()),
+                Err(error) => pulse_state.lost(*id, &error.to_string()),
             }
         }
     }
@@ -237,17 +237,17 @@ impl LeasePulse {
             if now >= deadline {
                 return None;
             }
-            let state = lock(&self.standing.state);
+            let state = lock(&self.pulse_state.state);
             let wait = deadline.min(until).saturating_duration_since(now);
             if state.is_ok() {
-                drop(self.standing.changed.wait_timeout(state, wait));
+                drop(self.pulse_state.changed.wait_timeout(state, wait));
             }
         }
     }
 
     /// Counts the lease as lost from now on.
     fn give_up(&self) {
-        self.standing.lost(self.id, "its holder gave it up");
+        self.pulse_state.lost(self.id, "its holder gave it up");
     }
 }
 
@@ -262,7 +262,7 @@ impl Drop for Lease {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         self.stop = None;

@@ -34,7 +34,7 @@ impl Kv {
         let mut bytes = Vec::new();
         Command::Acquire { name, lease: id, value, wait: true }.encode(&mut bytes);
         let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
-        let reply = self.however_long(&bytes, lives).inspect_err(|_| {
+        let reply = self.retry_while(&bytes, lives).inspect_err(|_| {
             if is_broken_off() {
                 // The caller has given up, so nothing may hold the lock.
                 self.say(&Command::Release { name, lease: id });

@@ -5,20 +5,20 @@ use std::time::Instant;
 use dunlin_control::{Answer, Query};
 
 use super::{Kv, KvError};
-use crate::asked::Asked;
+use crate::asked::PendingRequest;
 
 /// A query that was sent. Several may be on their way; queries sent together are answered from one state.
 #[derive(Debug)]
 #[must_use = "nobody waits for the answer"]
-pub struct Questioning {
+pub struct PendingQuery {
     kv: Kv,
-    asked: Asked,
+    asked: PendingRequest,
 }
 
-impl Questioning {
+impl PendingQuery {
     /// Waits for the response.
     pub fn wait(self) -> Result<Answer, KvError> {
-        let Questioning { kv, asked } = self;
+        let PendingQuery { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;
         Ok(Answer::decode(kv.content(&bytes)?)?)
     }
@@ -26,7 +26,7 @@ impl Questioning {
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
     pub async fn answered(self) -> Result<Answer, KvError> {
-        let Questioning { kv, asked } = self;
+        let PendingQuery { kv, asked } = self;
         let bytes = asked.answered().await?;
         Ok(Answer::decode(kv.content(&bytes)?)?)
     }
@@ -35,9 +35,9 @@ impl Questioning {
 impl Kv {
     /// Sends a query as soon as there is a connection, without waiting for the response. It is not repeated
     /// if the connection is lost.
-    pub fn begin_question(&self, query: &Query<'_>) -> Result<Questioning, KvError> {
+    pub fn begin_question(&self, query: &Query<'_>) -> Result<PendingQuery, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        Ok(Questioning { kv: self.clone(), asked: self.send(self.questions, &bytes)? })
+        Ok(PendingQuery { kv: self.clone(), asked: self.send(self.questions, &bytes)? })
     }
 }

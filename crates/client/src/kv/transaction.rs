@@ -1,6 +1,6 @@
 //! Transactions: comparisons, and the operations for either result, in one revision.
 
-use dunlin_control::{Command, Compare, Is, Operation, Outcome, Reply, Target};
+use dunlin_control::{Command, Compare, Comparison, Operation, Outcome, Reply, Target};
 
 use super::{Entry, Kv, KvError};
 
@@ -14,7 +14,7 @@ pub struct Transaction<'a> {
 
 /// The result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transacted {
+pub struct TransactionOutcome {
     /// The revision; the last revision if nothing changed.
     pub revision: u64,
     /// Whether all comparisons held.
@@ -30,14 +30,14 @@ impl<'a> Transaction<'a> {
     }
 
     /// Adds a comparison.
-    pub fn compare(mut self, key: &'a [u8], is: Is, target: Target<'a>) -> Transaction<'a> {
+    pub fn compare(mut self, key: &'a [u8], is: Comparison, target: Target<'a>) -> Transaction<'a> {
         self.compare.push(Compare { key, is, target });
         self
     }
 
     /// Requires that `revision` is the key's last write; 0 for a key that does not exist.
     pub fn if_modified_at(self, key: &'a [u8], revision: u64) -> Transaction<'a> {
-        self.compare(key, Is::Equal, Target::Modified { revision })
+        self.compare(key, Comparison::Equal, Target::Modified { revision })
     }
 
     /// Writes a key if all comparisons hold.
@@ -71,7 +71,7 @@ impl<'a> Transaction<'a> {
 
 impl Kv {
     /// Carries out a transaction.
-    pub fn transact(&self, transaction: &Transaction<'_>) -> Result<Transacted, KvError> {
+    pub fn transact(&self, transaction: &Transaction<'_>) -> Result<TransactionOutcome, KvError> {
         let Reply::Transaction { revision, succeeded, results } = self.command(&transaction.command())?
         else {
             return Err(KvError::odd());
@@ -80,6 +80,6 @@ impl Kv {
             Outcome::Changed { keys } => Ok(keys),
             Outcome::Found { found } => Err((found.items.into_iter().map(Entry::from).collect(), found.more)),
         });
-        Ok(Transacted { revision, succeeded, results: results.collect() })
+        Ok(TransactionOutcome { revision, succeeded, results: results.collect() })
     }
 }

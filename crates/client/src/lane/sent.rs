@@ -5,7 +5,7 @@ use dunlin_wire::RUN_HEAD_BYTES;
 
 /// A sent batch.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentBatch {
     pub(super) bytes: Vec<u8>,
     pub(super) first: u64,
     pub(super) count: u32,
@@ -17,16 +17,16 @@ pub(super) struct Sent {
     pub(super) pushed_before: u64,
 }
 
-impl Sent {
+impl SentBatch {
     /// The parts before and after the record, counted from 1.
-    pub(super) fn without(self, record: u32) -> [Option<Sent>; 2] {
+    pub(super) fn without(self, record: u32) -> [Option<SentBatch>; 2] {
         let [before, rest] = self.split(record - 1);
         let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);
         [before, behind]
     }
 
     /// Splits the batch after its first `records` records.
-    pub(super) fn split(self, records: u32) -> [Option<Sent>; 2] {
+    pub(super) fn split(self, records: u32) -> [Option<SentBatch>; 2] {
         let mut at = RUN_HEAD_BYTES;
         for _ in 0..records {
             at += Frame::split(&self.bytes[at..]).map_or(0, |(_, taken)| taken);
@@ -38,7 +38,14 @@ impl Sent {
         let part = |bytes, offset: u32, count| {
             let (first, pushed_before) =
                 (self.first + u64::from(offset), self.pushed_before + u64::from(offset));
-            (count > 0).then_some(Sent { bytes, first, count, pushed_before, unknown: false, loose: true })
+            (count > 0).then_some(SentBatch {
+                bytes,
+                first,
+                count,
+                pushed_before,
+                unknown: false,
+                loose: true,
+            })
         };
         [part(before, 0, records), part(behind, records, self.count - records)]
     }

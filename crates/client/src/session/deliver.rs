@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use dunlin_frame::{Frame, RunHeader};
-use dunlin_topic::{CheckedRun, EpochChanged, Gap, Lagging, LogName, Notice, Position};
-use dunlin_wire::{Deliver, GapMessage, Heartbeat, Kind, Log, RUN_HEAD_BYTES, Run, WireError};
+use dunlin_frame::{BatchHeader, Frame};
+use dunlin_topic::{CheckedBatch, EpochChanged, Gap, Lagging, LogName, Notice, Position};
+use dunlin_wire::{Batch, Deliver, GapMessage, Heartbeat, Kind, Log, RUN_HEAD_BYTES, WireError};
 
-use crate::continuity::{Join, join};
-use crate::inbox::RunItem;
-use crate::session::following::Following;
+use crate::continuity::{BatchContinuity, join};
+use crate::inbox::BatchItem;
+use crate::session::following::FollowState;
 use crate::session::{Channel, Session};
 
 /// The size of DELIVER before its first claim, in bytes.
@@ -18,20 +18,20 @@ impl Session {
     #[inline]
     pub(super) fn hand_out_run(
         &mut self,
-        run: &Run<'_>,
+        run: &Batch<'_>,
         chunk: &Arc<Vec<u8>>,
         start: usize,
         end: usize,
     ) -> Result<(), WireError> {
-        CheckedRun::check(run.frames, run.header.count, run.frames.len())
-            .map_err(|error| WireError::Frame { kind: Kind::Run, error })?;
+        CheckedBatch::check(run.frames, run.header.count, run.frames.len())
+            .map_err(|error| WireError::Frame { kind: Kind::Batch, error })?;
         // Batches for a channel that was just abandoned may still arrive.
         let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
         if channel.state.gone {
             channel.refund((end - start) as u64);
             return Ok(());
         }
-        let mut item = RunItem {
+        let mut item = BatchItem {
             log: Arc::clone(&channel.log),
             epoch: run.header.epoch,
             prev_seq: run.header.prev_seq,
@@ -44,17 +44,17 @@ impl Session {
         };
         match channel.join(&run.header) {
             // After a gap that this batch makes up for, the last delivered record lies before the gap.
-            Join::Follows if channel.state.owed_since.is_some() => {}
-            Join::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
-            Join::Missing { first, last } => channel.tell_gap(first, last),
-            Join::NewEpoch => channel.tell_new_epoch(run.header.epoch, run.header.first_seq),
-            Join::Overlaps { skip } => {
+            BatchContinuity::Follows if channel.state.owed_since.is_some() => {}
+            BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
+            BatchContinuity::Missing { first, last } => channel.tell_gap(first, last),
+            BatchContinuity::NewEpoch => channel.tell_new_epoch(run.header.epoch, run.header.first_seq),
+            BatchContinuity::Overlaps { skip } => {
                 item.start += frames_bytes(run.frames, skip);
                 item.first_seq += u64::from(skip);
                 item.prev_seq = item.first_seq - 1;
                 item.count -= skip;
             }
-            Join::Stale => {
+            BatchContinuity::Stale => {
                 channel.refund(item.cost);
                 return Ok(());
             }
@@ -84,7 +84,7 @@ impl Session {
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
             subscription.claims.given += u64::from(count);
         }
-        let item = RunItem {
+        let item = BatchItem {
             log: Arc::clone(&channel.log),
             epoch: last.epoch,
             prev_seq: last.seq.saturating_sub(count.into()),
@@ -115,14 +115,14 @@ impl Session {
             (Arc::new(name), None)
         });
         let at = at.unwrap_or(after);
-        if subscription.asked.tells_beginning {
+        if subscription.asked.reports_start {
             subscription.began.push((Arc::clone(&name), at));
         }
         let on_gap = subscription.asked.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
         let in_group = subscription.asked.group.is_some();
         let inbox = Arc::clone(&subscription.inbox);
         let given_seq = at.seq;
-        let state = Following::new(on_gap);
+        let state = FollowState::new(on_gap);
         subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, given_seq, in_group, state };
@@ -219,7 +219,7 @@ impl Session {
             if channel.state.gone {
                 continue;
             }
-            let run = RunHeader {
+            let run = BatchHeader {
                 topic_id: sent.channel,
                 epoch: sent.position.epoch,
                 prev_seq: sent.position.seq,
@@ -228,11 +228,11 @@ impl Session {
                 bytes: 0,
             };
             match join(channel.at, &run) {
-                Join::Missing { first, last } if !channel.in_group => {
+                BatchContinuity::Missing { first, last } if !channel.in_group => {
                     channel.tell_gap(first, last);
                     channel.stand_at(Position { seq: last, ..channel.at });
                 }
-                Join::NewEpoch if !channel.in_group => {
+                BatchContinuity::NewEpoch if !channel.in_group => {
                     channel.tell_new_epoch(sent.position.epoch, sent.position.seq.saturating_add(1));
                     channel.stand_at(Position { epoch: sent.position.epoch, seq: sent.position.seq });
                 }
@@ -245,14 +245,14 @@ impl Session {
 impl Channel {
     /// How a batch continues the subscriber's position. A batch that makes up for a reported gap lies within
     /// it.
-    fn join(&self, run: &RunHeader) -> Join {
+    fn join(&self, run: &BatchHeader) -> BatchContinuity {
         match self.state.owed_since {
             Some(since)
                 if run.epoch == since.epoch
                     && (run.prev_seq..run.first_seq).contains(&since.seq)
                     && run.last_seq() >= self.at.seq =>
             {
-                Join::Follows
+                BatchContinuity::Follows
             }
             _ => join(self.at, run),
         }

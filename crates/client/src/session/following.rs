@@ -13,25 +13,25 @@ use crate::session::{Channel, Session};
 
 /// A channel's part of following a state.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub(super) struct FollowState {
     /// After a gap, the node sends what makes up for it.
     pub(super) on_gap: bool,
     /// The position of the subscriber's state while it waits for what makes up for a gap.
     pub(super) owed_since: Option<Position>,
     /// The log is to get another channel; messages on this one are discarded.
     pub(super) gone: bool,
-    parts: Option<Parts>,
+    parts: Option<PartialSnapshot>,
 }
 
-impl Following {
-    pub(super) fn new(on_gap: bool) -> Following {
-        Following { on_gap, ..Following::default() }
+impl FollowState {
+    pub(super) fn new(on_gap: bool) -> FollowState {
+        FollowState { on_gap, ..FollowState::default() }
     }
 }
 
 /// A snapshot of which some parts have arrived.
 #[derive(Debug)]
-struct Parts {
+struct PartialSnapshot {
     position: dunlin_wire::Position,
     checksum: u64,
     total: u64,
@@ -39,10 +39,10 @@ struct Parts {
     cost: u64,
 }
 
-impl Parts {
-    fn begin(part: &SnapshotPart<'_>) -> Parts {
+impl PartialSnapshot {
+    fn begin(part: &SnapshotPart<'_>) -> PartialSnapshot {
         let (position, checksum, total) = (part.position, part.checksum, part.total);
-        Parts { position, checksum, total, bytes: Vec::new(), cost: 0 }
+        PartialSnapshot { position, checksum, total, bytes: Vec::new(), cost: 0 }
     }
 
     fn is_followed_by(&self, part: &SnapshotPart<'_>) -> bool {
@@ -57,7 +57,11 @@ impl Parts {
 
 impl Session {
     /// Receives one part of a snapshot, and delivers the snapshot when it is complete.
-    pub(super) fn take_part(&mut self, part: &SnapshotPart<'_>, cost: u64) -> Result<(), WireError> {
+    pub(super) fn receive_snapshot_part(
+        &mut self,
+        part: &SnapshotPart<'_>,
+        cost: u64,
+    ) -> Result<(), WireError> {
         let bytes_max = self.snapshot_bytes_max as u64;
         let Some(channel) = self.channels.get_mut(&part.channel) else { return Ok(()) };
         if channel.state.gone {
@@ -72,7 +76,7 @@ impl Session {
             return Ok(());
         }
         if part.offset == 0
-            && let Some(unfinished) = channel.state.parts.replace(Parts::begin(part))
+            && let Some(unfinished) = channel.state.parts.replace(PartialSnapshot::begin(part))
         {
             channel.inbox.refund(unfinished.cost);
         }
@@ -141,7 +145,7 @@ impl Session {
 }
 
 impl Channel {
-    fn give_state(&mut self, parts: Parts) {
+    fn give_state(&mut self, parts: PartialSnapshot) {
         let position = Position { epoch: parts.position.epoch, seq: parts.position.seq };
         self.state.owed_since = None;
         self.stand_at(position);

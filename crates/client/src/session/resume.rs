@@ -11,7 +11,10 @@ use dunlin_wire::{
 
 use crate::inbox::Inbox;
 use crate::refusal::Refused;
-use crate::session::{Answer, Asked, Away, FollowAsked, GroupAsked, Question, Session, Subscription};
+use crate::session::{
+    Disconnected, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot, Session, Subscription,
+    SubscriptionRequest,
+};
 
 /// Positions in one RESUME: about 300 bytes each at most, and a node accepts at least 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
@@ -20,13 +23,13 @@ impl Session {
     /// Sends unanswered commands and queries to the next node. The lost node has answered all that it
     /// received.
     pub(crate) fn say_the_rest_again(&self) {
-        self.questions.values().for_each(|question| question.say_again());
+        self.questions.values().for_each(|question| question.send_again());
     }
 
     /// Handles the loss of the connection.
     pub(crate) fn lost(&mut self, why: &str, since: Instant) {
         self.up = false;
-        self.away = Some(Away { since, why: why.to_owned() });
+        self.away = Some(Disconnected { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
             // Before SUBSCRIBED nothing was delivered, so the subscription starts anew.
@@ -40,10 +43,10 @@ impl Session {
             }
         }
         self.questions.retain(|_, question| {
-            if !question.is_unsaid() {
-                question.answer(Answer::Lost(why.to_owned()));
+            if !question.is_unsent() {
+                question.answer(RequestOutcome::Lost(why.to_owned()));
             }
-            question.is_unsaid()
+            question.is_unsent()
         });
         self.working.lost();
         // The inbox for replies ends with the connection.
@@ -87,11 +90,11 @@ impl Session {
             subscription.ask(number, out);
         }
         self.create_again(out);
-        let mut unsaid: Vec<(&u32, &Arc<Question>)> = self.questions.iter().collect();
-        unsaid.sort_unstable_by_key(|(number, _)| **number);
-        unsaid
+        let mut unsent: Vec<(&u32, &Arc<ResponseSlot>)> = self.questions.iter().collect();
+        unsent.sort_unstable_by_key(|(number, _)| **number);
+        unsent
             .iter()
-            .filter_map(|(_, question)| question.unsaid())
+            .filter_map(|(_, question)| question.unsent())
             .for_each(|message| out.extend_from_slice(message));
         for publishing in self.publishers.values() {
             publishing.resume(version, out);
@@ -118,7 +121,12 @@ impl Session {
     }
 
     /// Adds a subscription, and appends its message to `out`.
-    pub(crate) fn subscribe(&mut self, asked: Asked, inbox: &Arc<Inbox>, out: &mut Vec<u8>) -> u32 {
+    pub(crate) fn subscribe(
+        &mut self,
+        asked: SubscriptionRequest,
+        inbox: &Arc<Inbox>,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let number = self.number();
         let subscription = Subscription {
             asked,
@@ -140,13 +148,13 @@ impl Session {
     /// Adds a subscription that continues after the given positions.
     pub(crate) fn subscribe_after(
         &mut self,
-        asked: Asked,
+        asked: SubscriptionRequest,
         after: Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>,
         inbox: &Arc<Inbox>,
         out: &mut Vec<u8>,
     ) -> u32 {
-        let mut unsaid = Vec::new();
-        let number = self.subscribe(asked, inbox, &mut unsaid);
+        let mut unsent = Vec::new();
+        let number = self.subscribe(asked, inbox, &mut unsent);
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
             subscription.stands = !after.is_empty();
             let known = |(log, at): (Arc<dunlin_topic::LogName>, _)| {
@@ -251,7 +259,7 @@ impl Subscription {
     /// Where to recreate a group that is gone, as after a restart of its node: after this member's newest
     /// record if the topic has one partition. In a `work` group earlier records may be unsettled, so that the
     /// original start is used.
-    fn group_start(&self, group: &GroupAsked) -> StartAt {
+    fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut stands_at = self.logs.values().map(|(_, at)| *at);
         match (stands_at.next(), stands_at.next()) {
             (Some(Some(at)), None) if group.kind == GroupKind::Share && at.seq > 0 => {
@@ -289,9 +297,9 @@ impl Subscription {
     }
 }
 
-impl FollowAsked {
+impl FollowRequest {
     fn say(self, subscription: u32, out: &mut Vec<u8>) {
-        let FollowAsked { start, on_gap, conflate, lose_every } = self;
+        let FollowRequest { start, on_gap, conflate, lose_every } = self;
         FromClient::Follow(Follow { subscription, start, on_gap, conflate, lose_every }).encode(out);
     }
 }

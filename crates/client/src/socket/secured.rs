@@ -17,23 +17,23 @@ const READ_BYTES: usize = 64 << 10;
 const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 
 #[derive(Debug)]
-pub(super) struct Secured {
+pub(super) struct TlsSocket {
     codec: Mutex<Codec>,
     /// Only the leading reader locks this.
-    incoming: Mutex<Incoming>,
+    incoming: Mutex<ReceivedCiphertext>,
 }
 
 #[derive(Debug)]
-struct Incoming {
+struct ReceivedCiphertext {
     buffer: Box<[u8]>,
     /// Whether the node has sent anything yet.
     heard: bool,
 }
 
-impl Secured {
-    pub(super) fn new(connector: &Connector) -> io::Result<Secured> {
-        let incoming = Incoming { buffer: vec![0; READ_BYTES].into(), heard: false };
-        Ok(Secured { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
+impl TlsSocket {
+    pub(super) fn new(connector: &Connector) -> io::Result<TlsSocket> {
+        let incoming = ReceivedCiphertext { buffer: vec![0; READ_BYTES].into(), heard: false };
+        Ok(TlsSocket { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
     }
 
     /// Reads until `into` is full or the socket is empty. If `blocking`, waits for the first bytes. TLS

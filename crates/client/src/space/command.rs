@@ -3,12 +3,12 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use dunlin_space::{Answer, Ask, Command, Denial, Entity, EntityId, RegionId};
+use dunlin_space::{Denial, Entity, EntityCommand, EntityId, RegionId, WorldRequest, WorldResponse};
 use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
 use crate::asked::deadline;
-use crate::space::places::{Places, PlacesError};
+use crate::space::places::{WorldMap, WorldMapError};
 
 /// The pause before an entity that is between two regions is searched again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 5;
 /// The result of a command, spawn or despawn. The region's owner has applied it. If that process dies before
 /// the next tick ends, the change may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Commanded {
+pub struct CommandOutcome {
     /// The process that has the entity, or had it before a despawn.
     pub process: u64,
     /// The region.
@@ -63,19 +63,19 @@ pub enum CommandError {
     Busy(Duration, String),
     /// No process can be reached.
     #[error("none of the world's processes can be reached: {0}")]
-    Away(String),
+    Disconnected(String),
     /// The response was lost: the request may have been carried out. Repeating it is safe, because commands
     /// set values, and spawns and despawns happen once for an id.
     #[error("outcome unknown: {0}")]
     Lost(String),
     /// The map of the world is not known.
     #[error(transparent)]
-    Places(#[from] PlacesError),
+    WorldMap(#[from] WorldMapError),
 }
 
 /// The outcome of one round over the processes.
 #[derive(Debug, Default)]
-struct Round {
+struct QueryRound {
     /// The reason why a later round may succeed.
     busy: Option<String>,
     away: Option<String>,
@@ -87,10 +87,12 @@ impl World {
     /// Changes an entity, wherever it is, within `timeout`.
     pub fn command<const D: usize>(
         &mut self,
-        command: &Command<'_, D>,
+        command: &EntityCommand<'_, D>,
         timeout: Duration,
-    ) -> Result<Commanded, CommandError> {
-        self.take_to_owner("command", &Ask::Command(*command), timeout, |places| places.nowhere(command.id))
+    ) -> Result<CommandOutcome, CommandError> {
+        self.take_to_owner("command", &WorldRequest::EntityCommand(*command), timeout, |places| {
+            places.nowhere(command.id)
+        })
     }
 
     /// Adds an entity, within `timeout`. The owner of the region at its position adds it after checking that
@@ -99,24 +101,24 @@ impl World {
         &mut self,
         entity: &Entity<'_, D>,
         timeout: Duration,
-    ) -> Result<Commanded, CommandError> {
-        let no_place = |places: &Places| CommandError::NoPlace { id: entity.id, regions: places.free() };
-        self.take_to_owner("spawn", &Ask::Spawn(*entity), timeout, no_place)
+    ) -> Result<CommandOutcome, CommandError> {
+        let no_place = |places: &WorldMap| CommandError::NoPlace { id: entity.id, regions: places.free() };
+        self.take_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, no_place)
     }
 
     /// Removes an entity, wherever it is, within `timeout`.
-    pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<Commanded, CommandError> {
-        self.take_to_owner("spawn", &Ask::<3>::Despawn(id), timeout, |places| places.nowhere(id))
+    pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandOutcome, CommandError> {
+        self.take_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |places| places.nowhere(id))
     }
 
     /// Queries the processes in turn until one has the entity, or owns the region of its position.
     fn take_to_owner<const D: usize>(
         &mut self,
         what: &str,
-        asked: &Ask<'_, D>,
+        asked: &WorldRequest<'_, D>,
         timeout: Duration,
-        nowhere: impl Fn(&Places) -> CommandError,
-    ) -> Result<Commanded, CommandError> {
+        nowhere: impl Fn(&WorldMap) -> CommandError,
+    ) -> Result<CommandOutcome, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
         asked.encode(&mut bytes);
         let mut round = 0;
@@ -124,7 +126,7 @@ impl World {
             round += 1;
             let places = self.places()?;
             self.requesters.retain(|url, _| places.processes.values().any(|known| known == url));
-            let mut said = Round::default();
+            let mut said = QueryRound::default();
             for (process, url) in &places.processes {
                 if let Some(done) = self.ask((*process, what), url, &bytes, until, &mut said)? {
                     return Ok(done);
@@ -132,12 +134,12 @@ impl World {
             }
             let late = Instant::now() + LOOK_AGAIN > until;
             match said {
-                Round { lost: Some(why), .. } => return Err(CommandError::Lost(why)),
-                Round { busy: Some(why), .. } if late => return Err(CommandError::Busy(timeout, why)),
-                Round { busy: None, answered, away, .. } if late || round >= ROUNDS => {
+                QueryRound { lost: Some(why), .. } => return Err(CommandError::Lost(why)),
+                QueryRound { busy: Some(why), .. } if late => return Err(CommandError::Busy(timeout, why)),
+                QueryRound { busy: None, answered, away, .. } if late || round >= ROUNDS => {
                     places.check()?;
                     return Err(match away {
-                        Some(why) if !answered => CommandError::Away(why),
+                        Some(why) if !answered => CommandError::Disconnected(why),
                         _ => nowhere(&places),
                     });
                 }
@@ -153,8 +155,8 @@ impl World {
         url: &str,
         bytes: &[u8],
         until: Instant,
-        said: &mut Round,
-    ) -> Result<Option<Commanded>, CommandError> {
+        said: &mut QueryRound,
+    ) -> Result<Option<CommandOutcome>, CommandError> {
         if !self.requesters.contains_key(url) {
             match self.client.beside(url) {
                 Ok(client) => drop(self.requesters.insert(url.to_owned(), client.requester())),
@@ -182,11 +184,13 @@ impl World {
             }
         };
         said.answered = true;
-        match Answer::decode(&reply.payload) {
-            Ok(Answer::Done { region, tick }) => Ok(Some(Commanded { process, region, tick })),
-            Ok(Answer::Refused { why: Denial::NotHere, .. }) => Ok(None),
-            Ok(Answer::Refused { why: Denial::Wrong, text }) => Err(CommandError::Refused(text.to_owned())),
-            Ok(Answer::Refused { text, .. }) => {
+        match WorldResponse::decode(&reply.payload) {
+            Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandOutcome { process, region, tick })),
+            Ok(WorldResponse::Refused { why: Denial::NotHere, .. }) => Ok(None),
+            Ok(WorldResponse::Refused { why: Denial::Wrong, text }) => {
+                Err(CommandError::Refused(text.to_owned()))
+            }
+            Ok(WorldResponse::Refused { text, .. }) => {
                 said.busy = Some(text.to_owned());
                 Ok(None)
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_space::{Answer, Ask, Change, Denial, Scene, ViewerId, Watch};
+use dunlin_space::{Denial, Scene, SceneChange, ViewerId, Watch, WorldRequest, WorldResponse};
 use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions};
 
 use super::viewer::ViewError;
@@ -13,76 +13,76 @@ use crate::subscriber::Subscriber;
 
 /// The messages of one process for a viewer.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ProcessLink {
     client: Client,
     subject: String,
     watch: Watch,
-    standing: Option<Standing>,
+    open_link: Option<OpenLink>,
 }
 
 /// State that ends with the connection.
 #[derive(Debug)]
-struct Standing {
+struct OpenLink {
     connection: u64,
     inbox: String,
     subscriber: Subscriber,
     publisher: Publisher,
 }
 
-impl Line {
+impl ProcessLink {
     /// Connects to the process that answers at `subject` of the client's node.
-    pub(super) fn new(client: Client, subject: String, watch: Watch) -> Line {
-        Line { client, subject, watch, standing: None }
+    pub(super) fn new(client: Client, subject: String, watch: Watch) -> ProcessLink {
+        ProcessLink { client, subject, watch, open_link: None }
     }
 
     /// Applies the messages that have arrived. Returns `false` without a connection.
     pub(super) fn drain<const D: usize>(
         &mut self,
         scene: &mut Scene<D>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<SceneChange>,
     ) -> Result<bool, ViewError> {
         let connections = self.client.connections();
-        if self.standing.as_ref().is_some_and(|standing| standing.connection != connections) {
-            self.standing = None;
+        if self.open_link.as_ref().is_some_and(|open_link| open_link.connection != connections) {
+            self.open_link = None;
         }
-        if self.standing.is_none() && !self.stand()? {
+        if self.open_link.is_none() && !self.stand()? {
             return Ok(false);
         }
-        let Some(standing) = &mut self.standing else { return Ok(false) };
+        let Some(open_link) = &mut self.open_link else { return Ok(false) };
         let mut anew = false;
         loop {
-            match standing.subscriber.ready() {
+            match open_link.subscriber.ready() {
                 Ok(true) => {}
                 Ok(false) => break,
                 // The subscription is made again with the connection.
                 Err(_) => {
-                    self.standing = None;
+                    self.open_link = None;
                     return Ok(false);
                 }
             }
-            match standing.subscriber.take() {
-                Event::Record(record) => match Answer::decode(record.payload())? {
-                    Answer::Sight(sight) => scene.take(&sight, changes)?,
-                    Answer::Refused { why: Denial::Busy, .. } => anew = true,
-                    Answer::Refused { text, .. } => return Err(ViewError::Refused(text.to_owned())),
-                    Answer::Watching | Answer::Done { .. } => {}
+            match open_link.subscriber.take() {
+                Event::Record(record) => match WorldResponse::decode(record.payload())? {
+                    WorldResponse::ViewerUpdate(sight) => scene.take(&sight, changes)?,
+                    WorldResponse::Refused { why: Denial::Busy, .. } => anew = true,
+                    WorldResponse::Refused { text, .. } => return Err(ViewError::Refused(text.to_owned())),
+                    WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },
                 // Part of the process's messages is lost.
                 Event::Notice(_) => anew = true,
             }
         }
         if anew {
-            self.ask(&Ask::Forget(ViewerId(0)));
-            self.ask(&Ask::Watch(ViewerId(0), self.watch));
+            self.ask(&WorldRequest::Forget(ViewerId(0)));
+            self.ask(&WorldRequest::Watch(ViewerId(0), self.watch));
         }
         Ok(true)
     }
 
     /// Waits until messages may have arrived.
     pub(super) fn wait(&mut self, timeout: Duration) {
-        match &mut self.standing {
+        match &mut self.open_link {
             // The next call of `drain` reports errors.
-            Some(standing) => drop(standing.subscriber.wait(Some(timeout))),
+            Some(open_link) => drop(open_link.subscriber.wait(Some(timeout))),
             None => std::thread::sleep(timeout),
         }
     }
@@ -107,13 +107,13 @@ impl Line {
             Err(_) => return Ok(false),
         };
         let inbox = format!("{prefix}sight");
-        self.standing = Some(Standing { connection, inbox, subscriber, publisher });
-        self.ask(&Ask::Watch(ViewerId(0), self.watch));
+        self.open_link = Some(OpenLink { connection, inbox, subscriber, publisher });
+        self.ask(&WorldRequest::Watch(ViewerId(0), self.watch));
         Ok(true)
     }
 
-    fn ask(&mut self, ask: &Ask<'_, 0>) {
-        let Some(Standing { inbox, publisher, .. }) = &mut self.standing else { return };
+    fn ask(&mut self, ask: &WorldRequest<'_, 0>) {
+        let Some(OpenLink { inbox, publisher, .. }) = &mut self.open_link else { return };
         let mut bytes = Vec::new();
         ask.encode(&mut bytes);
         let mut draft = Draft::from(&bytes[..]);
@@ -123,8 +123,8 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ProcessLink {
     fn drop(&mut self) {
-        self.ask(&Ask::Forget(ViewerId(0)));
+        self.ask(&WorldRequest::Forget(ViewerId(0)));
     }
 }

@@ -11,7 +11,7 @@ use crate::kv::{Entry, KvError};
 
 /// A region and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RegionOwner {
     /// The region.
     pub region: RegionId,
     /// The owning process and its epoch; `None` without an owner.
@@ -20,27 +20,27 @@ pub struct Place {
 
 /// The current regions and processes of a world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct WorldMap {
     /// The world's name.
     pub world: String,
     /// The addresses of the processes' nodes, by process.
     pub processes: BTreeMap<u64, String>,
     /// All regions that have begun.
-    pub regions: Vec<Place>,
+    pub regions: Vec<RegionOwner>,
     /// Processes that the world waits for before its regions begin; 0 if the world has no description.
     pub expected: usize,
 }
 
-impl Places {
+impl WorldMap {
     /// Fails unless the world has begun and a process runs it.
-    pub fn check(&self) -> Result<(), PlacesError> {
+    pub fn check(&self) -> Result<(), WorldMapError> {
         let world = self.world.clone();
         if self.processes.is_empty() {
-            return Err(PlacesError::NoProcess(world));
+            return Err(WorldMapError::NoProcess(world));
         }
         let (processes, expected) = (self.processes.len(), self.expected);
         if self.regions.is_empty() {
-            Err(PlacesError::NotBegun { world, processes, expected })
+            Err(WorldMapError::NotBegun { world, processes, expected })
         } else {
             Ok(())
         }
@@ -61,7 +61,7 @@ impl Places {
 /// The map of a world is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlacesError {
+pub enum WorldMapError {
     /// The name is not valid for a world.
     #[error(transparent)]
     Name(#[from] WorldNameError),
@@ -93,7 +93,7 @@ pub enum PlacesError {
 
 impl World {
     /// Reads where the world's regions are now.
-    pub fn places(&self) -> Result<Places, PlacesError> {
+    pub fn places(&self) -> Result<WorldMap, WorldMapError> {
         check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);
         let entries = self.client.kv().prefix(&prefix)?;
@@ -101,7 +101,7 @@ impl World {
         let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
         let expected = described.as_ref().and_then(|described| described["processes"].as_u64()).unwrap_or(0);
         let mut places =
-            Places { world: self.name.clone(), expected: expected as usize, ..Places::default() };
+            WorldMap { world: self.name.clone(), expected: expected as usize, ..WorldMap::default() };
         let (mut owners, mut began) = (BTreeMap::new(), Vec::new());
         for entry in &entries {
             let Some((what, number)) = parse(&prefix, entry) else { continue };
@@ -123,9 +123,10 @@ impl World {
         began.extend(owners.keys().filter(|region| !began.contains(region)).copied().collect::<Vec<_>>());
         began.sort_unstable();
         if began.is_empty() && places.processes.is_empty() && described.is_none() {
-            return Err(PlacesError::NoWorld(self.name.clone()));
+            return Err(WorldMapError::NoWorld(self.name.clone()));
         }
-        let place = |number| Some(Place { region: region(number)?, owner: owners.get(&number).copied() });
+        let place =
+            |number| Some(RegionOwner { region: region(number)?, owner: owners.get(&number).copied() });
         places.regions = began.into_iter().filter_map(place).collect();
         Ok(places)
     }

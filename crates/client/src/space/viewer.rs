@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use dunlin_space::{Change, DecodeError, EntityId, Scene, Schema, StateError, Visible, Watch};
+use dunlin_space::{DecodeError, EntityId, Scene, SceneChange, Schema, StateError, VisibleEntity, Watch};
 
-use super::line::Line;
-use super::places::PlacesError;
+use super::line::ProcessLink;
+use super::places::WorldMapError;
 use super::{World, subject};
 use crate::asked::deadline;
 
@@ -27,7 +27,7 @@ pub enum ViewError {
     Unreadable(#[from] StateError),
     /// The map of the world is not known.
     #[error(transparent)]
-    Places(#[from] PlacesError),
+    WorldMap(#[from] WorldMapError),
 }
 
 impl From<DecodeError> for ViewError {
@@ -46,9 +46,9 @@ pub struct Viewer<const D: usize> {
     world: World,
     watch: Watch,
     scene: Scene<D>,
-    lines: BTreeMap<u64, (String, Line)>,
-    changes: VecDeque<Change>,
-    fresh: Vec<Change>,
+    lines: BTreeMap<u64, (String, ProcessLink)>,
+    changes: VecDeque<SceneChange>,
+    fresh: Vec<SceneChange>,
     looked: Option<Instant>,
     turn: usize,
 }
@@ -73,7 +73,7 @@ impl World {
 
 impl<const D: usize> Viewer<D> {
     /// Returns the next change if one has arrived.
-    pub fn try_next(&mut self) -> Result<Option<Change>, ViewError> {
+    pub fn try_next(&mut self) -> Result<Option<SceneChange>, ViewError> {
         if self.changes.is_empty() {
             self.drain()?;
         }
@@ -81,7 +81,7 @@ impl<const D: usize> Viewer<D> {
     }
 
     /// Returns the next change; `None` after `timeout`.
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, ViewError> {
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<SceneChange>, ViewError> {
         let until = deadline(timeout);
         loop {
             if let Some(change) = self.try_next()? {
@@ -100,7 +100,7 @@ impl<const D: usize> Viewer<D> {
     }
 
     /// All visible entities, after every change that has arrived, including those not taken yet.
-    pub fn visible(&self) -> &HashMap<EntityId, Visible<D>> {
+    pub fn visible(&self) -> &HashMap<EntityId, VisibleEntity<D>> {
         self.scene.visible()
     }
 
@@ -123,7 +123,7 @@ impl<const D: usize> Viewer<D> {
     /// If the processes cannot be read, the viewer keeps the known ones.
     fn look_again(&mut self) -> Result<(), ViewError> {
         match self.look() {
-            Err(ViewError::Places(PlacesError::Kv(_))) => {
+            Err(ViewError::WorldMap(WorldMapError::Kv(_))) => {
                 self.looked = Some(Instant::now());
                 Ok(())
             }
@@ -142,7 +142,7 @@ impl<const D: usize> Viewer<D> {
             // Unreachable processes are tried again at the next look.
             if let Ok(client) = self.world.client.beside(&url) {
                 let subject = subject(&self.world.name, process, "watch");
-                self.lines.insert(process, (url, Line::new(client, subject, self.watch)));
+                self.lines.insert(process, (url, ProcessLink::new(client, subject, self.watch)));
             }
         }
         Ok(())

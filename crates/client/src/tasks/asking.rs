@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use dunlin_tasks::{Command, Reply};
+use dunlin_tasks::{Command, CommandReply};
 use dunlin_wire::{
-    ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, Long, TaskAnswer, Tasks as Message, TasksKind,
+    ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, LongBytes, TaskCommandResult, Tasks as Message,
+    TasksKind,
 };
 
 use super::{Tasks, TasksError};
-use crate::asked::Asked;
+use crate::asked::PendingRequest;
 use crate::refusal::Refused;
-use crate::topics::AskError;
+use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
@@ -21,28 +22,28 @@ const HEAD_BYTES: usize = HEADER_BYTES + 32;
 /// together as one.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]
-pub struct TasksAsking {
+pub struct PendingTaskCommands {
     tasks: Tasks,
-    asked: Asked,
+    asked: PendingRequest,
 }
 
-impl TasksAsking {
+impl PendingTaskCommands {
     /// Whether the responses have arrived.
     pub fn is_answered(&self) -> bool {
         self.asked.is_answered()
     }
 
     /// Waits for the response to each command.
-    pub fn wait(self) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
-        let TasksAsking { tasks, asked } = self;
+    pub fn wait(self) -> Result<Vec<Result<CommandReply, Refused>>, TasksError> {
+        let PendingTaskCommands { tasks, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + tasks.patience()))?;
         read_answers(tasks.content(&bytes)?)
     }
 
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
-    pub async fn answered(self) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
-        let TasksAsking { tasks, asked } = self;
+    pub async fn answered(self) -> Result<Vec<Result<CommandReply, Refused>>, TasksError> {
+        let PendingTaskCommands { tasks, asked } = self;
         let bytes = asked.answered().await?;
         read_answers(tasks.content(&bytes)?)
     }
@@ -51,24 +52,24 @@ impl TasksAsking {
 impl Tasks {
     /// Sends commands as soon as there is a connection, without waiting for the responses. They are carried
     /// out in order.
-    pub fn begin(&self, commands: &[Command<'_>]) -> Result<TasksAsking, TasksError> {
+    pub fn begin(&self, commands: &[Command<'_>]) -> Result<PendingTaskCommands, TasksError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| push(&mut bytes, command));
-        Ok(TasksAsking { tasks: self.clone(), asked: self.send(TasksKind::Commands, &bytes)? })
+        Ok(PendingTaskCommands { tasks: self.clone(), asked: self.send(TasksKind::Commands, &bytes)? })
     }
 
-    pub(super) fn send(&self, kind: TasksKind, bytes: &[u8]) -> Result<Asked, AskError> {
+    pub(super) fn send(&self, kind: TasksKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
         if let Some(refused) = too_long(bytes) {
-            return Err(AskError::Refused(refused));
+            return Err(CallError::Refused(refused));
         }
-        let message = |request| FromClient::Tasks(Message { request, kind, bytes: Long(bytes) });
-        let asked = self.shared.begin_asking(message)?;
+        let message = |request| FromClient::Tasks(Message { request, kind, bytes: LongBytes(bytes) });
+        let asked = self.shared.send_request(message)?;
         self.shared.check_version(Kind::Tasks)?;
         Ok(asked)
     }
 
     /// Repeats a request without side effects until it is answered, within the patience.
-    pub(super) fn again_and_again(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
+    pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.patience();
         loop {
             let waited = self.send(kind, bytes).and_then(|asked| asked.wait(Some(until)));
@@ -82,7 +83,7 @@ impl Tasks {
 
     pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], TasksError> {
         match self.shared.read_answer(message) {
-            Some(FromNode::Tasked(tasked)) => Ok(tasked.bytes.0),
+            Some(FromNode::TasksResult(tasked)) => Ok(tasked.bytes.0),
             _ => Err(TasksError::odd()),
         }
     }
@@ -112,13 +113,13 @@ pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
 }
 
 /// Decodes the response to each command.
-pub(super) fn read_answers(bytes: &[u8]) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
+pub(super) fn read_answers(bytes: &[u8]) -> Result<Vec<Result<CommandReply, Refused>>, TasksError> {
     let read = |answer| {
         Ok(match answer {
-            Ok(TaskAnswer::Done(reply)) => Ok(Reply::decode(reply)?),
-            Ok(TaskAnswer::Refused(refusal)) => Err(Refused::new(&refusal)),
+            Ok(TaskCommandResult::Done(reply)) => Ok(CommandReply::decode(reply)?),
+            Ok(TaskCommandResult::Refused(refusal)) => Err(Refused::new(&refusal)),
             Err(_) => return Err(TasksError::odd()),
         })
     };
-    TaskAnswer::read_all(bytes).map(read).collect()
+    TaskCommandResult::read_all(bytes).map(read).collect()
 }

@@ -8,29 +8,29 @@
 //! Invariants:
 //! - A result without a response is sent again on the next connection, under the same token, and counts once.
 //! - If a result itself is refused, the task fails with that reason: no task stays unfinished.
-//! - A task that the worker has lost says so as soon as possible ([`Given::is_stopped`]).
+//! - A task that the worker has lost says so as soon as possible ([`AssignedTask::is_stopped`]).
 
 mod driving;
-mod standing;
+mod worker_state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_tasks::{Answer, Command};
+use dunlin_tasks::{AttemptReport, Command};
 
 use super::Tasks;
 use super::error::TasksError;
-use super::given::{Given, Used};
-use super::line::Line;
+use super::given::{AssignedTask, TaskUsage};
+use super::line::WorkerInbox;
 use crate::asked::deadline;
 use crate::client::Shared;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
 use crate::started::NAME_VARIABLE;
 use driving::Driver;
-use standing::{Saying, Standing};
+use worker_state::{QueuedCommand, WorkerState};
 
 /// Options of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,15 +93,15 @@ pub struct AttachmentLoad {
 /// An attached worker. Dropping it detaches the worker, and its tasks go to others.
 #[derive(Debug)]
 pub struct Attachment {
-    core: Arc<Core>,
+    core: Arc<AttachmentShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// State shared by the worker's thread and its users.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct AttachmentShared {
     shared: Arc<Shared>,
-    line: Arc<Line>,
+    line: Arc<WorkerInbox>,
     options: WorkerOptions,
     /// The number of tasks to hold in addition to running ones.
     ahead: u32,
@@ -115,13 +115,13 @@ pub(super) struct Core {
     /// Something else has changed.
     changed: Condvar,
     /// Locked by the thread that sends queued commands.
-    saying: Mutex<()>,
+    queued: Mutex<()>,
     ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Phase {
-    standing: Standing,
+    worker_state: WorkerState,
     error: Option<TasksError>,
     /// Threads that wait for a task, except the one that drives.
     idle: usize,
@@ -141,35 +141,40 @@ struct Phase {
 
 impl Phase {
     /// Queues a task's result, if it is still needed.
-    fn answer<'a>(&mut self, given: &Given, used: &Used, command: impl FnOnce(Answer) -> Command<'a>) {
-        let (task, token, standing) = (given.task(), given.token(), &mut self.standing);
-        if standing.answer(task, token) {
-            let answer = Answer {
-                worker: standing.worker,
+    fn answer<'a>(
+        &mut self,
+        given: &AssignedTask,
+        used: &TaskUsage,
+        command: impl FnOnce(AttemptReport) -> Command<'a>,
+    ) {
+        let (task, token, worker_state) = (given.task(), given.token(), &mut self.worker_state);
+        if worker_state.answer(task, token) {
+            let answer = AttemptReport {
+                worker: worker_state.worker,
                 task,
                 token,
-                run_us: Used::micros(used.run),
-                cpu_us: Used::micros(used.cpu),
+                run_us: TaskUsage::micros(used.run),
+                cpu_us: TaskUsage::micros(used.cpu),
                 memory_bytes: used.memory_bytes,
                 credit: 1,
             };
-            let saying = Saying::new(&command(answer), Some((task, token)), true);
-            standing.say(saying.or_failing());
+            let queued = QueuedCommand::new(&command(answer), Some((task, token)), true);
+            worker_state.say(queued.or_failure());
         }
     }
 
     /// Whether a draining worker without a reachable node may end: it holds no tasks. Unsent results are kept
     /// until the lease ends.
     fn may_go_unheard(&self, ttl: Duration, now: Instant) -> bool {
-        let patience = if self.standing.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
-        self.standing.is_draining
-            && self.standing.unanswered() == 0
+        let patience = if self.worker_state.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
+        self.worker_state.is_draining
+            && self.worker_state.unanswered() == 0
             && self.away.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
     /// Whether the worker was asked to end and has nothing left to wait for.
     fn is_given_up(&self) -> bool {
-        self.standing.is_silent() || self.until.is_none_or(|until| Instant::now() >= until)
+        self.worker_state.has_nothing_to_send() || self.until.is_none_or(|until| Instant::now() >= until)
     }
 }
 
@@ -190,7 +195,7 @@ impl Tasks {
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
-        let core = Arc::new(Core {
+        let core = Arc::new(AttachmentShared {
             shared: Arc::clone(&self.shared),
             line: Arc::default(),
             options,
@@ -200,7 +205,7 @@ impl Tasks {
             ready: Condvar::new(),
             own: Condvar::new(),
             changed: Condvar::new(),
-            saying: Mutex::default(),
+            queued: Mutex::default(),
             ended: AtomicBool::new(false),
         });
         let driven = Arc::clone(&core);
@@ -216,18 +221,18 @@ impl Tasks {
 
 impl Attachment {
     /// Returns the next task; `None` after `timeout`. Fails when the worker has ended for good.
-    pub fn next(&self, timeout: Duration) -> Result<Option<Given>, TasksError> {
+    pub fn next(&self, timeout: Duration) -> Result<Option<AssignedTask>, TasksError> {
         Ok(self.next_batch(1, timeout)?.pop())
     }
 
     /// Returns all available tasks, at most `count_max`; empty after `timeout`.
-    pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<Given>, TasksError> {
+    pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<AssignedTask>, TasksError> {
         let deadline = deadline(timeout);
         let mut phase = lock(&self.core.phase);
         loop {
-            let ready = phase.standing.ready.len().min(count_max);
+            let ready = phase.worker_state.ready.len().min(count_max);
             if ready > 0 {
-                return Ok(phase.standing.ready.drain(..ready).collect());
+                return Ok(phase.worker_state.ready.drain(..ready).collect());
             }
             if let Some(error) = &phase.error {
                 return Err(TasksError::Ended(error.to_string()));
@@ -256,12 +261,12 @@ impl Attachment {
     }
 
     /// Completes a task. A result above the cluster's `result_bytes_max` fails the task.
-    pub fn complete(&self, given: &Given, result: &[u8], used: &Used) {
+    pub fn complete(&self, given: &AssignedTask, result: &[u8], used: &TaskUsage) {
         self.answer(given, used, |answer| Command::Complete { answer, result });
     }
 
     /// Completes tasks without results. `used` applies to each.
-    pub fn complete_all(&self, given: &[Given], used: &Used) {
+    pub fn complete_all(&self, given: &[AssignedTask], used: &TaskUsage) {
         self.core.with(|phase| {
             given.iter().for_each(|given| {
                 phase.answer(given, used, |answer| Command::Complete { answer, result: b"" })
@@ -271,13 +276,13 @@ impl Attachment {
     }
 
     /// Fails a task. `retry` allows another attempt. At most 1 MiB of `error` is kept.
-    pub fn fail(&self, given: &Given, error: &[u8], retry: bool, used: &Used) {
+    pub fn fail(&self, given: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
         let error = cut(error);
         self.answer(given, used, |answer| Command::Fail { answer, error, retry });
     }
 
     /// Reports a task's progress, in thousandths and in words.
-    pub fn progress(&self, given: &Given, permille: u16, note: &str) {
+    pub fn progress(&self, given: &AssignedTask, permille: u16, note: &str) {
         self.say_of(given, |worker| Command::Progress {
             worker,
             task: given.task(),
@@ -288,7 +293,7 @@ impl Attachment {
     }
 
     /// Restarts a task's timeout, with `timeout` or, without it, the task's own.
-    pub fn extend(&self, given: &Given, timeout: Option<Duration>) {
+    pub fn extend(&self, given: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (given.task(), given.token());
         self.say_of(given, |worker| Command::Extend { worker, task, token, timeout_ms });
@@ -297,11 +302,11 @@ impl Attachment {
     /// Stops taking new tasks. Tasks that the worker holds still have to be finished.
     pub fn drain(&self) {
         self.core.with(|phase| {
-            let standing = &mut phase.standing;
-            if !std::mem::replace(&mut standing.is_draining, true) {
-                let worker = standing.worker;
-                standing.is_drained = worker == 0;
-                standing.say(Saying::new(&Command::Drain { worker }, None, true));
+            let worker_state = &mut phase.worker_state;
+            if !std::mem::replace(&mut worker_state.is_draining, true) {
+                let worker = worker_state.worker;
+                worker_state.is_drained = worker == 0;
+                worker_state.say(QueuedCommand::new(&Command::Drain { worker }, None, true));
             }
         });
         self.core.say_what_is_to_be_said();
@@ -312,9 +317,11 @@ impl Attachment {
     /// drained. Without a reachable node, the worker may end when it holds no tasks.
     pub fn is_drained(&self) -> bool {
         self.core.with(|phase| {
-            let standing = &phase.standing;
-            let is_nobody = standing.is_draining && standing.worker == 0;
-            standing.is_drained || is_nobody || phase.may_go_unheard(self.core.options.ttl, Instant::now())
+            let worker_state = &phase.worker_state;
+            let is_nobody = worker_state.is_draining && worker_state.worker == 0;
+            worker_state.is_drained
+                || is_nobody
+                || phase.may_go_unheard(self.core.options.ttl, Instant::now())
         })
     }
 
@@ -335,11 +342,11 @@ impl Attachment {
     /// The worker's current and past tasks.
     pub fn load(&self) -> AttachmentLoad {
         self.core.with(|phase| {
-            let Standing { worker, ready, counts, .. } = &phase.standing;
+            let WorkerState { worker, ready, counts, .. } = &phase.worker_state;
             AttachmentLoad {
                 worker: *worker,
                 ready: ready.len() as u64,
-                unanswered: phase.standing.unanswered() as u64,
+                unanswered: phase.worker_state.unanswered() as u64,
                 given: counts.given,
                 answered: counts.answered,
                 stale: counts.stale,
@@ -350,7 +357,7 @@ impl Attachment {
 
     /// Whether the worker is attached, as far as it knows.
     pub fn is_attached(&self) -> bool {
-        self.core.with(|phase| phase.standing.is_attached)
+        self.core.with(|phase| phase.worker_state.is_attached)
     }
 
     /// The error with which the worker has ended for good.
@@ -365,31 +372,37 @@ impl Attachment {
             let phase = lock(&self.core.phase);
             let left = deadline.saturating_duration_since(Instant::now());
             let is_over = phase.may_go_unheard(self.core.options.ttl, Instant::now());
-            if phase.standing.is_silent() || left.is_zero() || phase.error.is_some() || is_over {
-                return phase.standing.is_silent();
+            if phase.worker_state.has_nothing_to_send() || left.is_zero() || phase.error.is_some() || is_over
+            {
+                return phase.worker_state.has_nothing_to_send();
             }
             self.core.wait_for_change(phase, left.min(LOOK));
         }
     }
 
-    fn answer<'a>(&self, given: &Given, used: &Used, command: impl FnOnce(Answer) -> Command<'a>) {
+    fn answer<'a>(
+        &self,
+        given: &AssignedTask,
+        used: &TaskUsage,
+        command: impl FnOnce(AttemptReport) -> Command<'a>,
+    ) {
         self.core.with(|phase| phase.answer(given, used, command));
         self.core.say_what_is_to_be_said();
     }
 
-    fn say_of<'a>(&self, given: &Given, command: impl FnOnce(u64) -> Command<'a>) {
+    fn say_of<'a>(&self, given: &AssignedTask, command: impl FnOnce(u64) -> Command<'a>) {
         self.core.with(|phase| {
-            let standing = &mut phase.standing;
-            if standing.holds(given.task(), given.token()) {
-                let worker = standing.worker;
-                standing.say(Saying::new(&command(worker), None, true));
+            let worker_state = &mut phase.worker_state;
+            if worker_state.holds(given.task(), given.token()) {
+                let worker = worker_state.worker;
+                worker_state.say(QueuedCommand::new(&command(worker), None, true));
             }
         });
         self.core.say_what_is_to_be_said();
     }
 }
 
-impl Core {
+impl AttachmentShared {
     /// Wakes the driving thread.
     fn poke(&self) {
         self.line.poke();
@@ -425,9 +438,9 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.core.with(|phase| {
             phase.until = Some(Instant::now() + FAREWELL);
-            let worker = phase.standing.worker;
-            if phase.standing.is_attached {
-                phase.standing.say(Saying::new(&Command::Leave { worker }, None, false));
+            let worker = phase.worker_state.worker;
+            if phase.worker_state.is_attached {
+                phase.worker_state.say(QueuedCommand::new(&Command::Leave { worker }, None, false));
             }
         });
         self.core.say_what_is_to_be_said();
@@ -444,14 +457,14 @@ impl Drop for Attachment {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_tasks::{Order, Start};
+    use dunlin_tasks::{Start, WorkerOrder};
 
     use super::*;
 
     /// Detached since `since`, and draining.
     fn away(since: Instant) -> Phase {
         let mut phase = Phase { away: Some(since), ..Phase::default() };
-        (phase.standing.worker, phase.standing.is_draining) = (1, true);
+        (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);
         phase
     }
 
@@ -459,16 +472,20 @@ mod tests {
     fn disconnected_worker_waits_only_to_send_its_results() {
         let mut phase = away(Instant::now());
         phase.until = Some(Instant::now() + Duration::from_secs(1_000));
-        phase.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
+        phase.worker_state.say(QueuedCommand::new(&Command::Drain { worker: 1 }, None, true));
         assert!(phase.is_given_up(), "no node can receive the drain command");
         let answer =
-            Answer { worker: 1, task: 2, token: 3, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
-        phase.standing.say(Saying::new(&Command::Complete { answer, result: b"" }, Some((2, 3)), true));
+            AttemptReport { worker: 1, task: 2, token: 3, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
+        phase.worker_state.say(QueuedCommand::new(
+            &Command::Complete { answer, result: b"" },
+            Some((2, 3)),
+            true,
+        ));
         assert!(!phase.is_given_up(), "a node that comes back is to have the answer");
         let mut attached = Phase { away: None, ..away(Instant::now()) };
         attached.until = phase.until;
-        attached.standing.is_attached = true;
-        attached.standing.say(Saying::new(&Command::Drain { worker: 1 }, None, true));
+        attached.worker_state.is_attached = true;
+        attached.worker_state.say(QueuedCommand::new(&Command::Drain { worker: 1 }, None, true));
         assert!(!attached.is_given_up(), "the node has to receive the command");
     }
 
@@ -480,10 +497,10 @@ mod tests {
         assert!(!away(since).may_go_unheard(ttl, since), "a node may come back");
         assert!(!Phase { away: None, ..away(since) }.may_go_unheard(ttl, late), "a node will say so");
         let mut takes_more = away(since);
-        takes_more.standing.is_draining = false;
+        takes_more.worker_state.is_draining = false;
         assert!(!takes_more.may_go_unheard(ttl, late));
         let mut busy = away(since);
-        busy.standing.ordered(Order::Start(Start {
+        busy.worker_state.ordered(WorkerOrder::Start(Start {
             worker: 1,
             task: 2,
             token: 3,
@@ -494,7 +511,7 @@ mod tests {
             timeout_ms: 1,
         }));
         assert!(!busy.may_go_unheard(ttl, late), "the worker has a task");
-        busy.standing.answer(2, 3);
+        busy.worker_state.answer(2, 3);
         assert!(!busy.may_go_unheard(ttl, soon), "the result counts until the lease ends");
         assert!(busy.may_go_unheard(ttl, late));
     }

@@ -5,7 +5,7 @@ use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
 use crate::refusal::Refused;
-use crate::topics::AskError;
+use crate::topics::CallError;
 
 /// An error of a request about tasks, or of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum TasksError {
     Refused(#[from] Refused),
     /// No connection; the request was not sent.
     #[error("connection: {0}")]
-    Away(String),
+    Disconnected(String),
     /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]
     Unknown(String),
@@ -30,14 +30,14 @@ impl TasksError {
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             TasksError::Refused(refused) => Some(refused.code),
-            TasksError::Away(_) | TasksError::Ended(_) => None,
+            TasksError::Disconnected(_) | TasksError::Ended(_) => None,
             TasksError::Unknown(_) => Some(ErrorCode::CommandUnknown),
         }
     }
 
     /// Whether the request can be repeated on the next connection.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self, TasksError::Unknown(_) | TasksError::Away(_)) && !is_broken_off()
+        matches!(self, TasksError::Unknown(_) | TasksError::Disconnected(_)) && !is_broken_off()
     }
 
     /// Adds the name of the missing tenant.
@@ -55,15 +55,15 @@ impl TasksError {
     }
 }
 
-impl From<AskError> for TasksError {
-    fn from(error: AskError) -> TasksError {
+impl From<CallError> for TasksError {
+    fn from(error: CallError) -> TasksError {
         match error {
-            AskError::Refused(refused) if refused.code == ErrorCode::CommandUnknown => {
+            CallError::Refused(refused) if refused.code == ErrorCode::CommandUnknown => {
                 TasksError::Unknown("the leader changed, or a response between nodes was lost".to_owned())
             }
-            AskError::Refused(refused) => TasksError::Refused(refused),
-            AskError::Away(why) => TasksError::Away(why),
-            AskError::Unknown(why) => TasksError::Unknown(why),
+            CallError::Refused(refused) => TasksError::Refused(refused),
+            CallError::Disconnected(why) => TasksError::Disconnected(why),
+            CallError::Unknown(why) => TasksError::Unknown(why),
         }
     }
 }

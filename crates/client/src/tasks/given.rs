@@ -8,14 +8,14 @@ use dunlin_tasks::Start;
 
 /// A task assigned to this worker, to be completed or failed.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct AssignedTask {
     pub(super) start: Start,
     pub(super) stopped: Arc<AtomicBool>,
 }
 
 /// What an attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
+pub struct TaskUsage {
     /// The run time.
     pub run: Duration,
     /// The processor time.
@@ -24,7 +24,7 @@ pub struct Used {
     pub memory_bytes: u64,
 }
 
-impl Given {
+impl AssignedTask {
     /// The task's number.
     pub fn task(&self) -> u64 {
         self.start.task
@@ -67,7 +67,7 @@ impl Given {
     }
 }
 
-impl Used {
+impl TaskUsage {
     pub(super) fn micros(of: Duration) -> u64 {
         u64::try_from(of.as_micros()).unwrap_or(u64::MAX)
     }

@@ -2,33 +2,33 @@
 
 use std::sync::Mutex;
 
-use dunlin_tasks::{Attached, Order};
+use dunlin_tasks::{Attached, WorkerOrder};
 
-use crate::follow::{Waiting, lock};
+use crate::follow::{HandleWaker, lock};
 use crate::refusal::Refused;
 
 /// The worker's messages and waker.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    pub(super) waiting: Waiting,
-    news: Mutex<News>,
+pub(crate) struct WorkerInbox {
+    pub(super) waiting: HandleWaker,
+    news: Mutex<WorkerMessages>,
 }
 
 /// The messages since the last look, by kind, in order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct WorkerMessages {
     /// The connection is lost, with all unanswered requests. The other messages arrived before.
     pub(super) is_lost: bool,
     /// The response to attaching.
     pub(super) attached: Option<Result<Attached, Refused>>,
-    pub(super) orders: Vec<Order>,
+    pub(super) orders: Vec<WorkerOrder>,
     /// Responses to requests, as message bytes.
     pub(super) answers: Vec<(u32, Result<Vec<u8>, Refused>)>,
     /// Another thread wants the worker's thread to look.
     pub(super) is_poked: bool,
 }
 
-impl Line {
+impl WorkerInbox {
     pub(super) fn has_news(&self) -> bool {
         let news = lock(&self.news);
         news.is_lost
@@ -38,7 +38,7 @@ impl Line {
             || !news.answers.is_empty()
     }
 
-    pub(super) fn take(&self) -> News {
+    pub(super) fn take(&self) -> WorkerMessages {
         std::mem::take(&mut *lock(&self.news))
     }
 
@@ -52,7 +52,7 @@ impl Line {
         self.waiting.wake();
     }
 
-    pub(crate) fn ordered(&self, orders: impl Iterator<Item = Order>) {
+    pub(crate) fn ordered(&self, orders: impl Iterator<Item = WorkerOrder>) {
         lock(&self.news).orders.extend(orders);
         self.waiting.wake();
     }

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::attachment::{Attachment, AttachmentLoad, WorkerOptions};
 use super::error::TasksError;
-use super::given::{Given, Used};
+use super::given::{AssignedTask, TaskUsage};
 use crate::client::Client;
 use crate::follow::thread_waker;
 
@@ -84,7 +84,7 @@ impl<E: std::error::Error> From<E> for TaskFailed {
 /// A task, as passed to its function.
 #[derive(Debug, Clone)]
 pub struct Task {
-    given: Given,
+    given: AssignedTask,
     attachment: Arc<Attachment>,
 }
 
@@ -95,7 +95,7 @@ impl Task {
     }
 
     /// The assigned task with all its values.
-    pub fn given(&self) -> &Given {
+    pub fn given(&self) -> &AssignedTask {
         &self.given
     }
 
@@ -300,7 +300,7 @@ fn work(
 
 fn run_one(
     attachment: &Arc<Attachment>,
-    given: Given,
+    given: AssignedTask,
     functions: &HashMap<Vec<u8>, Function>,
     runner: &Runner,
 ) {
@@ -311,7 +311,7 @@ fn run_one(
         None => Ok(Err(TaskFailed::new("this worker has no function for the task's kind"))),
     };
     let cpu = processor_time().saturating_sub(cpu);
-    let used = Used { run: began.elapsed(), cpu, memory_bytes: 0 };
+    let used = TaskUsage { run: began.elapsed(), cpu, memory_bytes: 0 };
     match came {
         Ok(Ok(result)) => attachment.complete(&given, &result, &used),
         Ok(Err(TaskFailed { why, retry })) => attachment.fail(&given, why.as_bytes(), retry, &used),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dunlin::feed::{Book, BookEntry, Levels, Replica, Report, Scale, Side, Trouble};
+use dunlin::feed::{Book, BookEntry, Levels, Replica, ReplicaReport, Scale, Side, Trouble};
 use dunlin::journal::FakeDisk;
 use dunlin::topic::*;
 use dunlin_client::{Client, Subscriber};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn book() -> TopicConfig {
     TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        fold: Some(FoldConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
+        fold: Some(ReducerConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
         ..TopicConfig::default()
     }
 }
@@ -61,7 +61,8 @@ fn lost_state_topic_is_recreated_with_its_reducer() {
         loop {
             let _ = replica.wait(Some(Duration::from_millis(50)));
             let _ = replica.drain(dunlin::now_ns(), usize::MAX, |report| {
-                began_anew |= matches!(report, Report::Trouble { trouble: Trouble::BeganAnew { .. }, .. });
+                began_anew |=
+                    matches!(report, ReplicaReport::Trouble { trouble: Trouble::BeganAnew { .. }, .. });
             });
             if done(replica, began_anew) {
                 return;
@@ -222,7 +223,7 @@ fn restarts_of_a_durable_state_cause_no_trouble_report() {
             while !replica.is_whole() || replica.states().all(|(_, at, _)| at.seq < seq) {
                 let _ = replica.wait(Some(Duration::from_millis(50)));
                 let _ = replica.drain(dunlin::now_ns(), usize::MAX, |report| {
-                    if let Report::Trouble { trouble, .. } = report {
+                    if let ReplicaReport::Trouble { trouble, .. } = report {
                         troubles.push(format!("{trouble:?}"));
                     }
                 });
@@ -274,7 +275,7 @@ fn refused_record_removes_no_other_record() {
         told.extend(publisher.flush().err());
         let [PublishError::LeftOut { record, more: 0, why }] = &told[..] else { panic!("{told:?}") };
         assert_eq!(*record, bad as u64 + 1);
-        assert!(matches!(&**why, PublishError::Fold { .. }), "{why}");
+        assert!(matches!(&**why, PublishError::Reducer { .. }), "{why}");
         publisher.flush().unwrap();
         let expected: Vec<i64> = (0..count).filter(|&number| number != bad).collect();
         assert_eq!(prices(&client, topic, expected.len()), expected);
@@ -323,7 +324,7 @@ fn refused_batch_names_its_record_and_appends_nothing() {
     let payloads = [level(1, 1), level(2, -1), level(3, 1)];
     let drafts: Vec<Draft<'_>> = payloads.iter().map(|payload| Draft::from(&payload[..])).collect();
     let refused = publisher.publish_batch(&drafts).unwrap_err();
-    assert!(matches!(refused, PublishError::Fold { record: 2, .. }), "{refused:?}");
+    assert!(matches!(refused, PublishError::Reducer { record: 2, .. }), "{refused:?}");
     assert_eq!(client.describe_topic("t").unwrap().logs[0].last_seq, 0);
 }
 

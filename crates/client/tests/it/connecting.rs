@@ -2,7 +2,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 
-use dunlin_client::{Client, ConnectError, ErrorCode, Limits, Options, Why};
+use dunlin_client::{Client, ConnectError, DisconnectReason, ErrorCode, Limits, Options};
 use dunlin_wire::{FromNode, Preamble, Refusal};
 
 use crate::peer::Peer;
@@ -12,9 +12,9 @@ fn connect(url: &str) -> Result<Client, ConnectError> {
     Client::connect(url, Options { limits, ..Options::default() })
 }
 
-fn why(url: &str) -> Why {
+fn why(url: &str) -> DisconnectReason {
     match connect(url) {
-        Err(ConnectError::Away(why)) => why,
+        Err(ConnectError::Disconnected(why)) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -45,7 +45,7 @@ fn refused_connection_keeps_its_error_code() {
         link.bytes(&Preamble::OURS.to_bytes());
         link.send(FromNode::Refused(Refusal::new(ErrorCode::Unauthenticated, "no such token")));
     });
-    let Why::Refused(refused) = why(&url) else { panic!("not refused") };
+    let DisconnectReason::Refused(refused) = why(&url) else { panic!("not refused") };
     assert_eq!((refused.code, refused.text.as_str()), (ErrorCode::Unauthenticated, "no such token"));
     node.join().unwrap();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use dunlin_client::state::{Answer, Command, Is, Operation, Query, Reply, Target};
+use dunlin_client::state::{Answer, Command, Comparison, Operation, Query, Reply, Target};
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
@@ -42,7 +42,7 @@ fn ranges_are_paged_and_transactions_are_atomic() {
     let all: Vec<Vec<u8>> = kv.prefix("k/").unwrap().into_iter().map(|entry| entry.key).collect();
     assert_eq!(all, keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>());
     let transaction = Transaction::new()
-        .compare(b"l", Is::Equal, Target::Value { value: b"after" })
+        .compare(b"l", Comparison::Equal, Target::Value { value: b"after" })
         .put(b"l", b"later")
         .then(Operation::Get { key: b"l" })
         .otherwise(Operation::Delete { key: b"l" });
@@ -219,8 +219,9 @@ fn lock_request_is_repeated_after_a_lost_connection() {
     let before = others.connections();
     node.cut();
     until("the other is back", || others.connections() > before);
-    lock.release()
-        .unwrap_or_else(|error| assert!(matches!(error, KvError::Unknown(_) | KvError::Away(_)), "{error}"));
+    lock.release().unwrap_or_else(|error| {
+        assert!(matches!(error, KvError::Unknown(_) | KvError::Disconnected(_)), "{error}")
+    });
     // If the release was lost, the end of the lease frees the lock.
     let _ = kv.command(&Command::Release { name: b"gate", lease: 1 });
     waiting.join().unwrap().unwrap();

@@ -198,7 +198,7 @@ fn partial_message_of_a_lost_connection_is_discarded() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a"]);
-        let head = MessageHeader { len: 4096, kind: Kind::Run as u8, flags: 0 };
+        let head = MessageHeader { len: 4096, kind: Kind::Batch as u8, flags: 0 };
         link.bytes(&head.to_bytes());
         drop(link);
         let mut link = peer.accept();
@@ -265,7 +265,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
         let request = command(&mut link);
         let mut done = Vec::new();
         Answered::Done { reply: Reply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
-        link.send(FromNode::Controlled(Controlled { request, bytes: Long(&done) }));
+        link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&done) }));
         link.until_closed();
     });
     assert_eq!(client.kv().put("key", "value"), Ok(7));
@@ -466,7 +466,7 @@ fn plausible() -> Vec<u8> {
     let frames = [crate::peer::frame("eu", "one"), crate::peer::frame("eu", "two")].concat();
     let (count, len) = (2, frames.len() as u32);
     for first_seq in [11, 12, 30] {
-        let header = dunlin_frame::RunHeader {
+        let header = dunlin_frame::BatchHeader {
             topic_id: 1,
             epoch: 2,
             prev_seq: first_seq - 1,
@@ -474,7 +474,7 @@ fn plausible() -> Vec<u8> {
             count,
             bytes: len,
         };
-        say(FromNode::Run(Run { header, frames: &frames }));
+        say(FromNode::Batch(Batch { header, frames: &frames }));
     }
     say(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 32, last: 40 }));
     say(FromNode::Advance(Advance { channel: 1, through: at(2, 50) }));

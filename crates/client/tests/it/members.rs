@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dunlin_client::{AskError, Claimed, Client, Group, GroupKind, GroupOptions, Limits, Member, Options};
+use dunlin_client::{CallError, Claimed, Client, Group, GroupKind, GroupOptions, Limits, Member, Options};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
@@ -125,7 +125,7 @@ fn older_node_is_not_sent_a_renewal() {
     member.claim(1);
     assert_eq!(next(&mut member).0, 107);
     let refused = member.renew(&[107]).unwrap_err();
-    assert!(matches!(&refused, AskError::Refused(why) if why.code == ErrorCode::Version), "{refused:?}");
+    assert!(matches!(&refused, CallError::Refused(why) if why.code == ErrorCode::Version), "{refused:?}");
     drop((member, client));
     node.join().unwrap();
 }

@@ -9,7 +9,7 @@ use dunlin_client::topic::{
     Draft, Event, Meta, Notice, OnGap, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeError,
     SubscribeOptions, TopicConfig,
 };
-use dunlin_client::{AskError, Client, ErrorCode, PublisherOptions, RequestError};
+use dunlin_client::{CallError, Client, ErrorCode, PublisherOptions, RequestError};
 use dunlin_wait::{Deadline, PATIENCE};
 
 use crate::peer::word;
@@ -153,7 +153,7 @@ fn refusals_are_returned_as_the_traits_errors() {
     assert!(matches!(client.subscribe("no.such", Default::default()), Err(SubscribeError::NoTopic(_))));
     assert!(client.subscribe("bad..name", Default::default()).is_err());
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
-    let Err(AskError::Refused(refused)) = client.create_topic("t", &TopicConfig::default(), false) else {
+    let Err(CallError::Refused(refused)) = client.create_topic("t", &TopicConfig::default(), false) else {
         panic!("created twice")
     };
     assert_eq!(refused.code, ErrorCode::TopicExists);

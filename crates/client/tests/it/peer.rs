@@ -121,7 +121,7 @@ impl Link {
             subscriptions_max: 100,
             publishers_max: 100,
             in_flight_bytes_max: 1 << 20,
-            cluster: Added(cluster),
+            cluster: OptionalText(cluster),
         }));
     }
 
@@ -153,12 +153,12 @@ impl Link {
         let decoder = Decoder::new(dunlin_wire::Limits::default());
         loop {
             match decoder.next_from_client(&self.read[self.taken..]).unwrap() {
-                Next::Message(message, taken) => {
+                Decoded::Message(message, taken) => {
                     let result = look(message);
                     self.taken += taken;
                     return Some(result);
                 }
-                Next::Need(_) => {
+                Decoded::Need(_) => {
                     self.read.drain(..self.taken);
                     self.taken = 0;
                     if !self.fill() {
@@ -233,7 +233,7 @@ impl Link {
 
     pub fn run_on(&mut self, channel: u32, epoch: u32, prev_seq: u64, first_seq: u64, payloads: &[&str]) {
         let frames: Vec<u8> = payloads.iter().flat_map(|payload| frame("eu", payload)).collect();
-        let header = dunlin_frame::RunHeader {
+        let header = dunlin_frame::BatchHeader {
             topic_id: channel,
             epoch,
             prev_seq,
@@ -241,7 +241,7 @@ impl Link {
             count: payloads.len() as u32,
             bytes: frames.len() as u32,
         };
-        self.send(FromNode::Run(Run { header, frames: &frames }));
+        self.send(FromNode::Batch(Batch { header, frames: &frames }));
     }
 
     /// Waits until the client has closed the connection, and fails if it sends anything.

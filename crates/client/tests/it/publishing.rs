@@ -1,7 +1,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dunlin_client::topic::{Acknowledged, Draft, Publish, PublishError};
+use dunlin_client::topic::{AckLevel, Draft, Publish, PublishError};
 use dunlin_client::{Identity, Limits, Options, PublisherOptions};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
@@ -25,7 +25,7 @@ fn publish_returns_the_records_position() {
     let mut publisher = client.publisher("orders.eu").unwrap();
     let receipt = publisher.publish("hello").unwrap();
     assert_eq!((receipt.position.seq, receipt.duplicate), (77, false));
-    assert_eq!(receipt.acknowledged, Acknowledged::Memory);
+    assert_eq!(receipt.acknowledged, AckLevel::Memory);
     drop((publisher, client));
     node.join().unwrap();
 }

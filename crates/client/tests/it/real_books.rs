@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use dunlin::feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin::feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
 use dunlin::feed::{BookEntry, Levels, OrderEntry, Orders, Replica, Scale, Side};
 use dunlin_client::topic::*;
 
@@ -69,7 +69,7 @@ trait Reader {
     fn wrong(&self) -> (u64, u64);
 }
 
-impl<F: Fold + Levels, S: Subscribe> Reader for Replica<F, S> {
+impl<F: Reducer + Levels, S: Subscribe> Reader for Replica<F, S> {
     fn read(&mut self) {
         self.drain(dunlin::now_ns(), usize::MAX, |_| ()).unwrap();
     }
@@ -90,7 +90,7 @@ impl<F: Fold + Levels, S: Subscribe> Reader for Replica<F, S> {
 }
 
 /// Replicas in process and over TCP: plain, conflated, and with every 50th record withheld.
-fn readers<F: Fold + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static str, Box<dyn Reader>)> {
+fn readers<F: Reducer + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static str, Box<dyn Reader>)> {
     let following =
         SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
     let conflated = SubscribeOptions { conflate: true, ..following.clone() };
@@ -107,7 +107,7 @@ fn readers<F: Fold + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static
 }
 
 /// Imports a file. Readers read at intervals, and some are compared meanwhile.
-fn import<F: Fold + Levels>(name: &str, layout: Layout, new: fn() -> F, every: u64) {
+fn import<F: Reducer + Levels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {
         eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
@@ -119,7 +119,7 @@ fn import<F: Fold + Levels>(name: &str, layout: Layout, new: fn() -> F, every: u
     let mut count = 0;
     let mut sink = |item: Item<'_>| match item {
         Item::Book { recorded, .. } => {
-            let fold = FoldConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
+            let fold = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
             let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
             running.node.create_topic(&recorded.topic, config, false).unwrap();
             let publisher = running.node.publisher(&recorded.topic).unwrap();
@@ -163,10 +163,10 @@ fn compare(books: &[(String, String, Publisher, Naive)], readers: &mut [(&'stati
 #[test]
 fn imported_betfair_market_is_equal_in_every_replica() {
     let book = || dunlin::feed::Book::new(Scale::default());
-    import("1.200806927", Layout::Betfair, book, 211);
+    import("1.200806927", RecordingFormat::Betfair, book, 211);
 }
 
 #[test]
 fn imported_bitstamp_orders_are_equal_in_every_replica() {
-    import("orders.csv", Layout::Bitstamp, || Orders::new(Scale::default()), 4_001);
+    import("orders.csv", RecordingFormat::Bitstamp, || Orders::new(Scale::default()), 4_001);
 }

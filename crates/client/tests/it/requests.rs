@@ -48,7 +48,7 @@ fn accept_request(link: &mut crate::peer::Link) -> String {
 
 fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
     let frames = frame(subject.strip_prefix("_INBOX.2.").unwrap(), payload);
-    let header = dunlin_frame::RunHeader {
+    let header = dunlin_frame::BatchHeader {
         topic_id: 5,
         epoch: 1,
         prev_seq: seq - 1,
@@ -56,7 +56,7 @@ fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
         count: 1,
         bytes: frames.len() as u32,
     };
-    link.send(FromNode::Run(Run { header, frames: &frames }));
+    link.send(FromNode::Batch(Batch { header, frames: &frames }));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn topics_are_listed_page_by_page() {
     });
     let names: Vec<String> = client.topics("").unwrap().into_iter().map(|topic| topic.name).collect();
     assert_eq!(names, ["a", "b", "c"]);
-    let Err(dunlin_client::AskError::Refused(refused)) = client.delete_topic("z") else { panic!("done") };
+    let Err(dunlin_client::CallError::Refused(refused)) = client.delete_topic("z") else { panic!("done") };
     assert_eq!(refused.code, ErrorCode::NoTopic);
     drop(client);
     node.join().unwrap();
@@ -182,7 +182,7 @@ fn request_with_a_lost_response_is_unknown() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
     });
-    assert!(matches!(client.delete_topic("z"), Err(dunlin_client::AskError::Unknown(_))));
+    assert!(matches!(client.delete_topic("z"), Err(dunlin_client::CallError::Unknown(_))));
     drop(client);
     node.join().unwrap();
 }

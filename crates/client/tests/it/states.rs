@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::feed::{Book, BookEntry, Counts, Replica, Report, Scale, Side};
+use dunlin::feed::{Book, BookEntry, Replica, ReplicaCounts, ReplicaReport, Scale, Side};
 use dunlin::topic::*;
 use dunlin_client::{Client, Limits, Options, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE, until};
@@ -22,7 +22,7 @@ fn now_ns() -> u64 {
 fn book(retention_bytes: u64) -> TopicConfig {
     TopicConfig {
         retention: Retention { bytes: retention_bytes, ..Retention::default() },
-        fold: Some(FoldConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
+        fold: Some(ReducerConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
         ..TopicConfig::default()
     }
 }
@@ -173,7 +173,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     });
     for (name, replica, client) in &mut ended {
         source.agrees(replica, name);
-        let counts: Counts = replica.counts();
+        let counts: ReplicaCounts = replica.counts();
         println!("{name}: {counts:?} on {} connections", client.connections());
         assert_eq!((counts.divergent, counts.refused), (0, 0), "{name}: {counts:?}");
         if name.starts_with("cut") {
@@ -249,8 +249,8 @@ fn slow_conflated_subscriber_lags_only_by_its_own_work() {
             while stood.len() < READS && !deadline.is_over() {
                 let now = published.load(Ordering::Relaxed);
                 replica.wait(Some(PATIENCE)).unwrap();
-                let work = |report: Report<'_, Book>| {
-                    if let Report::Changed(change) = report {
+                let work = |report: ReplicaReport<'_, Book>| {
+                    if let ReplicaReport::Changed(change) = report {
                         stood.push(change.to.seq);
                         before.push(now);
                         let more = published.load(Ordering::Relaxed) + WORK;
@@ -360,8 +360,8 @@ fn state_refusals_name_their_reason() {
     client.create_topic("md.a", &book(64 << 10), false).unwrap();
     let mut publisher = client.publisher("md.a").unwrap();
     let refused = publisher.publish("no entry").unwrap_err();
-    assert!(matches!(&refused, PublishError::Fold { .. }), "{refused:?}");
-    let unknown = FoldConfig { kind: "boook".to_owned(), options: BTreeMap::new() };
+    assert!(matches!(&refused, PublishError::Reducer { .. }), "{refused:?}");
+    let unknown = ReducerConfig { kind: "boook".to_owned(), options: BTreeMap::new() };
     let config = TopicConfig { fold: Some(unknown), ..TopicConfig::default() };
     let refused = client.create_topic("md.b", &config, false).unwrap_err();
     assert!(refused.to_string().contains("boook"), "{refused}");

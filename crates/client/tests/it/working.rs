@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use dunlin::{Config, Limits, Node, TasksLimits};
 use dunlin_client::scheduler::{
-    Answer, Backoff, Command, Failure, KeyLimit, Label, ListFilter, NewTask, NewWorker, Retry, Stage, Taken,
-    TaskView, Tenant, shard_of_tenant,
+    AttemptFailure, AttemptReport, Backoff, Command, KeyLimit, Label, ListFilter, NewTask, NewWorker, Retry,
+    SubmittedTask, TaskStage, TaskView, Tenant, shard_of_tenant,
 };
 use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
-use dunlin_client::{ErrorCode, Task, TaskFailed, Tasks, TasksError, Used, Worker, WorkerOptions};
+use dunlin_client::{ErrorCode, Task, TaskFailed, TaskUsage, Tasks, TasksError, Worker, WorkerOptions};
 use dunlin_wait::{PATIENCE, find, until};
 
 use crate::running::Running;
@@ -27,7 +27,7 @@ fn start() -> Running {
 fn until_over(tasks: &Tasks, task: u64) -> TaskView {
     find("the task is over", || {
         let found = tasks.get(task).unwrap();
-        matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead).then_some(found)
+        matches!(found.stage, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead).then_some(found)
     })
 }
 
@@ -58,7 +58,7 @@ fn blocking_and_async_handlers_complete_their_tasks() {
     assert_eq!(&*until_over(&tasks, length).outcome.unwrap().bytes, b"5");
     for (taken, text) in submitted.tasks.iter().zip(&many) {
         let over = until_over(&tasks, taken.task);
-        assert_eq!(over.stage, Stage::Completed);
+        assert_eq!(over.stage, TaskStage::Completed);
         assert_eq!(&*over.outcome.unwrap().bytes, text.to_ascii_uppercase());
     }
     let workers = tasks.workers().unwrap();
@@ -107,10 +107,10 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
         let given = attachment.next(PATIENCE).unwrap().expect("a task");
         assert!(done.insert(given.task()), "no task is assigned twice");
         assert!(attachment.next(Duration::ZERO).unwrap().is_none(), "the worker has one slot");
-        attachment.complete(&given, b"", &Used::default());
+        attachment.complete(&given, b"", &TaskUsage::default());
     }
     attachment.flush(PATIENCE);
-    assert_eq!(listed(Some(Stage::Completed)), done);
+    assert_eq!(listed(Some(TaskStage::Completed)), done);
     let tenants = tasks.tenants("").unwrap();
     assert!(tenants.len() == 8 && tenants.iter().all(|tenant| tenant.account.completed == 25), "{tenants:?}");
     let workers = tasks.workers().unwrap();
@@ -120,9 +120,9 @@ fn four_shards_act_as_one_for_submitters_and_workers() {
     let given = attachment.next(PATIENCE).unwrap().expect("the last");
     attachment.drain();
     assert!(!attachment.wait_drained(100 * MS), "the worker holds a task of a shard");
-    attachment.complete(&given, b"", &Used::default());
+    attachment.complete(&given, b"", &TaskUsage::default());
     assert!(attachment.wait_drained(PATIENCE));
-    assert_eq!(until_over(&tasks, last).stage, Stage::Completed);
+    assert_eq!(until_over(&tasks, last).stage, TaskStage::Completed);
 }
 
 #[test]
@@ -145,16 +145,16 @@ fn failing_task_becomes_a_dead_letter_after_its_retries() {
     let fails = NewTask { retry: at_once(), ..NewTask::new(b"fails", b"") };
     let fails = tasks.submit("t", fails).unwrap().task;
     let over = until_over(&tasks, fails);
-    assert_eq!((over.stage, over.attempts, tries.load(Ordering::Relaxed)), (Stage::Dead, 3, 3));
+    assert_eq!((over.stage, over.attempts, tries.load(Ordering::Relaxed)), (TaskStage::Dead, 3, 3));
     assert_eq!(&*over.outcome.unwrap().bytes, b"no");
     let hopeless = tasks.submit("t", NewTask::new(b"hopeless", b"")).unwrap().task;
     let over = until_over(&tasks, hopeless);
-    assert_eq!((over.stage, over.attempts), (Stage::Dead, 1));
+    assert_eq!((over.stage, over.attempts), (TaskStage::Dead, 1));
     let panics = NewTask { retry: at_once(), ..NewTask::new(b"panics", b"") };
     let panics = tasks.submit("t", panics).unwrap().task;
-    assert_eq!(until_over(&tasks, panics).stage, Stage::Dead);
+    assert_eq!(until_over(&tasks, panics).stage, TaskStage::Dead);
     assert_eq!(tasks.redrive("t", 0).unwrap(), (3, false));
-    assert_eq!(until_over(&tasks, fails).stage, Stage::Dead);
+    assert_eq!(until_over(&tasks, fails).stage, TaskStage::Dead);
     assert!(tasks.why(fails).unwrap().contains("no"), "{}", tasks.why(fails).unwrap());
     stop.stop();
     running.join().unwrap();
@@ -199,8 +199,15 @@ fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
     let again = second.next(PATIENCE).unwrap().unwrap();
     assert_eq!(again.task(), task);
     assert!(again.token() > given.token());
-    let answer =
-        |worker, token| Answer { worker, task, token, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 0 };
+    let answer = |worker, token| AttemptReport {
+        worker,
+        task,
+        token,
+        run_us: 0,
+        cpu_us: 0,
+        memory_bytes: 0,
+        credit: 0,
+    };
     let stale = |worker, token| {
         let command = Command::Complete { answer: answer(worker, token), result: b"stolen" };
         tasks.command(&command).unwrap_err().code()
@@ -208,7 +215,7 @@ fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
     assert_eq!(stale(worker, given.token()), Some(ErrorCode::NoWorker), "the worker has left");
     let second_worker = second.load().worker;
     assert_eq!(stale(second_worker, given.token()), Some(ErrorCode::StaleToken));
-    second.complete(&again, b"done", &Used::default());
+    second.complete(&again, b"done", &TaskUsage::default());
     assert!(second.flush(PATIENCE));
     assert_eq!(&*until_over(&tasks, task).outcome.unwrap().bytes, b"done");
     let over = Command::Fail { answer: answer(second_worker, again.token()), error: b"late", retry: true };
@@ -229,7 +236,7 @@ fn worker_keeps_its_tasks_over_a_lost_connection() {
     let before = client.connections();
     node.cut();
     for (number, given) in given.iter().enumerate() {
-        attachment.complete(given, number.to_string().as_bytes(), &Used::default());
+        attachment.complete(given, number.to_string().as_bytes(), &TaskUsage::default());
     }
     assert!(attachment.flush(PATIENCE));
     assert!(client.connections() > before, "the connection was cut");
@@ -254,10 +261,10 @@ fn cancelled_task_is_asked_to_stop() {
     assert_eq!(tasks.cancel(waiting).unwrap(), 1);
     tasks.cancel(running).unwrap();
     until("the task is stopped", || given.is_stopped());
-    attachment.fail(&given, b"stopped", true, &Used::default());
+    attachment.fail(&given, b"stopped", true, &TaskUsage::default());
     assert!(attachment.flush(PATIENCE));
     for task in [running, waiting] {
-        assert_eq!(until_over(&tasks, task).stage, Stage::Cancelled);
+        assert_eq!(until_over(&tasks, task).stage, TaskStage::Cancelled);
     }
 }
 
@@ -272,10 +279,10 @@ fn draining_worker_finishes_its_tasks_and_takes_no_more() {
     assert!(attachment.flush(PATIENCE) && !attachment.is_drained());
     let second = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
     assert!(attachment.next(200 * MS).unwrap().is_none());
-    attachment.complete(&given, b"", &Used::default());
+    attachment.complete(&given, b"", &TaskUsage::default());
     assert!(attachment.wait_drained(PATIENCE));
-    assert_eq!(until_over(&tasks, first).stage, Stage::Completed);
-    assert_eq!(tasks.get(second).unwrap().stage, Stage::Ready);
+    assert_eq!(until_over(&tasks, first).stage, TaskStage::Completed);
+    assert_eq!(tasks.get(second).unwrap().stage, TaskStage::Ready);
     assert!(tasks.why(second).unwrap().starts_with("waiting"), "{}", tasks.why(second).unwrap());
 }
 
@@ -293,7 +300,7 @@ fn draining_worker_without_a_node_ends_once_idle() {
     busy.drain();
     assert!(idle.wait_drained(PATIENCE));
     assert!(!busy.is_drained(), "the worker has a task");
-    busy.complete(&given, b"", &Used::default());
+    busy.complete(&given, b"", &TaskUsage::default());
     assert!(busy.wait_drained(PATIENCE));
 }
 
@@ -313,9 +320,9 @@ fn tenant_limit_caps_its_running_tasks() {
     assert!(attachment.next(100 * MS).unwrap().is_none(), "two of five may run");
     assert_eq!(given.len(), 2);
     assert!(tasks.why(submitted.tasks[4].task).unwrap().contains("2 of 2"));
-    attachment.complete(&given[0], b"", &Used::default());
+    attachment.complete(&given[0], b"", &TaskUsage::default());
     assert!(attachment.next(PATIENCE).unwrap().is_some());
-    let filter = ListFilter { tenant: b"t", stage: Some(Stage::Limited), ..ListFilter::default() };
+    let filter = ListFilter { tenant: b"t", stage: Some(TaskStage::Limited), ..ListFilter::default() };
     assert_eq!(tasks.list(&filter, 0, 0, false).unwrap().tasks.len(), 2);
     assert_eq!(tasks.signals().unwrap().held, 2);
 }
@@ -324,7 +331,7 @@ fn tenant_limit_caps_its_running_tasks() {
 fn invalid_task_requests_are_refused_with_their_codes() {
     let node = start();
     let tasks = node.client().tasks();
-    let code = |result: Result<Taken, TasksError>| result.unwrap_err().code();
+    let code = |result: Result<SubmittedTask, TasksError>| result.unwrap_err().code();
     let submit = |task| code(tasks.submit("t", task));
     let large = vec![0; (1 << 20) + 1];
     assert_eq!(submit(NewTask::new(b"k", &large)), Some(ErrorCode::TaskTooLarge));
@@ -358,7 +365,7 @@ fn publishing_task_publishes_its_record_and_its_events() {
     let task = tasks.submit("acme", publish).unwrap().task;
     let Some(Event::Record(record)) = alarms.next_timeout(PATIENCE).unwrap() else { panic!("nothing") };
     assert_eq!(record.payload(), b"wake up");
-    assert_eq!(until_over(&tasks, task).stage, Stage::Completed);
+    assert_eq!(until_over(&tasks, task).stage, TaskStage::Completed);
     let mut told = Vec::new();
     while told.len() < 3 {
         let Some(Event::Record(record)) = events.next_timeout(PATIENCE).unwrap() else { panic!("{told:?}") };
@@ -381,19 +388,19 @@ fn unanswered_attempts_end_at_their_timeouts() {
     let task = tasks.submit("t", task).unwrap().task;
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
     let mut tokens = Vec::new();
-    while tasks.get(task).unwrap().stage != Stage::Dead {
+    while tasks.get(task).unwrap().stage != TaskStage::Dead {
         let Some(given) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(given.token());
         until("the task is stopped", || given.is_stopped());
         // A late result does not count, and frees a slot.
-        attachment.complete(&given, b"late", &Used::default());
+        attachment.complete(&given, b"late", &TaskUsage::default());
     }
     assert_eq!(tokens.len(), 3);
     assert!(tokens.is_sorted());
     assert!(attachment.flush(PATIENCE));
     assert_eq!((attachment.load().answered, attachment.load().stale), (0, 3));
     let outcome = tasks.get(task).unwrap().outcome.unwrap();
-    assert_eq!(outcome.failure, Some(Failure::TimedOut));
+    assert_eq!(outcome.failure, Some(AttemptFailure::TimedOut));
     let next = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
@@ -415,10 +422,10 @@ fn oversized_result_fails_its_task_and_names_the_limit() {
         let task = tasks.submit("t", new).unwrap().task;
         let given = attachment.next(PATIENCE).unwrap().unwrap();
         assert_eq!(given.task(), task);
-        attachment.complete(&given, &vec![7; bytes], &Used::default());
+        attachment.complete(&given, &vec![7; bytes], &TaskUsage::default());
         let over = until_over(&tasks, task);
         let outcome = over.outcome.unwrap();
-        assert_eq!((over.stage, outcome.failure), (Stage::Dead, Some(Failure::Failed)));
+        assert_eq!((over.stage, outcome.failure), (TaskStage::Dead, Some(AttemptFailure::Failed)));
         let text = String::from_utf8_lossy(&outcome.bytes);
         assert!(text.contains(why), "{text}");
     }

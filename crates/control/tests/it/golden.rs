@@ -20,11 +20,11 @@ fn check(name: &str, bytes: &[u8]) {
 fn commands() -> Vec<(&'static str, Command<'static>)> {
     let (key, value) = (&b"key"[..], &b"value"[..]);
     let compare = [
-        (Is::Equal, Target::Version { version: 1 }),
-        (Is::NotEqual, Target::Created { revision: 2 }),
-        (Is::Less, Target::Modified { revision: 3 }),
-        (Is::Greater, Target::Lease { lease: 4 }),
-        (Is::Equal, Target::Value { value }),
+        (Comparison::Equal, Target::Version { version: 1 }),
+        (Comparison::NotEqual, Target::Created { revision: 2 }),
+        (Comparison::Less, Target::Modified { revision: 3 }),
+        (Comparison::Greater, Target::Lease { lease: 4 }),
+        (Comparison::Equal, Target::Value { value }),
     ];
     let compare = compare.map(|(is, target)| Compare { key, is, target }).to_vec();
     let then = vec![
@@ -68,7 +68,7 @@ fn wanted() -> Wanted<'static> {
     Wanted {
         topic: b"orders",
         pattern: b"orders.>",
-        kind: Kind::Durable,
+        kind: TopicKind::Durable,
         config: b"config",
         epoch: 21,
         node: 22,
@@ -79,7 +79,7 @@ fn wanted() -> Wanted<'static> {
 #[test]
 fn placement_keeps_its_bytes() {
     let (pattern, config) = (&b"orders.>"[..], &b"config"[..]);
-    let placement = Placement { owner: 1, epoch: 2, kind: Kind::Replicated, pattern, config, from: 3 };
+    let placement = Placement { owner: 1, epoch: 2, kind: TopicKind::Replicated, pattern, config, from: 3 };
     let mut bytes = Vec::new();
     placement.encode(&mut bytes);
     assert_eq!(Placement::decode(&bytes), Ok(placement));
@@ -111,7 +111,7 @@ fn queries_and_responses_keep_their_bytes() {
         assert_eq!(Query::decode(&bytes), Ok(query));
         check(name, &bytes);
     }
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let lease = stage.grant(1_000);
     stage.put_under("a", "1", lease);
     let answers = [
@@ -139,7 +139,7 @@ fn queries_and_responses_keep_their_bytes() {
 
 #[test]
 fn replies_refusals_changes_and_snapshots_keep_their_bytes() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let leases = [0; 2].map(|_| stage.grant(1_000));
     stage.put_under("a", "1", leases[0]);
     let gates = leases.map(|lease| stage.acquire("gate", lease, true).unwrap());

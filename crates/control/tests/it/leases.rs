@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn keys_of_an_ended_lease_go_in_one_revision() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let lease = stage.grant(100);
     stage.put_under("a", "1", lease);
     stage.put_under("b", "1", lease);
@@ -19,7 +19,7 @@ fn keys_of_an_ended_lease_go_in_one_revision() {
 
 #[test]
 fn renewed_lease_ends_one_ttl_after_its_renewal() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let (kept, left) = (stage.grant(100), stage.grant(100));
     stage.advance(60);
     let kept_alive = stage.ask(Command::KeepAlive { leases: vec![kept, 77] });
@@ -31,7 +31,7 @@ fn renewed_lease_ends_one_ttl_after_its_renewal() {
 
 #[test]
 fn state_time_does_not_go_back() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.advance(1_000);
     stage.advance(10);
     let lease = stage.grant(100);
@@ -40,7 +40,7 @@ fn state_time_does_not_go_back() {
 
 #[test]
 fn key_belongs_to_the_lease_of_its_last_write() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let (first, second) = (stage.grant(100), stage.grant(200));
     stage.put_under("a", "1", first);
     stage.put_under("a", "2", second);
@@ -54,7 +54,7 @@ fn key_belongs_to_the_lease_of_its_last_write() {
 
 #[test]
 fn ended_lease_takes_no_keys() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let lease = stage.grant(100);
     assert_eq!(stage.ask(Command::Revoke { lease }), Ok(Reply::Changed { revision: 0, keys: 0 }));
     let put = Command::Put { key: b"a", value: b"1", lease };
@@ -66,7 +66,7 @@ fn ended_lease_takes_no_keys() {
 #[test]
 fn leases_have_limits() {
     let limits = Limits { leases_max: 2, lease_ttl_ms_max: 50, operations_max: 3, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     for ttl_ms in [0, 51] {
         assert_eq!(stage.ask(Command::Grant { ttl_ms }), Err(Refusal::LeaseTtl { ttl_ms_max: 50 }));
     }
@@ -80,7 +80,7 @@ fn leases_have_limits() {
 }
 
 /// Applies a command on behalf of a user.
-fn by(stage: &mut Stage, user: &str, command: &Command<'_>) -> Result<Reply, Refusal> {
+fn by(stage: &mut TestState, user: &str, command: &Command<'_>) -> Result<Reply, Refusal> {
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
     let all_leases = user == "root";
@@ -91,7 +91,7 @@ fn by(stage: &mut Stage, user: &str, command: &Command<'_>) -> Result<Reply, Ref
     stage.ask(command)
 }
 
-fn granted(stage: &mut Stage, user: &str) -> u64 {
+fn granted(stage: &mut TestState, user: &str) -> u64 {
     match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
         Ok(Reply::Granted { lease, .. }) => lease,
         other => panic!("{other:?}"),
@@ -100,7 +100,7 @@ fn granted(stage: &mut Stage, user: &str) -> u64 {
 
 #[test]
 fn lease_of_another_user_is_refused_as_missing() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let lease = granted(&mut stage, "ana");
     let put = Operation::Put { key: b"k", value: b"v", lease };
     let foreign = [
@@ -123,7 +123,7 @@ fn lease_of_another_user_is_refused_as_missing() {
     assert_eq!(by(&mut stage, "ana", &keep_alive), Ok(Reply::KeptAlive { ended: vec![] }));
     assert!(by(&mut stage, "ana", &foreign[0]).is_ok());
     assert!(by(&mut stage, "ana", &foreign[4]).is_ok());
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestorer::default();
     stage.state.freeze().write(|block| restoring.take(block)).unwrap();
     stage.state = restoring.end().unwrap();
     assert_eq!(stage.state.lease_owner(lease), Some(&b"ana"[..]));
@@ -134,7 +134,7 @@ fn lease_of_another_user_is_refused_as_missing() {
 
 #[test]
 fn lease_of_a_node_cannot_be_revoked_by_users() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let lease = stage.grant(100);
     stage.ask(Command::Enlist { node: 1, lease, value: b"" }).unwrap();
     for user in ["", "ana", "root"] {
@@ -158,7 +158,7 @@ fn user_envelope_refuses_cluster_commands() {
 }
 
 /// Grants as many leases as a user may have.
-fn greedy(stage: &mut Stage, user: &'static str) -> u64 {
+fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
     for count in 0.. {
         match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
             Ok(_) => {}
@@ -172,7 +172,7 @@ fn greedy(stage: &mut Stage, user: &'static str) -> u64 {
 #[test]
 fn one_user_leaves_leases_for_others_and_for_nodes() {
     let limits = Limits { leases_max: 400, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     let grant = Command::Grant { ttl_ms: 100 };
     let count = greedy(&mut stage, "ana");
     assert_eq!(count, 99, "a single user gets a quarter of the users' leases");
@@ -201,7 +201,7 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
 #[test]
 fn anonymous_users_leave_leases_for_nodes() {
     let limits = Limits { leases_max: 400, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     (0..396).for_each(|_| _ = granted(&mut stage, ""));
     let grant = Command::Grant { ttl_ms: 100 };
     assert_eq!(by(&mut stage, "", &grant), Err(Refusal::TooManyLeases { count_max: 396 }));

@@ -6,14 +6,14 @@ const HELD: fn(u64) -> Result<Reply, Refusal> = |token| Ok(Reply::Held { token }
 
 #[test]
 fn lock_passes_to_the_next_waiter_with_a_higher_token() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     assert_eq!(stage.acquire("gate", a, true), HELD(1));
     assert_eq!(stage.acquire("gate", b, true), Ok(Reply::Waiting { before: 0 }));
     assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 1 }));
     assert_eq!(stage.release("gate", a), Ok(Reply::Done));
     let granted = std::mem::take(&mut stage.effects.granted);
-    assert_eq!(granted, [Granted { name: b"gate"[..].into(), lease: b, token: 2 }]);
+    assert_eq!(granted, [LockGrant { name: b"gate"[..].into(), lease: b, token: 2 }]);
     assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 0 }));
     assert_eq!(stage.release("gate", b), Ok(Reply::Done));
     assert_eq!(stage.acquire("gate", c, true), HELD(3));
@@ -23,7 +23,7 @@ fn lock_passes_to_the_next_waiter_with_a_higher_token() {
 
 #[test]
 fn repeated_lock_request_gets_the_same_reply() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
     stage.acquire("gate", b, true).unwrap();
@@ -35,7 +35,7 @@ fn repeated_lock_request_gets_the_same_reply() {
 
 #[test]
 fn lock_of_a_dead_holder_skips_dead_waiters() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b, c] = [100, 50, 1_000].map(|ttl_ms| stage.grant(ttl_ms));
     stage.acquire("gate", a, true).unwrap();
     stage.acquire("gate", b, true).unwrap();
@@ -48,7 +48,7 @@ fn lock_of_a_dead_holder_skips_dead_waiters() {
 
 #[test]
 fn ended_lease_leaves_the_queues_of_locks_it_waited_for() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("x", a, true).unwrap();
     stage.acquire("y", b, true).unwrap();
@@ -62,7 +62,7 @@ fn ended_lease_leaves_the_queues_of_locks_it_waited_for() {
 
 #[test]
 fn try_lock_names_the_current_holder() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, false).unwrap();
     assert_eq!(stage.acquire("gate", b, false), Err(Refusal::Held { holder: a, token: 1 }));
@@ -76,7 +76,7 @@ fn try_lock_names_the_current_holder() {
 
 #[test]
 fn only_the_elected_holder_can_proclaim() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     let proclaim = |lease, value| Command::Proclaim { name: b"chair", lease, value };
     stage.acquire("chair", a, true).unwrap();
@@ -90,7 +90,7 @@ fn only_the_elected_holder_can_proclaim() {
 
 #[test]
 fn token_fences_a_write_of_a_deposed_holder() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
     stage.acquire("gate", b, true).unwrap();
@@ -98,7 +98,7 @@ fn token_fences_a_write_of_a_deposed_holder() {
     let write = |token| Command::Transaction {
         compare: vec![Compare {
             key: b"$lock/gate",
-            is: Is::Equal,
+            is: Comparison::Equal,
             target: Target::Created { revision: token },
         }],
         then: vec![Operation::Put { key: b"ledger", value: b"mine", lease: 0 }],
@@ -113,7 +113,7 @@ fn token_fences_a_write_of_a_deposed_holder() {
 #[test]
 fn lock_queue_has_a_limit() {
     let limits = Limits { waiters_max: 1, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
     stage.acquire("gate", b, true).unwrap();

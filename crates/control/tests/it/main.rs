@@ -15,12 +15,12 @@ use dunlin_control::*;
 
 /// A state with the effects of its commands.
 #[derive(Default)]
-struct Stage {
+struct TestState {
     state: State,
     effects: Effects,
 }
 
-impl Stage {
+impl TestState {
     fn ask(&mut self, command: Command<'_>) -> Result<Reply, Refusal> {
         self.state.apply(&command, &mut self.effects)
     }

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-use crate::play::{Deed, play};
+use crate::play::{RandomCommand, play};
 
 const SEEDS: FileFailurePersistence = FileFailurePersistence::Direct("tests/it/model.seeds");
 
@@ -19,7 +19,7 @@ proptest! {
 
     #[test]
     fn random_commands_match_a_plain_model(
-        deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(Deed), 1..200)
+        deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(RandomCommand), 1..200)
     ) {
         play(&deeds);
     }

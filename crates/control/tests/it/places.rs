@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-impl Stage {
+impl TestState {
     fn enlist(&mut self, node: u64, ttl_ms: u64) -> u64 {
         let lease = self.grant(ttl_ms);
         assert!(self.ask(Command::Enlist { node, lease, value: b"" }).is_ok());
@@ -14,7 +14,7 @@ impl Stage {
     }
 
     fn place(&mut self, topic: &str, node: u64) -> Result<Reply, Refusal> {
-        self.ask(Command::Place { wanted: wanted(topic, topic, Kind::Volatile, node) })
+        self.ask(Command::Place { wanted: wanted(topic, topic, TopicKind::Volatile, node) })
     }
 
     fn owner(&self, topic: &str) -> Option<(u64, u32)> {
@@ -22,7 +22,7 @@ impl Stage {
     }
 }
 
-fn wanted<'a>(topic: &'a str, pattern: &'a str, kind: Kind, node: u64) -> Wanted<'a> {
+fn wanted<'a>(topic: &'a str, pattern: &'a str, kind: TopicKind, node: u64) -> Wanted<'a> {
     let (topic, pattern) = (topic.as_bytes(), pattern.as_bytes());
     Wanted { topic, pattern, kind, config: b"config", epoch: 7, node, holds: false }
 }
@@ -33,7 +33,7 @@ fn placed(owner: u64, epoch: u32, made: bool) -> Result<Reply, Refusal> {
 
 #[test]
 fn topic_is_placed_at_the_requester_unless_unbalanced() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     assert_eq!(stage.place("early", 1), Err(Refusal::NoNodes));
     for node in [1, 2] {
         stage.enlist(node, 1_000);
@@ -54,7 +54,7 @@ fn topic_is_placed_at_the_requester_unless_unbalanced() {
 
 #[test]
 fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     stage.enlist(2, 5_000);
     assert_eq!(stage.place("t", 1), placed(1, 7, true));
@@ -68,7 +68,7 @@ fn volatile_topic_gets_a_new_owner_when_its_lease_ends() {
 
 #[test]
 fn node_that_holds_the_records_is_the_next_owner() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     for node in [2, 3] {
         stage.enlist(node, 9_000);
@@ -78,16 +78,16 @@ fn node_that_holds_the_records_is_the_next_owner() {
     }
     assert_eq!(stage.place("t", 1), placed(1, 7, true));
     stage.advance(1_000);
-    let wanted = Wanted { holds: true, ..wanted("t", "t", Kind::Volatile, 3) };
+    let wanted = Wanted { holds: true, ..wanted("t", "t", TopicKind::Volatile, 3) };
     assert_eq!(stage.ask(Command::Place { wanted }), placed(3, 8, false));
 }
 
 #[test]
 fn durable_topic_stays_with_its_absent_owner() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     stage.enlist(2, 5_000);
-    let durable = wanted("t", "t", Kind::Durable, 1);
+    let durable = wanted("t", "t", TopicKind::Durable, 1);
     assert_eq!(stage.ask(Command::Place { wanted: durable }), placed(1, 7, true));
     stage.advance(1_000);
     assert!(!stage.state.is_alive(1));
@@ -98,7 +98,7 @@ fn durable_topic_stays_with_its_absent_owner() {
 
 #[test]
 fn topic_moves_only_to_members_and_its_epoch_grows() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     for node in [1, 2] {
         stage.enlist(node, 1_000);
     }
@@ -116,7 +116,7 @@ fn topic_moves_only_to_members_and_its_epoch_grows() {
 
 #[test]
 fn reused_topic_name_begins_a_higher_epoch() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     for node in [1, 2] {
         stage.enlist(node, 1_000);
     }
@@ -129,10 +129,10 @@ fn reused_topic_name_begins_a_higher_epoch() {
 
 #[test]
 fn no_two_topics_share_a_subject() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     let mut place = |topic, pattern| {
-        stage.ask(Command::Place { wanted: wanted(topic, pattern, Kind::Volatile, 1) }).is_ok()
+        stage.ask(Command::Place { wanted: wanted(topic, pattern, TopicKind::Volatile, 1) }).is_ok()
     };
     assert!(place("a.b", "a.b"));
     assert!(!place("wide", "a.>") && !place("wide", "*.b") && !place("wide", ">"));
@@ -144,7 +144,7 @@ fn no_two_topics_share_a_subject() {
 
 #[test]
 fn client_commands_cannot_write_topic_and_node_keys() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     for key in [&topic_key(b"t")[..], &node_key(1)] {
         let put = Command::Put { key, value: b"", lease: 0 };
         assert_eq!(stage.ask(put), Err(Refusal::Reserved));
@@ -187,7 +187,7 @@ proptest! {
     fn every_topic_has_one_owner_and_epochs_only_grow(
         steps in prop::collection::vec((0..9_u8, 1..5_u64, 0..6_u64, 0..400_u64), 1..200),
     ) {
-        let mut stage = Stage::default();
+        let mut stage = TestState::default();
         let mut model = Model::default();
         for (step, node, topic, wait_ms) in steps {
             let name = format!("t{topic}");
@@ -203,7 +203,7 @@ proptest! {
                 }
                 3..6 => {
                     let durable = topic == 0;
-                    let kind = if durable { Kind::Durable } else { Kind::Volatile };
+                    let kind = if durable { TopicKind::Durable } else { TopicKind::Volatile };
                     let wanted = Wanted { holds: step == 5, ..wanted(&name, &name, kind, node) };
                     match stage.ask(Command::Place { wanted }) {
                         Ok(Reply::Placed { owner, epoch, made }) => {
@@ -262,9 +262,9 @@ proptest! {
         }
         // A node that starts from a snapshot decides as the others do.
         let blocks = snapshots::blocks(&stage.state);
-        let mut restoring = Restoring::default();
+        let mut restoring = StateRestorer::default();
         blocks.iter().for_each(|block| restoring.take(block).unwrap());
-        let mut other = Stage { state: restoring.end().unwrap(), ..Stage::default() };
+        let mut other = TestState { state: restoring.end().unwrap(), ..TestState::default() };
         for topic in 10..14 {
             prop_assert_eq!(other.place(&format!("t{topic}"), 1), stage.place(&format!("t{topic}"), 1));
         }

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn key_keeps_its_revisions_and_version() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.put("other", "x");
     assert_eq!((stage.put("a", "1"), stage.put("a", "2")), (2, 3));
     let item = stage.state.get(b"a").unwrap();
@@ -18,7 +18,7 @@ fn key_keeps_its_revisions_and_version() {
 
 #[test]
 fn command_without_effect_takes_no_revision() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.put("a", "1");
     assert_eq!(stage.ask(Command::Delete { key: b"b" }), Ok(Reply::Changed { revision: 1, keys: 0 }));
     let nothing = Command::DeleteRange { start: b"x", end: b"" };
@@ -28,7 +28,7 @@ fn command_without_effect_takes_no_revision() {
 
 #[test]
 fn write_expecting_another_revision_is_refused() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let put_if = |expect| Command::PutIf { key: b"a", value: b"v", lease: 0, expect };
     assert_eq!(stage.ask(put_if(7)), Err(Refusal::Mismatch { modified: 0 }));
     assert_eq!(stage.ask(put_if(0)), Ok(Reply::Changed { revision: 1, keys: 1 }));
@@ -41,7 +41,7 @@ fn write_expecting_another_revision_is_refused() {
 
 #[test]
 fn range_is_read_page_by_page() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     for number in 0..25 {
         stage.put(&format!("k/{number:02}"), "v");
     }
@@ -60,7 +60,7 @@ fn range_is_read_page_by_page() {
 #[test]
 fn page_ends_at_the_byte_limit_but_has_one_key() {
     let limits = Limits { range_bytes_max: 1_000, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     (0..10).for_each(|number| {
         stage.put(&format!("small/{number}"), "v");
     });
@@ -80,7 +80,7 @@ fn prefix_end_is_the_first_key_after_the_prefix() {
 #[test]
 fn limits_are_named_when_they_are_reached() {
     let limits = Limits { key_bytes_max: 3, value_bytes_max: 4, state_bytes_max: 300, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     let put = |key, value| Command::Put { key, value, lease: 0 };
     assert_eq!(stage.ask(put(b"", b"")), Err(Refusal::EmptyKey));
     assert_eq!(stage.ask(put(b"$a", b"")), Err(Refusal::Reserved));
@@ -98,7 +98,7 @@ fn limits_are_named_when_they_are_reached() {
 
 #[test]
 fn deleting_every_key_leaves_the_system_keys() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.put("a", "1");
     let lease = stage.grant(1_000);
     stage.acquire("gate", lease, false).unwrap();
@@ -110,7 +110,7 @@ fn deleting_every_key_leaves_the_system_keys() {
 
 #[test]
 fn one_change_has_all_events_of_its_revision() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.put("a", "1");
     stage.put("b", "2");
     stage.ask(Command::DeleteRange { start: b"a", end: b"" }).unwrap();
@@ -123,7 +123,7 @@ fn one_change_has_all_events_of_its_revision() {
 #[test]
 fn full_client_keys_leave_room_for_topics_and_nodes() {
     let limits = Limits { state_bytes_max: 1_000, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     let full = (0..).find(|number: &u32| {
         let key = format!("key/{number}");
         stage.ask(Command::Put { key: key.as_bytes(), value: b"value", lease: 0 }).is_err()
@@ -134,7 +134,7 @@ fn full_client_keys_leave_room_for_topics_and_nodes() {
     let wanted = dunlin_control::Wanted {
         topic: b"orders",
         pattern: b"orders",
-        kind: dunlin_control::Kind::Volatile,
+        kind: dunlin_control::TopicKind::Volatile,
         config: b"c",
         epoch: 1,
         node: 1,
@@ -154,7 +154,7 @@ fn full_client_keys_leave_room_for_topics_and_nodes() {
 }
 
 /// Writes a key for a user of a tenant.
-fn put_of(stage: &mut Stage, tenant: &str, key: &str) -> Result<Reply, Refusal> {
+fn put_of(stage: &mut TestState, tenant: &str, key: &str) -> Result<Reply, Refusal> {
     let mut bytes = Vec::new();
     Command::Put { key: key.as_bytes(), value: &[b'x'; 100], lease: 0 }.encode(&mut bytes);
     let mut bound = Vec::new();
@@ -165,8 +165,8 @@ fn put_of(stage: &mut Stage, tenant: &str, key: &str) -> Result<Reply, Refusal> 
 #[test]
 fn one_tenants_keys_leave_room_for_other_tenants() {
     let limits = Limits { state_bytes_max: 20_000, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
-    let fill = |stage: &mut Stage, tenant: &str| {
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let fill = |stage: &mut TestState, tenant: &str| {
         (0..1_000).find(|number| put_of(stage, tenant, &format!("{tenant}/{number}")).is_err()).unwrap()
     };
     let (a, b) = (fill(&mut stage, "a"), fill(&mut stage, "b"));
@@ -203,9 +203,9 @@ fn tenant_envelope_takes_client_commands_only() {
 
 #[test]
 fn handed_over_lock_no_longer_counts_for_its_releaser() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let (first, second) = (stage.grant(1_000), stage.grant(1_000));
-    let of_tenant = |stage: &mut Stage, command: &Command<'_>| {
+    let of_tenant = |stage: &mut TestState, command: &Command<'_>| {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         stage.ask(Command::OfTenant { tenant: b"a", command: &bytes })

@@ -7,13 +7,13 @@ use super::*;
 
 /// Bytes that select a command.
 #[derive(Debug, Clone, Copy)]
-pub struct Deed(pub [u8; 6]);
+pub struct RandomCommand(pub [u8; 6]);
 
 const KEYS: [&[u8]; 6] = [b"a", b"ab", b"b", b"c/1", b"c/2", b"d"];
 const VALUES: [&[u8]; 4] = [b"", b"1", b"22", b"a longer value"];
 const NAMES: [&[u8]; 2] = [b"gate", b"door"];
 
-impl Deed {
+impl RandomCommand {
     fn key(&self, at: usize) -> &'static [u8] {
         KEYS[usize::from(self.0[at]) % KEYS.len()]
     }
@@ -43,10 +43,10 @@ impl Deed {
         let name = NAMES[usize::from(self.0[1]) % NAMES.len()];
         let expect = (revision + 2).saturating_sub(u64::from(self.0[4] % 8));
         let (is, target) = match self.0[4] % 4 {
-            0 => (Is::Equal, Target::Modified { revision: expect }),
-            1 => (Is::Greater, Target::Version { version: 1 }),
-            2 => (Is::NotEqual, Target::Value { value }),
-            _ => (Is::Less, Target::Lease { lease }),
+            0 => (Comparison::Equal, Target::Modified { revision: expect }),
+            1 => (Comparison::Greater, Target::Version { version: 1 }),
+            2 => (Comparison::NotEqual, Target::Value { value }),
+            _ => (Comparison::Less, Target::Lease { lease }),
         };
         match self.0[0] % 16 {
             0..=2 => Command::Put { key, value, lease },
@@ -70,10 +70,10 @@ impl Deed {
 }
 
 /// Applies all commands to both, and compares them after each.
-pub fn play(deeds: &[Deed]) {
+pub fn play(deeds: &[RandomCommand]) {
     let limits = Limits { leases_max: 5, waiters_max: 2, state_bytes_max: 700, ..Limits::default() };
     let mut state = State::new(limits);
-    let mut plain = Plain { limits, ..Plain::default() };
+    let mut plain = Oracle { limits, ..Oracle::default() };
     let mut watched: BTreeMap<Vec<u8>, Item> = BTreeMap::new();
     for deed in deeds {
         let mut effects = Effects::default();
@@ -121,7 +121,7 @@ fn watch(watched: &mut BTreeMap<Vec<u8>, Item>, change: &Change) {
 
 /// A simple model: a lock is a holder and a list, a lease is its end, and every lookup is a scan.
 #[derive(Debug, Clone, Default)]
-struct Plain {
+struct Oracle {
     limits: Limits,
     keys: BTreeMap<Vec<u8>, Item>,
     /// Time to live and end.
@@ -137,7 +137,7 @@ fn lock(name: &[u8]) -> Vec<u8> {
     [LOCKS, name].concat()
 }
 
-impl Plain {
+impl Oracle {
     fn bytes(&self) -> u64 {
         let keys = self.keys.iter().map(|(key, item)| key.len() + item.value.len() + 96);
         let waiting = self.waiting.iter().map(|(name, _, value)| name.len() + value.len() + 96);
@@ -392,10 +392,14 @@ impl Plain {
     fn holds(&self, compare: &Compare<'_>) -> bool {
         let item = self.keys.get(compare.key);
         match (compare.is, compare.target) {
-            (Is::Equal, Target::Modified { revision }) => item.map_or(0, |item| item.modified) == revision,
-            (Is::Greater, Target::Version { version }) => item.map_or(0, |item| item.version) > version,
-            (Is::NotEqual, Target::Value { value }) => item.is_none_or(|item| *item.value != *value),
-            (Is::Less, Target::Lease { lease }) => item.map_or(0, |item| item.lease) < lease,
+            (Comparison::Equal, Target::Modified { revision }) => {
+                item.map_or(0, |item| item.modified) == revision
+            }
+            (Comparison::Greater, Target::Version { version }) => {
+                item.map_or(0, |item| item.version) > version
+            }
+            (Comparison::NotEqual, Target::Value { value }) => item.is_none_or(|item| *item.value != *value),
+            (Comparison::Less, Target::Lease { lease }) => item.map_or(0, |item| item.lease) < lease,
             other => panic!("{other:?} is not played"),
         }
     }

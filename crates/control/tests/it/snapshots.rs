@@ -18,13 +18,13 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
 }
 
 pub fn restored(blocks: &[Vec<u8>]) -> Result<State, DecodeError> {
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestorer::default();
     blocks.iter().try_for_each(|block| restoring.take(block))?;
     restoring.end()
 }
 
-fn full() -> Stage {
-    let mut stage = Stage::default();
+fn full() -> TestState {
+    let mut stage = TestState::default();
     let leases = [100, 200, 300].map(|ttl_ms| stage.grant(ttl_ms));
     (0..3_000).for_each(|number| {
         stage.put_under(&format!("k{number:04}"), &"v".repeat(50), leases[number % 3]);
@@ -41,7 +41,7 @@ fn restored_state_behaves_like_the_original() {
     let mut stage = full();
     let kept = blocks(&stage.state);
     assert!(kept.len() > 4, "in several blocks");
-    let mut again = Stage { state: restored(&kept).unwrap(), ..Stage::default() };
+    let mut again = TestState { state: restored(&kept).unwrap(), ..TestState::default() };
     assert_eq!((again.state.bytes(), blocks(&again.state)), (stage.state.bytes(), kept));
     stage.effects = Effects::default();
     for now_ms in [100, 200, 250] {

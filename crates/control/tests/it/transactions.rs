@@ -12,7 +12,7 @@ fn all<'a>(then: Vec<Operation<'a>>) -> Command<'a> {
 
 #[test]
 fn transaction_takes_one_revision_and_sees_its_own_writes() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     stage.put("gone", "1");
     let reply = stage.ask(all(vec![
         put(b"a", b"1"),
@@ -31,7 +31,7 @@ fn transaction_takes_one_revision_and_sees_its_own_writes() {
 
 #[test]
 fn refused_transaction_changes_nothing() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let refused = stage.ask(all(vec![put(b"a", b"1"), put(b"$b", b"1")]));
     assert_eq!((refused, stage.state.revision(), stage.keys()), (Err(Refusal::Reserved), 0, vec![]));
     let refused = stage.ask(all(vec![put(b"a", b"1"), Operation::Put { key: b"b", value: b"", lease: 9 }]));
@@ -40,7 +40,7 @@ fn refused_transaction_changes_nothing() {
 
 #[test]
 fn system_keys_take_only_system_commands_and_locks_take_none() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let system = |then| Command::System { compare: vec![], then, otherwise: vec![] };
     let written = stage.ask(system(vec![put(b"$cluster/a", b"1"), put(b"b", b"2")]));
     assert!(matches!(written, Ok(Reply::Transaction { succeeded: true, .. })), "{written:?}");
@@ -57,11 +57,11 @@ fn system_keys_take_only_system_commands_and_locks_take_none() {
 
 #[test]
 fn every_attribute_of_a_key_can_be_compared() {
-    let mut stage = Stage::default();
+    let mut stage = TestState::default();
     let lease = stage.grant(1_000);
     stage.put("a", "1");
     stage.put_under("a", "2", lease);
-    let holds = |stage: &mut Stage, key, is, target| {
+    let holds = |stage: &mut TestState, key, is, target| {
         let compare = vec![Compare { key, is, target }];
         match stage.ask(Command::Transaction { compare, then: vec![], otherwise: vec![] }) {
             Ok(Reply::Transaction { succeeded, .. }) => succeeded,
@@ -77,24 +77,24 @@ fn every_attribute_of_a_key_can_be_compared() {
     ];
     for (same, more) in targets {
         for (is, of_same, of_more) in [
-            (Is::Equal, true, false),
-            (Is::NotEqual, false, true),
-            (Is::Less, false, true),
-            (Is::Greater, false, false),
+            (Comparison::Equal, true, false),
+            (Comparison::NotEqual, false, true),
+            (Comparison::Less, false, true),
+            (Comparison::Greater, false, false),
         ] {
             assert_eq!(holds(&mut stage, b"a", is, same), of_same, "{is:?} {same:?}");
             assert_eq!(holds(&mut stage, b"a", is, more), of_more, "{is:?} {more:?}");
         }
     }
-    assert!(holds(&mut stage, b"none", Is::Equal, Target::Version { version: 0 }), "a missing key");
-    assert!(holds(&mut stage, b"none", Is::NotEqual, Target::Value { value: b"" }));
-    assert!(!holds(&mut stage, b"none", Is::Less, Target::Value { value: b"x" }));
+    assert!(holds(&mut stage, b"none", Comparison::Equal, Target::Version { version: 0 }), "a missing key");
+    assert!(holds(&mut stage, b"none", Comparison::NotEqual, Target::Value { value: b"" }));
+    assert!(!holds(&mut stage, b"none", Comparison::Less, Target::Value { value: b"x" }));
 }
 
 #[test]
 fn transaction_reads_are_bounded() {
     let limits = Limits { range_bytes_max: 500, operations_max: 8, ..Limits::default() };
-    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
     stage.put("a", &"x".repeat(300));
     let get = Operation::Get { key: b"a" };
     let reply = stage.ask(all(vec![get, get, Operation::Range { start: b"", end: b"", limit: 0 }]));

@@ -4,7 +4,7 @@
 //! and none that denies some of it. A watch shows only the changes of allowed keys.
 
 use dunlin_control::{Command, LOCKS, Operation, Query, prefix_end, visible_events};
-use dunlin_topic::{Filter, View};
+use dunlin_topic::{Filter, PayloadView};
 
 /// A key, or a prefix with a trailing `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,8 +67,9 @@ impl KeyRule {
         }
         let rule = self.clone();
         // A change that cannot be decoded is not shown.
-        let view =
-            View::new(move |change| visible_events(change, |key| rule.key(key).is_ok()).ok().flatten());
+        let view = PayloadView::new(move |change| {
+            visible_events(change, |key| rule.key(key).is_ok()).ok().flatten()
+        });
         let view = Some(view);
         Some(Some(Filter { view, ..wanted.unwrap_or_else(|| Filter::new(|_| true)) }))
     }

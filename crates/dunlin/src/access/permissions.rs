@@ -7,7 +7,7 @@ use super::rule::{Extent, Rule};
 use super::tasks::TaskRule;
 use crate::control::KV;
 use crate::inbox::FIRST_TOKEN as INBOX;
-use crate::itself::ITSELF;
+use crate::node_topic::NODE_TOPIC;
 use crate::tasks::TASKS;
 
 /// An action on a subject, group, key or task.
@@ -105,7 +105,7 @@ impl Permissions {
         match log.topic.as_str() {
             KV => self.keys.restrict(wanted),
             // This topic shows all tenants.
-            ITSELF => (self.surveys && self.tenant.is_everything()).then_some(wanted),
+            NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(wanted),
             TASKS => Some(match self.tasks.reads()? {
                 None => wanted,
                 Some(tenant) => Some(of_tenant(tenant, wanted)),

@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// Proposes a command about tasks to the cluster, after a permission check.
-    pub async fn ask_tasks(&self, command: &TaskCommand<'_>) -> Result<dunlin_tasks::Reply, Refused> {
+    pub async fn ask_tasks(&self, command: &TaskCommand<'_>) -> Result<dunlin_tasks::CommandReply, Refused> {
         let mut permitted = Commands::default();
         let allowed = self.permit_task(&self.task_rule(), command, None, &mut permitted);
         allowed.map_err(|error| Refused::from(&error))?;

@@ -16,14 +16,14 @@ pub struct TaskRule {
     /// Submit, see, cancel, retry and discard tasks of the tenant.
     pub submit: bool,
     /// Run tasks.
-    pub work: Work,
+    pub work: WorkScope,
     /// Everything, for any tenant, including shares and quotas.
     pub manage: bool,
 }
 
 /// The tenants whose tasks a worker may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Work {
+pub enum WorkScope {
     /// No tenant.
     #[default]
     None,
@@ -33,17 +33,17 @@ pub enum Work {
     All,
 }
 
-impl Work {
+impl WorkScope {
     /// Whether any task may be run.
     pub fn is_any(&self) -> bool {
-        *self != Work::None
+        *self != WorkScope::None
     }
 
     fn is_of(&self, tenant: &[u8]) -> bool {
         match self {
-            Work::None => false,
-            Work::Of(tenants) => tenants.iter().any(|of| of.as_bytes() == tenant),
-            Work::All => true,
+            WorkScope::None => false,
+            WorkScope::Of(tenants) => tenants.iter().any(|of| of.as_bytes() == tenant),
+            WorkScope::All => true,
         }
     }
 }
@@ -54,7 +54,7 @@ type TenantOf<'f> = &'f dyn Fn(u64) -> Option<Vec<u8>>;
 impl TaskRule {
     /// Permission for everything.
     pub fn all(tenant: &str) -> TaskRule {
-        TaskRule { tenant: tenant.to_owned(), submit: true, work: Work::All, manage: true }
+        TaskRule { tenant: tenant.to_owned(), submit: true, work: WorkScope::All, manage: true }
     }
 
     fn owns(&self, tenant: &[u8]) -> bool {
@@ -69,7 +69,7 @@ impl TaskRule {
     /// serve them.
     pub fn serve(&self, asked: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
-            Work::Of(tenants) if asked.is_empty() && !self.manage => {
+            WorkScope::Of(tenants) if asked.is_empty() && !self.manage => {
                 Some(tenants.iter().map(|tenant| tenant.clone().into_bytes()).collect())
             }
             _ => self.serves(&asked).then_some(asked),
@@ -80,14 +80,14 @@ impl TaskRule {
     pub fn serves(&self, tenants: &[Vec<u8>]) -> bool {
         match &self.work {
             _ if self.manage => true,
-            Work::All => true,
+            WorkScope::All => true,
             work => !tenants.is_empty() && tenants.iter().all(|tenant| work.is_of(tenant)),
         }
     }
 
     /// Whether a worker may serve only some tenants, so that the tenants of workers must be checked.
     pub fn is_bounded(&self) -> bool {
-        !self.manage && matches!(self.work, Work::Of(_))
+        !self.manage && matches!(self.work, WorkScope::Of(_))
     }
 
     /// Checks the permission for a command; the error says what is refused.
@@ -129,14 +129,14 @@ impl TaskRule {
             Query::Get { task } | Query::Why { task } => {
                 let is_ones =
                     || tenant_of(task).is_some_and(|tenant| self.owns(&tenant) || self.work.is_of(&tenant));
-                (self.manage || self.work == Work::All || is_ones(), format!("task {task:x}"))
+                (self.manage || self.work == WorkScope::All || is_ones(), format!("task {task:x}"))
             }
             Query::List { ref filter, .. } => (self.owns(filter.tenant), "tasks of other tenants".to_owned()),
             Query::Queues { tenant } | Query::Tenants { tenant } => {
                 (self.owns(tenant), "tasks of other tenants".to_owned())
             }
             Query::Workers | Query::Signals | Query::Status => {
-                (self.manage || self.work == Work::All, "workers".to_owned())
+                (self.manage || self.work == WorkScope::All, "workers".to_owned())
             }
         };
         if allowed { Ok(()) } else { Err(what) }
@@ -163,9 +163,9 @@ impl fmt::Display for TaskRule {
         let mut words: Vec<String> = Vec::new();
         words.extend(self.submit.then(|| "submit".to_owned()));
         match &self.work {
-            Work::None => {}
-            Work::Of(tenants) => words.extend(tenants.iter().map(|tenant| format!("work:{tenant}"))),
-            Work::All => words.push("work".to_owned()),
+            WorkScope::None => {}
+            WorkScope::Of(tenants) => words.extend(tenants.iter().map(|tenant| format!("work:{tenant}"))),
+            WorkScope::All => words.push("work".to_owned()),
         }
         words.extend(self.manage.then(|| "manage".to_owned()));
         f.write_str(&words.join(" "))
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn rule(submit: bool, work: bool, manage: bool) -> TaskRule {
-        let work = if work { Work::All } else { Work::None };
+        let work = if work { WorkScope::All } else { WorkScope::None };
         TaskRule { tenant: "acme".to_owned(), submit, work, manage }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn bounded_worker_gets_and_sees_only_tasks_of_its_tenants() {
         let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
         let names = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
-        let work = Work::Of(["acme".to_owned(), "beta".to_owned()].into());
+        let work = WorkScope::Of(["acme".to_owned(), "beta".to_owned()].into());
         let worker = TaskRule { work, ..rule(false, false, false) };
         assert!(worker.is_bounded());
         assert_eq!(worker.to_string(), "work:acme work:beta");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
-use dunlin_raft::{Asking, Lane, Member, Status, Transport};
+use dunlin_raft::{Member, RequestLane, ResponseFuture, Status, Transport};
 
 use super::history::History;
 use super::{Control, ControlError, ControlLimits, block_on};
@@ -23,10 +23,10 @@ pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: res
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
 
 /// A transport without other nodes.
-struct Nobody;
+struct NoPeers;
 
-impl Transport for Nobody {
-    fn ask(&self, _member: &Member, _lane: Lane, _request: Vec<Bytes>) -> Asking {
+impl Transport for NoPeers {
+    fn ask(&self, _member: &Member, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }
@@ -57,13 +57,13 @@ impl Control {
     ) -> Result<Arc<Control>, ControlError> {
         let start = |error: io::Error| ControlError::Start(error.to_string());
         let control = match place {
-            Some(place) => Control::open(node, ID, place, Nobody, limits, true),
+            Some(place) => Control::open(node, ID, place, NoPeers, limits, true),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // Memory has its own budget.
                 limits.raft.reserve_bytes = 0;
                 let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
-                Control::open(node, ID, (disk, dir), Nobody, limits, false)
+                Control::open(node, ID, (disk, dir), NoPeers, limits, false)
             }
         };
         let control = control.map_err(start)?;
@@ -83,7 +83,7 @@ impl Control {
             History::close(node);
             return Err(error);
         }
-        History::is_nowhere_else(node);
+        History::mark_unreplicated(node);
         Ok(control)
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_control::{Answer, Answered, Command, Key, Query, Refusal, Reply, State};
-use dunlin_raft::{Commands, Group, GroupError, Lead};
+use dunlin_raft::{Commands, Group, GroupError, Leadership};
 use futures_util::future::{Either, select};
 
-use super::asking::{self, PAUSE, Patience};
 use super::forward::{self, Request};
-use super::machine::Replicated;
-use super::waiting::Told;
+use super::machine::ControlMachine;
+use super::proposing::{self, PAUSE, RetryDeadline};
+use super::waiting::LockOutcome;
 use super::{Consistency, Control, ControlError};
 
 /// The limit of leases is the limit of keys' bytes divided by this, within the bounds below.
@@ -37,10 +37,10 @@ impl Control {
         let patience = self.patience();
         loop {
             let lead = group.lead();
-            if lead == Lead::Here {
-                self.see_to_term(&group).await?;
+            if lead == Leadership::Here {
+                self.prepare_term(&group).await?;
             }
-            match asking::propose(&group, &*self.transport, lead, commands).await? {
+            match proposing::propose(&group, &*self.transport, lead, commands).await? {
                 Ok(answers) => return Ok(answers),
                 Err((back, why)) => {
                     commands = back;
@@ -50,8 +50,8 @@ impl Control {
         }
     }
 
-    fn patience(&self) -> Patience {
-        Patience::new(Duration::from_millis(self.limits.raft.answer_ms_max))
+    fn patience(&self) -> RetryDeadline {
+        RetryDeadline::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
     /// Proposes one command.
@@ -87,13 +87,13 @@ impl Control {
 
     /// Waits until this node has applied every command answered so far, on any node.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
-        asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await
+        proposing::catch_up(&*self.group()?, &*self.transport, self.patience()).await
     }
 
     /// [`Control::catch_up`], but returns `false` soon on a node without a majority.
     pub(crate) async fn catch_up_if_led(&self) -> bool {
         match self.group() {
-            Ok(group) => asking::catch_up_if_led(&*group, &*self.transport).await,
+            Ok(group) => proposing::catch_up_if_led(&*group, &*self.transport).await,
             Err(_ended) => false,
         }
     }
@@ -175,14 +175,15 @@ impl Control {
     ) -> Result<Option<u64>, ControlError> {
         let mut ends = pin!(ends);
         loop {
-            let mut seat = Seat { control: self, name, lease, told: Some(self.waiting.enter(name, lease)) };
+            let mut lock_wait =
+                LockWait { control: self, name, lease, outcome: Some(self.waiting.enter(name, lease)) };
             match self.ask_encoded(command).await? {
                 Reply::Held { token } => return Ok(Some(token)),
                 Reply::Waiting { .. } => {}
                 _ => return Err(ControlError::Unknown),
             }
-            match select(pin!(seat.wait()), ends.as_mut()).await {
-                Either::Left((Some(told), _)) => return Ok(Some(told?)),
+            match select(pin!(lock_wait.wait()), ends.as_mut()).await {
+                Either::Left((Some(outcome), _)) => return Ok(Some(outcome?)),
                 Either::Left((None, _)) => {}
                 Either::Right(((), _)) => return Ok(None),
             }
@@ -205,7 +206,7 @@ impl Control {
             };
             match tried {
                 Err(GroupError::NotLeader { .. }) if group.leader().await.is_some() => {
-                    if group.lead() != Lead::Here {
+                    if group.lead() != Leadership::Here {
                         return Ok(());
                     }
                     group.pause(PAUSE).await;
@@ -227,7 +228,7 @@ impl Control {
 
     /// As the leader, begins an epoch if there is none, and proposes the limits once in each term, before other
     /// commands.
-    async fn see_to_term(&self, group: &Group<Replicated>) -> Result<(), ControlError> {
+    async fn prepare_term(&self, group: &Group<ControlMachine>) -> Result<(), ControlError> {
         if !self.has_begun() {
             self.begin_epoch().await?;
         }
@@ -252,38 +253,38 @@ impl Control {
     }
 
     /// Handles a proposal or read of another node.
-    pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
+    pub(super) async fn answer(&self, group: &Group<ControlMachine>, request: Request) -> Bytes {
         if matches!(request, Request::Propose(_))
-            && group.lead() == Lead::Here
-            && self.see_to_term(group).await.is_err()
+            && group.lead() == Leadership::Here
+            && self.prepare_term(group).await.is_err()
         {
             // Certainly not applied, so the other node retries.
             return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
         }
-        asking::answer(group, request, |command| Command::decode(command).is_ok()).await
+        proposing::answer(group, request, |command| Command::decode(command).is_ok()).await
     }
 }
 
 /// A wait for a lock, which ends on drop.
-struct Seat<'a> {
+struct LockWait<'a> {
     control: &'a Control,
     name: &'a [u8],
     lease: u64,
-    told: Option<tokio::sync::oneshot::Receiver<Told>>,
+    outcome: Option<tokio::sync::oneshot::Receiver<LockOutcome>>,
 }
 
-impl Seat<'_> {
-    async fn wait(&mut self) -> Option<Told> {
-        match &mut self.told {
-            Some(told) => told.await.ok(),
+impl LockWait<'_> {
+    async fn wait(&mut self) -> Option<LockOutcome> {
+        match &mut self.outcome {
+            Some(outcome) => outcome.await.ok(),
             None => None,
         }
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for LockWait<'_> {
     fn drop(&mut self) {
-        self.told = None;
+        self.outcome = None;
         self.control.waiting.leave(self.name, self.lease);
     }
 }

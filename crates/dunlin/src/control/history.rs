@@ -11,7 +11,7 @@ use dunlin_topic::{Draft, Position, PublishError, Retention, Topic, TopicConfig}
 use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::Node;
-pub(super) use past::{Past, is_past};
+pub(super) use past::{PastChanges, is_past};
 
 /// The topic's name. Its records are decoded by [`dunlin_control::Events`].
 pub const KV: &str = "$kv";
@@ -45,7 +45,7 @@ impl History {
 
     /// Marks the topic as unreplicated: no other node exists and this one has applied its log, so no subscriber can
     /// have read more.
-    pub(super) fn is_nowhere_else(node: &Node) {
+    pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);
         }
@@ -63,9 +63,9 @@ impl History {
     }
 
     /// The changes held now, if snapshots contain them.
-    pub(super) fn freeze(&self) -> Option<Past> {
+    pub(super) fn freeze(&self) -> Option<PastChanges> {
         let log = &self.topic.logs()[0];
-        self.is_kept.then(|| Past::of(Arc::clone(log), log.last()))
+        self.is_kept.then(|| PastChanges::of(Arc::clone(log), log.last()))
     }
 
     /// Adds the changes of a restored snapshot with this epoch and revision. Watches miss only changes that neither

@@ -4,39 +4,39 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_control::{Answered, Command, Effects, Granted, Reply, Restoring, State};
+use dunlin_control::{Answered, Command, Effects, LockGrant, Reply, State, StateRestorer};
 use dunlin_raft::{Frozen, Machine};
 
-use super::history::{History, Past, is_past};
-use super::view::View;
-use super::waiting::Waiting;
+use super::history::{History, PastChanges, is_past};
+use super::view::StateView;
+use super::waiting::LockWaiters;
 
 /// The state, with the topic, the view and the lock waits that it updates.
-pub(super) struct Replicated {
+pub(super) struct ControlMachine {
     state: State,
     effects: Effects,
     history: History,
-    view: Arc<View>,
-    waiting: Arc<Waiting>,
+    view: Arc<StateView>,
+    waiting: Arc<LockWaiters>,
     /// Buffer for a response.
-    said: Vec<u8>,
+    encoded: Vec<u8>,
 }
 
-impl Replicated {
-    pub(super) fn new(history: History, view: Arc<View>, waiting: Arc<Waiting>) -> Replicated {
-        Replicated {
+impl ControlMachine {
+    pub(super) fn new(history: History, view: Arc<StateView>, waiting: Arc<LockWaiters>) -> ControlMachine {
+        ControlMachine {
             state: State::default(),
             effects: Effects::default(),
             history,
             view,
             waiting,
-            said: Vec::new(),
+            encoded: Vec::new(),
         }
     }
 
     /// Notifies callers that wait for locks. Changes are published when the entry ends.
     fn act(&mut self) {
-        for Granted { name, lease, token } in self.effects.granted.drain(..) {
+        for LockGrant { name, lease, token } in self.effects.granted.drain(..) {
             self.waiting.granted(&name, lease, token);
         }
         self.effects.ended.drain(..).for_each(|lease| self.waiting.ended(lease));
@@ -57,7 +57,7 @@ impl Replicated {
     }
 }
 
-impl Machine for Replicated {
+impl Machine for ControlMachine {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
         self.act();
@@ -85,9 +85,9 @@ impl Machine for Replicated {
         let command = Command::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
         let answered = self.take_in(&command);
-        self.said.clear();
-        answered.encode(&mut self.said);
-        Bytes::copy_from_slice(&self.said)
+        self.encoded.clear();
+        answered.encode(&mut self.encoded);
+        Bytes::copy_from_slice(&self.encoded)
     }
 
     fn end_entry(&mut self) {
@@ -97,7 +97,7 @@ impl Machine for Replicated {
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
-        Box::new(Still { state: self.state.freeze(), past: self.history.freeze() })
+        Box::new(FrozenControl { state: self.state.freeze(), past: self.history.freeze() })
     }
 
     fn may_leave_out(block: &[u8]) -> bool {
@@ -106,7 +106,7 @@ impl Machine for Replicated {
 
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let (mut restoring, mut past) = (Restoring::default(), Vec::new());
+        let (mut restoring, mut past) = (StateRestorer::default(), Vec::new());
         for block in blocks {
             match is_past(&block) {
                 true => past.push(block),
@@ -122,12 +122,12 @@ impl Machine for Replicated {
 }
 
 /// The state at one moment.
-struct Still {
+struct FrozenControl {
     state: dunlin_control::Frozen,
-    past: Option<Past>,
+    past: Option<PastChanges>,
 }
 
-impl Frozen for Still {
+impl Frozen for FrozenControl {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.state.write(take)
     }

@@ -9,9 +9,9 @@ use dunlin_control::State;
 
 /// The state after the last entry, stored before that entry's response is sent.
 #[derive(Debug, Default)]
-pub(super) struct View(Mutex<Arc<State>>);
+pub(super) struct StateView(Mutex<Arc<State>>);
 
-impl View {
+impl StateView {
     /// Replaces the state.
     pub(super) fn publish(&self, state: &State) {
         let mut next = Arc::new(state.clone());

@@ -9,23 +9,23 @@ use dunlin_control::{Key, LOCKS, Refusal, State};
 use tokio::sync::oneshot;
 
 /// The lock's token, or why the wait failed.
-pub(super) type Told = Result<u64, Refusal>;
+pub(super) type LockOutcome = Result<u64, Refusal>;
 
 /// Callers that wait, by lease and lock name.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<Waiters>);
+pub(super) struct LockWaiters(Mutex<Waiters>);
 
-type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<Told>>>;
+type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<LockOutcome>>>;
 
-impl Waiting {
+impl LockWaiters {
     /// Registers a wait. The caller must ask for the lock after this.
-    pub(super) fn enter(&self, name: &[u8], lease: u64) -> oneshot::Receiver<Told> {
-        let (tell, told) = oneshot::channel();
+    pub(super) fn enter(&self, name: &[u8], lease: u64) -> oneshot::Receiver<LockOutcome> {
+        let (notify, outcome) = oneshot::channel();
         let mut waiters = self.waiters();
         let those = waiters.entry((lease, Key::from_slice(name))).or_default();
         those.retain(|waiter| !waiter.is_closed());
-        those.push(tell);
-        told
+        those.push(notify);
+        outcome
     }
 
     /// Removes waits whose receivers were dropped.
@@ -41,12 +41,12 @@ impl Waiting {
     }
 
     pub(super) fn granted(&self, name: &[u8], lease: u64, token: u64) {
-        self.tell(name, lease, Ok(token));
+        self.notify(name, lease, Ok(token));
     }
 
     /// The lease has left the queue.
     pub(super) fn left(&self, name: &[u8], lease: u64) {
-        self.tell(name, lease, Err(Refusal::NotHeld { lease }));
+        self.notify(name, lease, Err(Refusal::NotHeld { lease }));
     }
 
     /// The lease has ended.
@@ -57,7 +57,7 @@ impl Waiting {
                 return;
             }
             let those = waiters.remove(&entry).unwrap_or_default();
-            tell(those, Err(Refusal::NoLease { lease }));
+            notify(those, Err(Refusal::NoLease { lease }));
         }
     }
 
@@ -66,7 +66,7 @@ impl Waiting {
         for ((lease, name), those) in std::mem::take(&mut *self.waiters()) {
             let held = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);
             if let Some(token) = held.map(|item| item.created) {
-                tell(those, Ok(token));
+                notify(those, Ok(token));
             }
         }
     }
@@ -76,13 +76,13 @@ impl Waiting {
         self.waiters().clear();
     }
 
-    fn tell(&self, name: &[u8], lease: u64, told: Told) {
+    fn notify(&self, name: &[u8], lease: u64, outcome: LockOutcome) {
         let mut waiters = self.waiters();
         if waiters.is_empty() {
             return;
         }
         let those = waiters.remove(&(lease, Key::from_slice(name))).unwrap_or_default();
-        tell(those, told);
+        notify(those, outcome);
     }
 
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
@@ -91,8 +91,8 @@ impl Waiting {
 }
 
 /// Closed receivers are ignored.
-fn tell(waiters: Vec<oneshot::Sender<Told>>, told: Told) {
+fn notify(waiters: Vec<oneshot::Sender<LockOutcome>>, outcome: LockOutcome) {
     for waiter in waiters {
-        let _ = waiter.send(told);
+        let _ = waiter.send(outcome);
     }
 }

@@ -16,12 +16,12 @@ pub(super) enum AnyGroup {
 }
 
 /// Maps a state machine to its kind of group.
-pub(super) trait Holds<M>: Sized {
+pub(super) trait OfKind<M>: Sized {
     fn get(&self) -> Option<Arc<Group<M>>>;
     fn put(group: Arc<Group<M>>) -> Self;
 }
 
-impl Holds<Share> for AnyGroup {
+impl OfKind<Share> for AnyGroup {
     fn get(&self) -> Option<Arc<Group<Share>>> {
         match self {
             AnyGroup::Share(group) => Some(Arc::clone(group)),
@@ -34,7 +34,7 @@ impl Holds<Share> for AnyGroup {
     }
 }
 
-impl Holds<Work> for AnyGroup {
+impl OfKind<Work> for AnyGroup {
     fn get(&self) -> Option<Arc<Group<Work>>> {
         match self {
             AnyGroup::Work(group) => Some(Arc::clone(group)),

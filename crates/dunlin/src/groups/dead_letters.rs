@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    CheckedRun, DeadCause, DeadLetter, Log, Meta, PublishError, Record, RunAppend, Subject, Topic,
+    BatchAppend, CheckedBatch, DeadCause, DeadLetter, Log, Meta, PublishError, Record, Subject, Topic,
     TopicConfig,
 };
 
 use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::Node;
-use crate::select::Missing;
+use crate::select::MissingTopicPolicy;
 
 /// The outcome of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn append(
     letter: DeadLetter,
 ) -> Result<(), PublishError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-    if !node.finds_at_once(parsed, Missing::Create) {
+    if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
         // The topic was deleted, or the cluster has to create it. Nothing waits here: the letter is retried.
         let (again, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
@@ -80,9 +80,9 @@ fn append(
     let encoded = meta.measure(record.payload().len())?;
     let mut bytes = vec![0; encoded.padded()];
     meta.encode(encoded, 0, record.payload(), &mut bytes);
-    let run = CheckedRun::check(&bytes, 1, bytes.len())?;
+    let run = CheckedBatch::check(&bytes, 1, bytes.len())?;
     let partition = topic.partition_of(record.frame.key());
-    let append = RunAppend {
+    let append = BatchAppend {
         run,
         partition,
         mark: None,

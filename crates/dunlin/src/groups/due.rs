@@ -7,15 +7,15 @@ use std::task::Waker;
 
 /// The earliest deadline, with its handler.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct NextDeadline {
     /// Nothing expires before this; the maximum for never.
     next_ns: AtomicU64,
     keeper: Mutex<Option<Waker>>,
 }
 
-impl Due {
-    pub(super) fn new() -> Due {
-        Due { next_ns: AtomicU64::new(u64::MAX), keeper: Mutex::new(None) }
+impl NextDeadline {
+    pub(super) fn new() -> NextDeadline {
+        NextDeadline { next_ns: AtomicU64::new(u64::MAX), keeper: Mutex::new(None) }
     }
 
     /// Reports a deadline.

@@ -1,9 +1,9 @@
 //! The records of a log as a group reads them.
 
-use dunlin_topic::{Cursor, Fill, Incoming, Notice, Source, key_hash};
+use dunlin_topic::{Cursor, Notice, ReadOutcome, RecordSource, SourceItem, key_hash};
 
 /// Reads a cursor for a group. The last record stays under the cursor, so it can be copied without a lookup.
-pub(super) struct Feed<'a> {
+pub(super) struct GroupReader<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
     /// Records of later epochs do not belong to the group here.
@@ -14,9 +14,13 @@ pub(super) struct Feed<'a> {
     under_bytes: u32,
 }
 
-impl<'a> Feed<'a> {
-    pub(super) fn new(cursor: &'a mut Cursor, ended: &'a mut bool, last_epoch: Option<u32>) -> Feed<'a> {
-        Feed { cursor, ended, last_epoch, notices: Vec::new(), under_bytes: 0 }
+impl<'a> GroupReader<'a> {
+    pub(super) fn new(
+        cursor: &'a mut Cursor,
+        ended: &'a mut bool,
+        last_epoch: Option<u32>,
+    ) -> GroupReader<'a> {
+        GroupReader { cursor, ended, last_epoch, notices: Vec::new(), under_bytes: 0 }
     }
 
     /// Appends the record's frame to `out`; `false` if the log has dropped the record.
@@ -38,39 +42,39 @@ impl<'a> Feed<'a> {
     }
 }
 
-impl Source for Feed<'_> {
-    fn next(&mut self) -> Option<Incoming> {
+impl RecordSource for GroupReader<'_> {
+    fn next(&mut self) -> Option<SourceItem> {
         self.step();
         loop {
             if self.last_epoch.is_some_and(|last| self.cursor.next().epoch > last) {
                 return None;
             }
             match self.cursor.fill() {
-                Fill::Records => match self.cursor.peek()? {
+                ReadOutcome::Records => match self.cursor.peek()? {
                     (Some(record), bytes) => {
                         let (seq, key) = (record.seq(), record.frame.key().map(key_hash));
                         self.under_bytes = bytes;
-                        return Some(Incoming::Record { seq, key });
+                        return Some(SourceItem::Record { seq, key });
                     }
                     (None, expired_bytes) => self.cursor.advance(1, expired_bytes),
                 },
-                Fill::Empty => return None,
-                Fill::Notice(Notice::Gap(gap)) => {
-                    return Some(Incoming::Lost { first: gap.first, last: gap.last });
+                ReadOutcome::Empty => return None,
+                ReadOutcome::Notice(Notice::Gap(gap)) => {
+                    return Some(SourceItem::LostRecords { first: gap.first, last: gap.last });
                 }
-                Fill::Notice(Notice::Deleted { .. }) | Fill::Closed => {
+                ReadOutcome::Notice(Notice::Deleted { .. }) | ReadOutcome::Closed => {
                     *self.ended = true;
                     return None;
                 }
                 // Members join the group at the next owner, and ignore its epoch.
-                Fill::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
-                Fill::Notice(notice) => self.notices.push(notice),
+                ReadOutcome::Notice(Notice::EpochChanged(_)) if self.last_epoch.is_some() => {}
+                ReadOutcome::Notice(notice) => self.notices.push(notice),
             }
         }
     }
 }
 
-impl Drop for Feed<'_> {
+impl Drop for GroupReader<'_> {
     fn drop(&mut self) {
         self.step();
     }

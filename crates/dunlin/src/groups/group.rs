@@ -17,8 +17,8 @@ use std::task::{Wake, Waker};
 use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
 
 use super::error::JoinError;
-use super::machine::Machine;
-use super::part::{self, Part};
+use super::machine::GroupMachine;
+use super::part::{self, GroupPartition};
 use super::state::State;
 use super::{GroupInfo, GroupKind};
 use crate::clock::now_ns;
@@ -58,7 +58,7 @@ pub(super) struct Sleeper {
 
 struct Alarm<M>(Weak<Group<M>>);
 
-impl<M: Machine> Wake for Alarm<M> {
+impl<M: GroupMachine> Wake for Alarm<M> {
     fn wake(self: Arc<Self>) {
         if let Some(group) = self.0.upgrade() {
             group.wake_one();
@@ -66,7 +66,7 @@ impl<M: Machine> Wake for Alarm<M> {
     }
 }
 
-impl<M: Machine> Group<M> {
+impl<M: GroupMachine> Group<M> {
     pub(super) fn new(
         topic: Arc<Topic>,
         name: String,
@@ -81,7 +81,7 @@ impl<M: Machine> Group<M> {
                 Some(epoch) => part::cursor_after(log, options, epoch),
                 None => part::cursor(log, options),
             };
-            Part::new(cursor?, &machine, &mut notices)
+            GroupPartition::new(cursor?, &machine, &mut notices)
         };
         let parts = topic.logs().iter().map(part).collect::<Result<_, SubscribeError>>()?;
         let group = Arc::new_cyclic(|group| Group {
@@ -110,7 +110,7 @@ impl<M: Machine> Group<M> {
             let outcome = op(&mut state, now_ns);
             state.send_dead_letters(node, self);
             state.give_up_places(now_ns);
-            state.parts.iter_mut().for_each(Part::rest);
+            state.parts.iter_mut().for_each(GroupPartition::rest);
             if let Some(why) = self.moved.get().filter(|_| state.is_drained()) {
                 let _ = self.ended.set(why.clone());
             }
@@ -197,7 +197,7 @@ impl<M: Machine> Group<M> {
             name: self.name.clone(),
             kind,
             members: state.members.values().cloned().collect(),
-            waiting: state.parts.iter().map(Part::waiting).sum(),
+            waiting: state.parts.iter().map(GroupPartition::waiting).sum(),
             claimed: state.parts.iter().map(|part| u64::from(part.machine.claims())).sum(),
         })
     }
@@ -209,15 +209,15 @@ impl<M: Machine> Group<M> {
         node: &Node,
         sleeper: Sleeper,
         ends_told: &[bool],
-    ) -> Result<Option<u64>, Awake> {
+    ) -> Result<Option<u64>, WorkPending> {
         self.with(node, |state, _| {
             if state.has_news_for(&sleeper, ends_told) {
-                return Err(Awake);
+                return Err(WorkPending);
             }
             let mut sleepers = self.sleepers();
             // Ending the group wakes members that sleep by then.
             if self.ended().is_some() {
-                return Err(Awake);
+                return Err(WorkPending);
             }
             match sleepers.iter_mut().find(|other| other.member == sleeper.member) {
                 Some(same) => *same = sleeper,
@@ -276,7 +276,7 @@ impl<M: Machine> Group<M> {
 
 /// A member that wants to sleep has work.
 #[derive(Debug)]
-pub(super) struct Awake;
+pub(super) struct WorkPending;
 
 impl Sleeper {
     fn wake(&self) {

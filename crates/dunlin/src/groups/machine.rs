@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use dunlin_topic::{DeadLetter, Departure, GroupError, Lost, MemberId, Share, Work};
+use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Share, Work};
 
 /// A state machine of `dunlin-topic`: [`Share`] or [`Work`].
-pub(crate) trait Machine: Debug + Send + 'static {
+pub(crate) trait GroupMachine: Debug + Send + 'static {
     /// Whether publishers of a reliable topic wait for the group without members, because its records are then not
     /// lost.
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
@@ -14,7 +14,7 @@ pub(crate) trait Machine: Debug + Send + 'static {
     fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64);
     fn has_room(&self, member: MemberId) -> bool;
     fn has_lost(&self, member: MemberId) -> bool;
-    fn take_lost(&mut self, member: MemberId) -> Option<Lost>;
+    fn take_lost(&mut self, member: MemberId) -> Option<LostRecords>;
     fn losses(&self) -> u64;
     /// All records up to this one are settled.
     fn position(&self) -> u64;
@@ -55,7 +55,7 @@ pub(crate) trait Machine: Debug + Send + 'static {
     fn lose_dead_letter(&mut self, _letter: DeadLetter) {}
 }
 
-impl Machine for Share {
+impl GroupMachine for Share {
     const WAITED_FOR_WITHOUT_MEMBERS: bool = false;
 
     fn join(&mut self) -> Result<MemberId, GroupError> {
@@ -78,7 +78,7 @@ impl Machine for Share {
         Share::has_lost(self, member)
     }
 
-    fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
+    fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         Share::take_lost(self, member)
     }
 
@@ -103,7 +103,7 @@ impl Machine for Share {
     }
 }
 
-impl Machine for Work {
+impl GroupMachine for Work {
     const WAITED_FOR_WITHOUT_MEMBERS: bool = true;
 
     fn join(&mut self) -> Result<MemberId, GroupError> {
@@ -123,7 +123,7 @@ impl Machine for Work {
         Work::has_lost(self, member)
     }
 
-    fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
+    fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         Work::take_lost(self, member)
     }
 

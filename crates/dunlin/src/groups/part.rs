@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    Consumption, Cursor, DeadLetter, Fill, Log, Notice, Position, Start, SubscribeError, SubscribeOptions,
+    ConsumeMode, Cursor, DeadLetter, Log, Notice, Position, ReadOutcome, Start, SubscribeError,
+    SubscribeOptions,
 };
 
-use super::feed::Feed;
-use super::machine::Machine;
+use super::feed::GroupReader;
+use super::machine::GroupMachine;
 
 /// One partition.
 #[derive(Debug)]
-pub(super) struct Part<M> {
+pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,
     pub(super) machine: M,
     /// Whether the log was deleted and read to its end.
@@ -24,7 +25,7 @@ pub(super) struct Part<M> {
 
 /// A cursor of a group in one log.
 pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Cursor, SubscribeError> {
-    Cursor::new(Arc::clone(log), options, None, Consumption::Told)
+    Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
 /// A cursor after all records of an epoch: at the next epoch or, if this one continues, at the next record.
@@ -46,25 +47,25 @@ pub(super) fn cursor_after(
     }
 }
 
-impl<M: Machine> Part<M> {
+impl<M: GroupMachine> GroupPartition<M> {
     pub(super) fn new(
         mut cursor: Cursor,
         machine: impl Fn(u64) -> M,
         notices: &mut Vec<Notice>,
-    ) -> Result<Part<M>, SubscribeError> {
+    ) -> Result<GroupPartition<M>, SubscribeError> {
         // A start in a past epoch continues in the present one, which the first member learns.
         if cursor.next().epoch != cursor.log().last().epoch
-            && let Fill::Notice(changed) = cursor.fill()
+            && let ReadOutcome::Notice(changed) = cursor.fill()
         {
             notices.push(changed);
         }
         let machine = machine(cursor.next().seq - 1);
-        Ok(Part { cursor, machine, ended: false, pending: None, last_epoch: None })
+        Ok(GroupPartition { cursor, machine, ended: false, pending: None, last_epoch: None })
     }
 
     /// The reader of the log, and the state machine.
-    pub(super) fn feed(&mut self) -> (Feed<'_>, &mut M) {
-        (Feed::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
+    pub(super) fn feed(&mut self) -> (GroupReader<'_>, &mut M) {
+        (GroupReader::new(&mut self.cursor, &mut self.ended, self.last_epoch), &mut self.machine)
     }
 
     pub(super) fn has_more(&self) -> bool {

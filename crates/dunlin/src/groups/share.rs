@@ -13,15 +13,15 @@ use dunlin_topic::{
 use dunlin_wire::ErrorCode;
 
 use super::error::JoinError;
+use super::membership::GroupMember;
 use super::options::ShareOptions;
-use super::seat::Seat;
 use crate::error::TopicError;
 use crate::node::Node;
-use crate::ownership::Outcome;
+use crate::ownership::RemoteEnd;
 use crate::refusal::Refused;
 
-use away::Away;
-pub(super) use here::Confirms;
+use away::RemoteMember;
+pub(super) use here::ConsumptionMode;
 use here::Here;
 
 /// A member of a group whose records each go to one member, at most once.
@@ -33,29 +33,29 @@ use here::Here;
 /// last one spans them all. [`lost`](ShareMember::lost) counts exactly.
 #[derive(Debug)]
 pub struct ShareMember {
-    place: Place,
+    place: MemberLocation,
     /// How to join again after the topic has moved; `None` if the membership then ends.
-    again: Option<Box<Again>>,
+    again: Option<Box<Rejoin>>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum MemberLocation {
     /// This node owns the topic.
     Here(Here),
     /// Another node owns the topic.
-    Away(Away),
+    RemoteMember(RemoteMember),
 }
 
 #[derive(Debug)]
-struct Again {
+struct Rejoin {
     node: Node,
     options: ShareOptions,
     news: (Arc<Waiter>, u32),
 }
 
 impl ShareMember {
-    pub(super) fn here(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> ShareMember {
-        ShareMember { place: Place::Here(Here::new(seat, ahead, confirms)), again: None }
+    pub(super) fn here(membership: GroupMember<Share>, ahead: u32, confirms: ConsumptionMode) -> ShareMember {
+        ShareMember { place: MemberLocation::Here(Here::new(membership, ahead, confirms)), again: None }
     }
 
     /// A member for a listener, whose membership follows its topic from owner to owner.
@@ -66,8 +66,8 @@ impl ShareMember {
         options: &ShareOptions,
         news: (Arc<Waiter>, u32),
     ) -> Result<ShareMember, JoinError> {
-        let place = Place::find(node, topic, group, options, &news)?;
-        let again = Again { node: node.clone(), options: options.clone(), news };
+        let place = MemberLocation::find(node, topic, group, options, &news)?;
+        let again = Rejoin { node: node.clone(), options: options.clone(), news };
         Ok(ShareMember { place, again: Some(Box::new(again)) })
     }
 
@@ -79,16 +79,16 @@ impl ShareMember {
     /// The group's name.
     pub fn group(&self) -> &str {
         match &self.place {
-            Place::Here(here) => here.group(),
-            Place::Away(away) => away.group(),
+            MemberLocation::Here(here) => here.group(),
+            MemberLocation::RemoteMember(away) => away.group(),
         }
     }
 
     /// Lost records of the group in this member's gaps.
     pub fn lost(&self) -> u64 {
         match &self.place {
-            Place::Here(here) => here.lost(),
-            Place::Away(away) => away.lost(),
+            MemberLocation::Here(here) => here.lost(),
+            MemberLocation::RemoteMember(away) => away.lost(),
         }
     }
 
@@ -96,15 +96,15 @@ impl ShareMember {
     /// topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {
-            Place::Here(here) => here.given_up(),
-            Place::Away(_) => 0,
+            MemberLocation::Here(here) => here.given_up(),
+            MemberLocation::RemoteMember(_) => 0,
         }
     }
 
     /// Leaves and consumes the last record. Records taken ahead become lost for the group or, if another node owns
     /// the topic, go to other members.
     pub fn leave(self) {
-        if let Place::Here(here) = self.place {
+        if let MemberLocation::Here(here) = self.place {
             here.leave();
         }
     }
@@ -112,7 +112,7 @@ impl ShareMember {
     /// For a listener: leaves. Records that the client has not [`consume`](ShareMember::consume)d go to other
     /// members.
     pub fn give_back(self) {
-        if let Place::Here(here) = self.place {
+        if let MemberLocation::Here(here) = self.place {
             here.give_back();
         }
     }
@@ -121,8 +121,8 @@ impl ShareMember {
     /// records on their way. `false` if this node owns the topic, so that none are.
     pub fn end_in_order(&self) -> bool {
         match &self.place {
-            Place::Here(_) => false,
-            Place::Away(away) => {
+            MemberLocation::Here(_) => false,
+            MemberLocation::RemoteMember(away) => {
                 away.end_in_order();
                 true
             }
@@ -132,8 +132,8 @@ impl ShareMember {
     /// For a listener: an upper bound of the records waiting for the group. Not known if another node owns the topic.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.place {
-            Place::Here(here) => here.waiting(),
-            Place::Away(_) => 0,
+            MemberLocation::Here(here) => here.waiting(),
+            MemberLocation::RemoteMember(_) => 0,
         }
     }
 
@@ -141,8 +141,8 @@ impl ShareMember {
     /// something now.
     pub fn sleep(&self, wants: bool) -> bool {
         match &self.place {
-            Place::Here(here) => here.sleep(wants),
-            Place::Away(away) => !away.has_news(),
+            MemberLocation::Here(here) => here.sleep(wants),
+            MemberLocation::RemoteMember(away) => !away.has_news(),
         }
     }
 
@@ -150,8 +150,8 @@ impl ShareMember {
     /// unconsumed records, the member receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
         match &mut self.place {
-            Place::Here(here) => here.consume(partition, seq),
-            Place::Away(away) => away.consume(partition, seq),
+            MemberLocation::Here(here) => here.consume(partition, seq),
+            MemberLocation::RemoteMember(away) => away.consume(partition, seq),
         }
     }
 
@@ -160,9 +160,9 @@ impl ShareMember {
         let Some(again) = &mut self.again else { return Ok(false) };
         let (topic, group) = (Arc::clone(self.place.topic()), self.place.group_name());
         let options = ShareOptions { start, ..again.options.clone() };
-        let place = Place::find(&again.node, topic.name(), &group, &options, &again.news)?;
+        let place = MemberLocation::find(&again.node, topic.name(), &group, &options, &again.news)?;
         self.place = place;
-        if let Place::Here(here) = &mut self.place {
+        if let MemberLocation::Here(here) = &mut self.place {
             here.forget_notices();
         }
         // Records from before it slept are looked for.
@@ -171,7 +171,7 @@ impl ShareMember {
     }
 }
 
-impl Place {
+impl MemberLocation {
     /// Joins the group at the topic's owner, here or at another node.
     fn find(
         node: &Node,
@@ -179,16 +179,20 @@ impl Place {
         group: &str,
         options: &ShareOptions,
         news: &(Arc<Waiter>, u32),
-    ) -> Result<Place, JoinError> {
+    ) -> Result<MemberLocation, JoinError> {
         let after_epoch = match options.start {
             Start::After(at) => Some(at.epoch),
             _ => None,
         };
         let here = ShareOptions { after_epoch, ..options.clone() };
         match node.share_seat(topic, group, &here, news.clone()) {
-            Ok(seat) => Ok(Place::Here(Here::new(seat, options.ahead, Confirms::Told))),
+            Ok(membership) => {
+                Ok(MemberLocation::Here(Here::new(membership, options.ahead, ConsumptionMode::Told)))
+            }
             Err(refused @ JoinError::Topic(TopicError::Elsewhere { .. } | TopicError::HandingOver(_))) => {
-                Away::find(node, topic, group, options, news).map(Place::Away).ok_or(refused)
+                RemoteMember::find(node, topic, group, options, news)
+                    .map(MemberLocation::RemoteMember)
+                    .ok_or(refused)
             }
             Err(refused) => Err(refused),
         }
@@ -196,15 +200,15 @@ impl Place {
 
     fn topic(&self) -> &Arc<Topic> {
         match self {
-            Place::Here(here) => here.topic(),
-            Place::Away(away) => away.topic(),
+            MemberLocation::Here(here) => here.topic(),
+            MemberLocation::RemoteMember(away) => away.topic(),
         }
     }
 
     fn group_name(&self) -> String {
         match self {
-            Place::Here(here) => here.group().to_owned(),
-            Place::Away(away) => away.group().to_owned(),
+            MemberLocation::Here(here) => here.group().to_owned(),
+            MemberLocation::RemoteMember(away) => away.group().to_owned(),
         }
     }
 }
@@ -216,7 +220,7 @@ impl From<JoinError> for SubscribeError {
             JoinError::Topic(error) => error.into(),
             JoinError::Start(error) => error,
             JoinError::Limit { limit, value } => SubscribeError::Limit { limit, value },
-            other => SubscribeError::Refused(Refused::from(&other).in_words()),
+            other => SubscribeError::Refused(Refused::from(&other).to_line()),
         }
     }
 }
@@ -225,7 +229,7 @@ impl From<JoinError> for SubscribeError {
 fn is_moved(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Refused(said) => {
-            Refused::of_words(said).is_some_and(|refused| refused.code == ErrorCode::Elsewhere)
+            Refused::parse_line(said).is_some_and(|refused| refused.code == ErrorCode::Elsewhere)
         }
         _ => false,
     }
@@ -234,15 +238,15 @@ fn is_moved(why: &SubscribeError) -> bool {
 impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.place {
-            Place::Here(here) => match here.ready() {
+            MemberLocation::Here(here) => match here.ready() {
                 // The epoch that the group has reached is not delivered again.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
                 other => return other,
             },
-            Place::Away(away) => match away.ready() {
+            MemberLocation::RemoteMember(away) => match away.ready() {
                 Ok(is_ready) => return Ok(is_ready),
-                Err(Outcome::Here(start)) => (SubscribeError::Closed, start),
-                Err(Outcome::Ended(why)) => return Err(why),
+                Err(RemoteEnd::Here(start)) => (SubscribeError::Closed, start),
+                Err(RemoteEnd::Ended(why)) => return Err(why),
             },
         };
         if self.join_again(start)? { Ok(false) } else { Err(why) }
@@ -250,8 +254,8 @@ impl Subscribe for ShareMember {
 
     fn take(&mut self) -> Event<'_> {
         match &mut self.place {
-            Place::Here(here) => here.take(),
-            Place::Away(away) => away.take(),
+            MemberLocation::Here(here) => here.take(),
+            MemberLocation::RemoteMember(away) => away.take(),
         }
     }
 
@@ -276,16 +280,16 @@ impl Subscribe for ShareMember {
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
-            Place::Here(here) => here.wait(timeout),
+            MemberLocation::Here(here) => here.wait(timeout),
             // Only members of this node wait so.
-            Place::Away(away) => Ok(away.has_news()),
+            MemberLocation::RemoteMember(away) => Ok(away.has_news()),
         }
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
         match &mut self.place {
-            Place::Here(here) => here.poll_ready(cx),
-            Place::Away(away) => away.poll_ready(cx),
+            MemberLocation::Here(here) => here.poll_ready(cx),
+            MemberLocation::RemoteMember(away) => away.poll_ready(cx),
         }
     }
 }

@@ -6,14 +6,14 @@ use dunlin_topic::{MemberId, SubscribeError};
 
 use super::dead_letters::{self, Sent};
 use super::group::{Group, Sleeper};
-use super::machine::Machine;
-use super::part::Part;
+use super::machine::GroupMachine;
+use super::part::GroupPartition;
 use crate::node::Node;
 
 /// State under the group's lock.
 #[derive(Debug)]
 pub(super) struct State<M> {
-    pub(super) parts: Vec<Part<M>>,
+    pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
     /// When the group was created. Tokens count from here, so that a token of an earlier group of this name, even
     /// before a restart, settles nothing.
@@ -28,15 +28,18 @@ pub(super) struct State<M> {
     pub(super) woken_for: u64,
 }
 
-impl<M: Machine> State<M> {
-    pub(super) fn new(parts: Vec<Part<M>>, made_ns: u64) -> State<M> {
+impl<M: GroupMachine> State<M> {
+    pub(super) fn new(parts: Vec<GroupPartition<M>>, made_ns: u64) -> State<M> {
         let registered = parts.iter().any(|part| part.cursor.is_registered());
         let members = BTreeMap::new();
         State { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
     }
 
     /// Calls `look` with each partition, beginning with the next one in turn, until it returns something.
-    pub(super) fn find<R>(&mut self, mut look: impl FnMut(usize, &mut Part<M>) -> Option<R>) -> Option<R> {
+    pub(super) fn find<R>(
+        &mut self,
+        mut look: impl FnMut(usize, &mut GroupPartition<M>) -> Option<R>,
+    ) -> Option<R> {
         let parts = self.parts.len();
         let mut turns = (0..parts).map(|turn| (self.turn + turn) % parts);
         let (at, found) = turns.find_map(|at| Some((at, look(at, &mut self.parts[at])?)))?;
@@ -49,7 +52,7 @@ impl<M: Machine> State<M> {
     }
 
     pub(super) fn has_news_for(&self, sleeper: &Sleeper, ends_told: &[bool]) -> bool {
-        let has_news = |(part, told): (&Part<M>, &bool)| {
+        let has_news = |(part, told): (&GroupPartition<M>, &bool)| {
             part.machine.has_lost(sleeper.member) || part.is_over() && !told
         };
         self.parts.iter().zip(ends_told).any(has_news)
@@ -96,20 +99,21 @@ impl<M: Machine> State<M> {
 
     pub(super) fn give_up_places(&mut self, now_ns: u64) {
         if self.places_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
-            self.parts.iter_mut().for_each(|part| part.cursor.give_up_place());
+            self.parts.iter_mut().for_each(|part| part.cursor.unregister());
         }
     }
 
     /// Makes publishers wait for the group again.
     pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
-        let missing = |part: &&mut Part<M>| self.registered && !part.cursor.is_registered();
+        let missing = |part: &&mut GroupPartition<M>| self.registered && !part.cursor.is_registered();
         let name = reader_name(name);
         self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.take_place(&name))
     }
 
     /// A number that grows with each notice for all members.
     pub(super) fn told_to_all(&self) -> u64 {
-        let ends = |part: &Part<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());
+        let ends =
+            |part: &GroupPartition<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());
         self.parts.iter().map(|part| part.machine.losses() + ends(part)).sum()
     }
 

@@ -10,7 +10,7 @@ use dunlin_topic::{
 };
 
 use super::error::StaleClaim;
-use super::seat::Seat;
+use super::membership::GroupMember;
 use super::state::State;
 use crate::clock::now_ns;
 
@@ -23,7 +23,7 @@ const OPEN_SWEEP: usize = 1_024;
 /// counts.
 #[derive(Debug)]
 pub struct WorkMember {
-    seat: Seat<Work>,
+    membership: GroupMember<Work>,
     open: HashMap<u64, Open>,
     /// Events not yet returned to the caller.
     events: VecDeque<WorkEvent>,
@@ -41,14 +41,14 @@ struct Open {
 #[derive(Debug, Clone)]
 pub enum WorkEvent {
     /// A claimed record.
-    Claimed(Claimed),
+    ClaimedRecord(ClaimedRecord),
     /// A loss of the whole group, or the topic's deletion.
     Notice(Notice),
 }
 
 /// A record claimed by this member until the deadline.
 #[derive(Debug, Clone)]
-pub struct Claimed {
+pub struct ClaimedRecord {
     /// The token that settles the claim.
     pub token: u64,
     /// When the claim ends, ns since the Unix epoch.
@@ -60,7 +60,7 @@ pub struct Claimed {
     frame: Vec<u8>,
 }
 
-impl Claimed {
+impl ClaimedRecord {
     /// The record.
     pub fn record(&self) -> Record<'_> {
         let (frame, _) = Frame::split(&self.frame).expect("the frame was copied completely");
@@ -74,23 +74,23 @@ impl Claimed {
 }
 
 impl WorkMember {
-    pub(super) fn new(seat: Seat<Work>) -> WorkMember {
-        WorkMember { seat, open: HashMap::new(), events: VecDeque::new() }
+    pub(super) fn new(membership: GroupMember<Work>) -> WorkMember {
+        WorkMember { membership, open: HashMap::new(), events: VecDeque::new() }
     }
 
     /// The topic.
     pub fn topic(&self) -> &Arc<Topic> {
-        self.seat.topic()
+        self.membership.topic()
     }
 
     /// The group's name.
     pub fn group(&self) -> &str {
-        self.seat.group()
+        self.membership.group()
     }
 
     /// Lost records of the group in this member's gaps.
     pub fn lost(&self) -> u64 {
-        self.seat.lost()
+        self.membership.lost()
     }
 
     /// Claims available records, at most `max`. Notices come in addition.
@@ -126,26 +126,26 @@ impl WorkMember {
 
     /// Waits until there may be a record to claim; `false` after `timeout`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        !self.events.is_empty() || self.seat.wait(timeout)
+        !self.events.is_empty() || self.membership.wait(timeout)
     }
 
     /// Waits in async code: ready when [`claim`](WorkMember::claim) may return something.
     /// [`Node::see_to_due`](crate::Node::see_to_due) handles deadlines and delays, as does every operation of a
     /// member.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.events.is_empty() { self.seat.poll(cx) } else { Poll::Ready(()) }
+        if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
 
     /// For a listener: arms the waiter for news, and for records only if the member `wants` them. `false` if there is
     /// something now.
     pub fn sleep(&self, wants: bool) -> bool {
-        self.events.is_empty() && self.seat.sleep(wants)
+        self.events.is_empty() && self.membership.sleep(wants)
     }
 
     /// Acknowledges the record.
     pub fn ack(&mut self, token: u64) -> Result<(), StaleClaim> {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
-        self.seat.with(|state, member, now_ns| {
+        self.membership.with(|state, member, now_ns| {
             let token_here = state.part_token(token);
             let acked = state.work(part).ack(member, seq, token_here, now_ns);
             acked.map_err(|_| StaleClaim { token })
@@ -157,7 +157,7 @@ impl WorkMember {
     pub fn nack(&mut self, token: u64, delay: Duration) -> Result<(), StaleClaim> {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         let delay_ns = saturating_ns(delay);
-        self.seat.with(|state, member, now_ns| {
+        self.membership.with(|state, member, now_ns| {
             let token_here = state.part_token(token);
             let nacked = state.work(part).nack(member, seq, token_here, delay_ns, now_ns);
             nacked.map_err(|_| StaleClaim { token })
@@ -167,7 +167,7 @@ impl WorkMember {
     /// Extends the claim from now; returns the new deadline.
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
         let Open { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
-        let renewed = self.seat.with(|state, member, now_ns| {
+        let renewed = self.membership.with(|state, member, now_ns| {
             let token_here = state.part_token(token);
             state.work(part).renew(member, seq, token_here, now_ns)
         });
@@ -178,7 +178,7 @@ impl WorkMember {
 
     /// Leaves: its claimed records are available to others at once, and the attempt does not count.
     pub fn leave(mut self) {
-        self.seat.leave(Departure::Left);
+        self.membership.leave(Departure::Left);
     }
 
     /// Removes expired claims, which cannot be settled.
@@ -192,11 +192,11 @@ impl WorkMember {
     /// Claims records until there are `max`, or no more.
     fn fetch(&mut self, max: usize) -> Result<(), SubscribeError> {
         if self.events.is_empty() {
-            self.seat.check_open()?;
+            self.membership.check_open()?;
         }
         self.forget_ended();
-        let WorkMember { seat, open, events } = self;
-        let (claimed, notices) = seat.with(|state, member, now_ns| {
+        let WorkMember { membership, open, events } = self;
+        let (claimed, notices) = membership.with(|state, member, now_ns| {
             let (mut claimed, mut notices) = (Vec::new(), Vec::new());
             while events.len() + claimed.len() < max {
                 let Some(one) = state.claim(member, now_ns, &mut notices) else { break };
@@ -204,14 +204,14 @@ impl WorkMember {
             }
             (claimed, notices)
         });
-        seat.push_notices(notices);
-        events.extend(std::iter::from_fn(|| seat.pop_notice()).map(WorkEvent::Notice));
+        membership.push_notices(notices);
+        events.extend(std::iter::from_fn(|| membership.pop_notice()).map(WorkEvent::Notice));
         for (part, one) in claimed {
             let deadline_ns = one.deadline_ns;
             open.insert(one.token, Open { part, seq: one.position.seq, deadline_ns });
-            events.push_back(WorkEvent::Claimed(one));
+            events.push_back(WorkEvent::ClaimedRecord(one));
         }
-        events.extend(std::iter::from_fn(|| seat.pop_end()).map(WorkEvent::Notice));
+        events.extend(std::iter::from_fn(|| membership.pop_end()).map(WorkEvent::Notice));
         Ok(())
     }
 }
@@ -240,7 +240,7 @@ impl State<Work> {
         member: MemberId,
         now_ns: u64,
         notices: &mut Vec<Notice>,
-    ) -> Option<(usize, Claimed)> {
+    ) -> Option<(usize, ClaimedRecord)> {
         let (part, mut claimed) = self.find(|at, part| {
             let (mut feed, work) = part.feed();
             let (claim, frame) = loop {
@@ -258,7 +258,7 @@ impl State<Work> {
             let position = Position { epoch: log.last().epoch, seq: claim.seq };
             let token = claim.token;
             let (deadline_ns, attempt, log) = (claim.deadline_ns, claim.attempt, Arc::clone(log.name()));
-            Some((at, Claimed { token, deadline_ns, attempt, position, log, frame }))
+            Some((at, ClaimedRecord { token, deadline_ns, attempt, position, log, frame }))
         })?;
         claimed.token = self.member_token(claimed.token, part);
         Some((part, claimed))

@@ -11,9 +11,9 @@ use crate::access::Action;
 use crate::clock::{now_ns, steady_ns};
 use crate::error::TopicError;
 use crate::inbox::Inbox;
-use crate::owner::Owner;
+use crate::owner::OwningTopic;
 use crate::registry::{cost_of, is_reserved};
-use crate::select::Missing;
+use crate::select::MissingTopicPolicy;
 use crate::waiting;
 
 /// Maximum time until a node learns of a topic that another node has created.
@@ -31,7 +31,7 @@ impl Node {
 
     /// [`owner`](Node::owner) for a record that is not a reply. The caller has checked the permission.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
-        self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
+        self.owner_or_new(subject, |_| Ok(())).map(OwningTopic::keep)
     }
 
     /// The topic that owns the subject, here or in the cluster. Creates none.
@@ -46,18 +46,19 @@ impl Node {
     }
 
     /// The topic that owns the subject. Creates none.
-    pub fn existing_owner(&self, subject: Subject<'_>) -> Result<Owner, TopicError> {
+    pub fn existing_owner(&self, subject: Subject<'_>) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
-        self.agreed_owner(subject).map(Owner::of)
+        self.agreed_owner(subject).map(OwningTopic::of)
     }
 
     /// The destination of a record with this payload size: the topic that owns its subject or, for a reply, the
     /// [reply inbox](crate::reply). Otherwise the node creates a topic if it may. A new topic that refuses the record
     /// is removed again.
-    pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
+    pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
         let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
-        owner.map_or_else(|| self.owner_or_new_for(subject, payload_bytes), |topic| Ok(Owner::of(topic)))
+        owner
+            .map_or_else(|| self.owner_or_new_for(subject, payload_bytes), |topic| Ok(OwningTopic::of(topic)))
     }
 
     /// [`owner_for`](Node::owner_for) for a record that is not a reply.
@@ -65,12 +66,16 @@ impl Node {
         &self,
         subject: Subject<'_>,
         payload_bytes: usize,
-    ) -> Result<Owner, TopicError> {
+    ) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
         self.owner_or_new_for(subject, payload_bytes)
     }
 
-    fn owner_or_new_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
+    fn owner_or_new_for(
+        &self,
+        subject: Subject<'_>,
+        payload_bytes: usize,
+    ) -> Result<OwningTopic, TopicError> {
         self.owner_or_new(subject, |config| {
             let bytes_max = config.record_bytes_max as usize;
             if payload_bytes > bytes_max {
@@ -91,9 +96,9 @@ impl Node {
         &self,
         subject: Subject<'_>,
         check: impl FnOnce(&TopicConfig) -> Result<(), TopicError>,
-    ) -> Result<Owner, TopicError> {
+    ) -> Result<OwningTopic, TopicError> {
         if let Some(topic) = self.0.registry.owner(subject) {
-            return Ok(Owner::of(topic));
+            return Ok(OwningTopic::of(topic));
         }
         // The inbox of a requester may end with its session before the reply.
         if subject.is_system() {
@@ -103,7 +108,7 @@ impl Node {
         if is_reserved(subject.as_str())
             && let Some(inbox) = elsewhere()
         {
-            return Ok(Owner::of(inbox));
+            return Ok(OwningTopic::of(inbox));
         }
         let services = subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'));
         if !(self.0.config.auto_create || services) || is_reserved(subject.as_str()) {
@@ -121,13 +126,13 @@ impl Node {
         let (mut pause, mut is_second) = (Duration::from_millis(1), false);
         loop {
             match self.create_within(name, config.clone(), false, true) {
-                Ok(topic) => return Ok(Owner::made(topic, self)),
+                Ok(topic) => return Ok(OwningTopic::made(topic, self)),
                 Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
                 Err(refused) => return Err(refused),
             }
             // Another client was faster, or the name belongs to a topic that owns other subjects.
             if let Some(topic) = self.0.registry.owner(subject) {
-                return Ok(Owner::of(topic));
+                return Ok(OwningTopic::of(topic));
             }
             // The topic was deleted just now, or this node does not know yet of a topic that another node created.
             let may_wait = waiting::is_allowed();
@@ -190,7 +195,7 @@ impl Node {
     }
 
     /// Removes a topic that was created for a refused record, unless somebody uses it.
-    pub(crate) fn take_back(&self, topic: &Arc<Topic>) {
+    pub(crate) fn remove_if_unused(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
             // Other nodes may know the topic.
             return;
@@ -212,10 +217,14 @@ impl Node {
 
     /// The topic that owns the subject, or the topic with exactly this pattern. `missing` decides whether a subject
     /// without an owner gets a topic.
-    pub fn owner_or_pattern(&self, pattern: &Pattern, missing: Missing) -> Result<Arc<Topic>, TopicError> {
+    pub fn owner_or_pattern(
+        &self,
+        pattern: &Pattern,
+        missing: MissingTopicPolicy,
+    ) -> Result<Arc<Topic>, TopicError> {
         if pattern.is_literal() {
             let subject = Subject::parse(pattern.as_str())?;
-            if missing != Missing::Refuse || is_reserved(pattern.as_str()) {
+            if missing != MissingTopicPolicy::Refuse || is_reserved(pattern.as_str()) {
                 return self.owner(subject);
             }
             self.may_publish(subject)?;

@@ -5,27 +5,27 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_topic::{
-    CheckedRun, Event, FeedError, Log, LogName, Notice, OnGap, Position, ReaderInfo, Start, SubscribeOptions,
-    Waiter,
+    CheckedBatch, Event, FeedError, Log, LogName, Notice, OnGap, Position, ReaderInfo, Start,
+    SubscribeOptions, Waiter,
 };
 
-use super::way::Way;
+use super::route::Route;
 use crate::clock::steady_ns;
 
 /// The protocol name of subscribers that are other nodes.
-pub const NODE_DOOR: &str = "node";
+pub const NODE_PROTOCOL: &str = "node";
 
 /// Whether a subscriber is another node's mirror.
 pub fn is_mirror(reader: &ReaderInfo) -> bool {
-    reader.door == NODE_DOOR && reader.name == SubscribeOptions::MIRROR
+    reader.protocol == NODE_PROTOCOL && reader.name == SubscribeOptions::MIRROR
 }
 
 /// A feed of all mirrors of a topic, or of one mirror for a single subscriber.
 #[derive(Debug)]
-pub struct Feed {
+pub struct MirrorFeed {
     /// The subjects of the topic.
     pub pattern: Arc<str>,
-    pub(super) way: Weak<Way>,
+    pub(super) route: Weak<Route>,
     pub(super) logs: Vec<Weak<Log>>,
     /// The permit of a mirror for a single subscriber.
     pub(super) private: Option<Arc<Place>>,
@@ -64,7 +64,7 @@ impl Drop for Place {
 
 /// Where a feed begins.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Beginning {
+pub enum FeedStart {
     /// At this start, for each log.
     At(Start),
     /// After the records that the mirrors hold.
@@ -73,32 +73,32 @@ pub enum Beginning {
 
 /// The outcome of an event of a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum FeedOutcome {
     /// The event was applied.
     Whole,
-    /// The private mirror's subscriber has to read first. Offer the same event again when [`Feed::room`] is notified,
+    /// The private mirror's subscriber has to read first. Offer the same event again when [`MirrorFeed::room`] is notified,
     /// or a little later.
     Later,
     /// The feed ends: this node owns the topic, or the mirrors cannot continue.
     Over,
 }
 
-impl Feed {
+impl MirrorFeed {
     pub(super) fn new(
-        way: &Arc<Way>,
+        route: &Arc<Route>,
         logs: Vec<Weak<Log>>,
         start: Start,
         from: u64,
         unread_max: Duration,
-    ) -> Feed {
-        Feed {
-            pattern: Arc::clone(&way.pattern),
-            way: Arc::downgrade(way),
+    ) -> MirrorFeed {
+        MirrorFeed {
+            pattern: Arc::clone(&route.pattern),
+            route: Arc::downgrade(route),
             logs,
             private: None,
             after: None,
             start,
-            stateful: way.config.fold.is_some(),
+            stateful: route.config.fold.is_some(),
             registered: false,
             from,
             unread_max,
@@ -122,25 +122,25 @@ impl Feed {
     }
 
     /// The position at which to begin.
-    pub fn beginning(&self) -> Beginning {
+    pub fn beginning(&self) -> FeedStart {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         let held: Vec<_> = logs
             .iter()
             .filter_map(|log| Some((Arc::clone(log.name()), log.fed_through().or(self.after)?)))
             .collect();
         if !logs.is_empty() && held.len() == logs.len() {
-            return Beginning::After(held);
+            return FeedStart::After(held);
         }
-        Beginning::At(if self.stateful && self.private.is_none() { Start::Snapshot } else { self.start })
+        FeedStart::At(if self.stateful && self.private.is_none() { Start::Snapshot } else { self.start })
     }
 
     /// Whether the feed should continue.
     pub fn is_wanted(&self) -> bool {
-        let Some(way) = self.way.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
+        let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
         // The former owner has its records from another owner now, or from none.
-        if self.private.is_some() && way.owner().0 != self.from {
+        if self.private.is_some() && route.owner().0 != self.from {
             return false;
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
@@ -157,10 +157,10 @@ impl Feed {
     }
 
     /// A new feed for the same private mirror, from this owner.
-    pub(super) fn again(&self, from: u64) -> Arc<Feed> {
-        Arc::new(Feed {
+    pub(super) fn again(&self, from: u64) -> Arc<MirrorFeed> {
+        Arc::new(MirrorFeed {
             pattern: Arc::clone(&self.pattern),
-            way: Weak::clone(&self.way),
+            route: Weak::clone(&self.route),
             logs: self.logs.clone(),
             private: self.private.clone(),
             after: self.after,
@@ -196,8 +196,8 @@ impl Feed {
             }
             log.feed_from(*after);
         }
-        if let Some(way) = self.way.upgrade() {
-            way.placed(self);
+        if let Some(route) = self.route.upgrade() {
+            route.placed(self);
         }
         after.iter().for_each(|(_, after)| self.reached(after.epoch));
     }
@@ -210,7 +210,7 @@ impl Feed {
     }
 
     /// Applies an event of the owner. `frame` is a buffer.
-    pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> Taken {
+    pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> FeedOutcome {
         match event {
             Event::Record(record) => {
                 frame.clear();
@@ -222,30 +222,30 @@ impl Feed {
     }
 
     /// Applies a frame. A record with outcome [`Later`](Taken::Later) must be offered again.
-    pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> Taken {
-        let Some(log) = self.log(log) else { return Taken::Whole };
+    pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> FeedOutcome {
+        let Some(log) = self.log(log) else { return FeedOutcome::Whole };
         if self.private.is_some() && log.info().registered == 0 {
-            return Taken::Later;
+            return FeedOutcome::Later;
         }
-        let Ok(run) = CheckedRun::check(frame, 1, usize::MAX) else { return Taken::Over };
+        let Ok(run) = CheckedBatch::check(frame, 1, usize::MAX) else { return FeedOutcome::Over };
         match log.feed(position, prev_seq, run) {
-            Ok(()) => Taken::Whole,
+            Ok(()) => FeedOutcome::Whole,
             Err(FeedError::Full) => {
                 log.await_room(&self.room);
-                Taken::Later
+                FeedOutcome::Later
             }
-            Err(FeedError::Own) => Taken::Over,
+            Err(FeedError::Own) => FeedOutcome::Over,
             // The feed begins again with the owner's state.
-            Err(_) if log.is_stateful() => Taken::Over,
+            Err(_) if log.is_stateful() => FeedOutcome::Over,
             Err(_) => {
                 // The mirror cannot keep the record, so its subscribers receive a gap.
                 log.feed_gap(position);
-                Taken::Whole
+                FeedOutcome::Whole
             }
         }
     }
 
-    fn notice(&self, notice: &Notice) -> Taken {
+    fn notice(&self, notice: &Notice) -> FeedOutcome {
         match notice {
             Notice::Gap(gap) => {
                 if let Some(log) = self.log(&gap.log) {
@@ -261,10 +261,10 @@ impl Feed {
             Notice::Snapshot(snapshot) => {
                 if let Some(log) = self.log(&snapshot.log) {
                     if log.feed_state(snapshot.position, &snapshot.bytes).is_err() {
-                        return Taken::Over;
+                        return FeedOutcome::Over;
                     }
-                    if let Some(way) = self.way.upgrade() {
-                        way.placed(self);
+                    if let Some(route) = self.route.upgrade() {
+                        route.placed(self);
                     }
                     self.reached(snapshot.position.epoch);
                 }
@@ -272,7 +272,7 @@ impl Feed {
             Notice::Checksum(checksum) => {
                 let log = self.log(&checksum.log);
                 if log.is_some_and(|log| !log.feed_checksum(checksum.position, checksum.checksum)) {
-                    return Taken::Over;
+                    return FeedOutcome::Over;
                 }
             }
             Notice::Publishers(publishers) => {
@@ -283,15 +283,15 @@ impl Feed {
             Notice::Deleted { .. } => {
                 // Even if this node does not know yet that the topic was deleted: records of another topic of this
                 // name do not belong here.
-                if let Some(way) = self.way.upgrade() {
-                    way.end();
+                if let Some(route) = self.route.upgrade() {
+                    route.end();
                 }
                 self.close();
-                return Taken::Over;
+                return FeedOutcome::Over;
             }
             _ => {}
         }
-        Taken::Whole
+        FeedOutcome::Whole
     }
 
     /// Closes the mirrors of a deleted topic; subscribers read the remaining records first.
@@ -301,8 +301,8 @@ impl Feed {
 
     /// Reports that a log has reached this epoch.
     fn reached(&self, epoch: u32) {
-        if let Some(way) = self.way.upgrade() {
-            way.reached(epoch);
+        if let Some(route) = self.route.upgrade() {
+            route.reached(epoch);
         }
     }
 
@@ -312,9 +312,9 @@ impl Feed {
     }
 
     /// Reports the end of the feed and its reason.
-    pub fn ended(self: &Arc<Feed>, why: &str) {
-        if let Some(way) = self.way.upgrade() {
-            way.feed_ended(self, why);
+    pub fn ended(self: &Arc<MirrorFeed>, why: &str) {
+        if let Some(route) = self.route.upgrade() {
+            route.feed_ended(self, why);
         }
     }
 }

@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use dunlin_topic::{Clock, Log, PublishError, Start, StoredState, ToOwner, Topic, Upstream, Waiter};
+use dunlin_topic::{Clock, ForwardedBatch, Log, PublishError, Start, StoredState, Topic, Upstream, Waiter};
 
-use super::handed::{Handed, Sender};
-use super::keeper::PAUSE;
+use super::forwarded::{InFlightBatch, Sender};
+use super::housekeeper::PAUSE;
 use super::{Ownership, lock};
 use crate::clock::{CLOCK, STEADY, steady_ns};
 use crate::inbox::FIRST_TOKEN;
@@ -35,10 +35,10 @@ const HELD_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
 #[derive(Debug, Default)]
-pub(super) struct Inboxes(Mutex<Known>);
+pub(super) struct Inboxes(Mutex<KnownInboxes>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownInboxes {
     /// Inboxes by the prefix of their subjects; reply inboxes by their names.
     by_key: HashMap<Box<str>, InboxElsewhere>,
     /// Reply subjects about which all nodes have answered.
@@ -62,8 +62,8 @@ pub(crate) struct InboxElsewhere {
 
 /// The route to one inbox.
 #[derive(Debug)]
-pub(super) struct Path {
-    this: Weak<Path>,
+pub(super) struct InboxRoute {
+    this: Weak<InboxRoute>,
     ownership: Weak<Ownership>,
     name: Arc<str>,
     /// The pattern of the inbox's subjects, or the name of a reply inbox: its node finds the inbox by this.
@@ -80,7 +80,7 @@ struct State {
     /// The node that took the last record.
     holder: Option<u64>,
     /// Batches to send, by ticket.
-    waiting: BTreeMap<u64, Handed>,
+    waiting: BTreeMap<u64, InFlightBatch>,
     /// Batches that were sent, without a response and without having come back.
     under_way: usize,
     /// The ticket of the last batch that was sent.
@@ -93,10 +93,10 @@ struct State {
 
 /// The next action for waiting batches.
 enum Next {
-    Send(u64, Handed),
-    Append(Arc<Topic>, Handed),
+    Send(u64, InFlightBatch),
+    Append(Arc<Topic>, InFlightBatch),
     /// No node has the inbox: these batches are refused.
-    End(Vec<Handed>),
+    End(Vec<InFlightBatch>),
 }
 
 impl Ownership {
@@ -151,7 +151,7 @@ impl Ownership {
             return Some(inbox.clone());
         }
         let node = self.embedded()?;
-        let path = Arc::new_cyclic(|this| Path {
+        let path = Arc::new_cyclic(|this| InboxRoute {
             this: Weak::clone(this),
             ownership: Arc::downgrade(self),
             name: name.into(),
@@ -181,7 +181,7 @@ impl Ownership {
     }
 }
 
-impl Known {
+impl KnownInboxes {
     fn add_reply(&mut self, subject: &str, inbox: Option<InboxElsewhere>) {
         let now_ns = steady_ns();
         if self.replies.len() >= INBOXES_MAX {
@@ -208,7 +208,7 @@ fn parts(subject: &str) -> Option<(&str, &str, String)> {
     }
 }
 
-impl Path {
+impl InboxRoute {
     /// Sends the waiting batches in the order in which they were published.
     pub(super) fn send_waiting(&self, ownership: &Ownership) {
         {
@@ -220,18 +220,18 @@ impl Path {
             state.under_way == 0 && !state.waiting.is_empty()
         };
         if is_paused {
-            ownership.keeper.send_to_inbox_after(Weak::clone(&self.this), PAUSE);
+            ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), PAUSE);
         }
     }
 
-    /// The caller holds [`Path::sending`].
+    /// The caller holds [`InboxRoute::sending`].
     fn send_in_order(&self, ownership: &Ownership) {
         let mut last = None;
         while let Some(next) = self.next(ownership, last) {
             match next {
                 Next::Send(to, run) => {
                     last = Some(run.ticket);
-                    ownership.peers.hand_on(to, run);
+                    ownership.peers.forward_batch(to, run);
                 }
                 Next::Append(here, run) => {
                     let outcome = run.append_to(&here);
@@ -288,7 +288,7 @@ impl Path {
     fn come_back(
         &self,
         ownership: &Ownership,
-        mut run: Handed,
+        mut run: InFlightBatch,
         pause: Duration,
         change: impl FnOnce(&mut State),
     ) {
@@ -303,7 +303,7 @@ impl Path {
             state.waiting.insert(run.ticket, run);
         }
         // Not on this thread: it reports a response and holds a lock that sending takes.
-        ownership.keeper.send_to_inbox_after(Weak::clone(&self.this), pause);
+        ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), pause);
     }
 
     fn nobody(&self) -> PublishError {
@@ -311,8 +311,8 @@ impl Path {
     }
 }
 
-impl Sender for Path {
-    fn again(&self, mut run: Handed, _why: &str) {
+impl Sender for InboxRoute {
+    fn again(&self, mut run: InFlightBatch, _why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return run.end(Err(PublishError::Closed)) };
         let waited_ns = steady_ns().saturating_sub(run.handed_ns);
         let asked = run.tried.last().copied();
@@ -327,7 +327,7 @@ impl Sender for Path {
         });
     }
 
-    fn refused(&self, run: Handed, error: PublishError) {
+    fn refused(&self, run: InFlightBatch, error: PublishError) {
         let is_not_there = matches!(error, PublishError::NoTopic(_) | PublishError::Closed);
         let Some(ownership) = self.ownership.upgrade().filter(|_| is_not_there && self.only_at.is_none())
         else {
@@ -356,12 +356,12 @@ impl Sender for Path {
             !state.waiting.is_empty()
         };
         if is_awaited && let Some(ownership) = self.ownership.upgrade() {
-            ownership.keeper.send_to_inbox_after(Weak::clone(&self.this), Duration::ZERO);
+            ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), Duration::ZERO);
         }
     }
 }
 
-impl Upstream for Path {
+impl Upstream for InboxRoute {
     fn clock(&self) -> Clock {
         STEADY
     }
@@ -370,7 +370,7 @@ impl Upstream for Path {
         0
     }
 
-    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
+    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed || ownership.others().is_empty() {
             // The node that relays tries the next node.
@@ -378,9 +378,10 @@ impl Upstream for Path {
         }
         let _one_place = lock(&self.sending);
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
-        let (path, tickets): (Weak<Path>, _) = (Weak::clone(&self.this), &ownership.tickets);
-        let handed = Handed::new(ticket, path, tickets, &self.name, &self.address, &run, steady_ns());
-        lock(&self.state).waiting.insert(ticket, handed);
+        let (path, tickets): (Weak<InboxRoute>, _) = (Weak::clone(&self.this), &ownership.tickets);
+        let forwarded =
+            InFlightBatch::new(ticket, path, tickets, &self.name, &self.address, &run, steady_ns());
+        lock(&self.state).waiting.insert(ticket, forwarded);
         self.send_in_order(&ownership);
         Ok(ticket)
     }

@@ -44,12 +44,12 @@ pub struct Interest {
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
-    round: Arc<Round>,
+    round: Arc<InterestRound>,
 }
 
 /// The queries to all other nodes.
 #[derive(Debug)]
-struct Round {
+struct InterestRound {
     ownership: Weak<Ownership>,
     pattern: Arc<str>,
     /// If set, the query looks for an inbox of this pattern that belongs to another user.
@@ -71,9 +71,9 @@ struct State {
 
 /// Subjects with a subscriber elsewhere, each with the time until which it is remembered.
 #[derive(Debug, Default)]
-pub(super) struct Remembered(Mutex<HashMap<Box<str>, u64>>);
+pub(super) struct InterestCache(Mutex<HashMap<Box<str>, u64>>);
 
-impl Remembered {
+impl InterestCache {
     fn has(&self, pattern: &str) -> bool {
         lock(&self.0).get(pattern).is_some_and(|until_ns| steady_ns() < *until_ns)
     }
@@ -126,7 +126,7 @@ impl Drop for InterestQuery {
     }
 }
 
-impl Round {
+impl InterestRound {
     fn answered(&self, node: u64, interest: Option<Interest>) {
         let ownership = self.ownership.upgrade();
         let takes_part = || ownership.as_ref().is_some_and(|ownership| ownership.is_alive(node));
@@ -184,7 +184,7 @@ impl Ownership {
             State { unanswered: queried.clone(), reply_inbox: None, is_unsure, outcome: Some(outcome) };
         let (ownership, pattern, user) = (Arc::downgrade(self), Arc::from(pattern), user.map(str::to_owned));
         let until_ns = steady_ns().saturating_add(self.limits.mirror_wait_max.as_nanos() as u64);
-        let round = Arc::new(Round { ownership, pattern, user, until_ns, state: Mutex::new(state) });
+        let round = Arc::new(InterestRound { ownership, pattern, user, until_ns, state: Mutex::new(state) });
         for node in queried {
             self.peers.query_interest(node, InterestQuery { node, round: Arc::clone(&round) });
         }

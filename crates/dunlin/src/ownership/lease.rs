@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use dunlin_control::{Command, Kind, Placement, Reply};
+use dunlin_control::{Command, Placement, Reply, TopicKind};
 
-use super::way::Way;
-use super::{AskError, Ownership, lock};
+use super::route::Route;
+use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
 /// Renewals in each time to live.
@@ -62,27 +62,27 @@ impl Ownership {
             let _not_meanwhile = lock(&self.settling);
             self.is_anew.store(true, Ordering::Release);
         }
-        let own = |way: &Arc<Way>| way.kind == Kind::Volatile && way.owner().0 == self.id;
-        let own: Vec<Arc<Way>> = self.ways().into_iter().filter(own).collect();
-        own.chunks(TOGETHER_MAX).all(|ways| self.begin_anew_together(ways))
+        let own = |route: &Arc<Route>| route.kind == TopicKind::Volatile && route.owner().0 == self.id;
+        let own: Vec<Arc<Route>> = self.routes().into_iter().filter(own).collect();
+        own.chunks(TOGETHER_MAX).all(|routes| self.begin_anew_together(routes))
     }
 
-    fn begin_anew_together(self: &Arc<Ownership>, ways: &[Arc<Way>]) -> bool {
-        let mut commands = Vec::with_capacity(ways.len());
-        for way in ways {
-            let (topic, epoch) = (way.name.as_bytes(), self.epoch_after(way));
+    fn begin_anew_together(self: &Arc<Ownership>, routes: &[Arc<Route>]) -> bool {
+        let mut commands = Vec::with_capacity(routes.len());
+        for route in routes {
+            let (topic, epoch) = (route.name.as_bytes(), self.epoch_after(route));
             commands.push(Command::Move { topic, node: self.id, epoch });
         }
         let answers = self.peers.ask_all(&commands);
-        ways.iter().zip(answers).fold(true, |all, (way, answer)| match answer {
+        routes.iter().zip(answers).fold(true, |all, (route, answer)| match answer {
             Ok(Reply::Placed { owner, epoch, .. }) => {
-                let (kind, pattern) = (way.kind, way.pattern.as_bytes());
-                way.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
+                let (kind, pattern) = (route.kind, route.pattern.as_bytes());
+                route.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
             // Another node owns it; the watch reports that.
-            Err(AskError::Refused(_)) => all,
-            Ok(_) | Err(AskError::Away(_)) => false,
+            Err(ClusterCommandError::Refused(_)) => all,
+            Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })
     }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use dunlin_control::{Command, Kind};
+use dunlin_control::{Command, TopicKind};
 use dunlin_topic::{ReaderInfo, Topic};
 
-use super::way::Way;
+use super::route::Route;
 use super::{Ownership, is_mirror};
 use crate::clock::steady_ns;
 use crate::node::Node;
@@ -25,9 +25,9 @@ impl Ownership {
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
-        let holds_any = moved.iter().any(|way| way.holds_records());
+        let holds_any = moved.iter().any(|route| route.holds_records());
         let come_ns = steady_ns().saturating_add(if holds_any { COME_MIN.as_nanos() as u64 } else { 0 });
-        let is_fetched = || steady_ns() >= come_ns && !moved.iter().any(|way| way.is_fetched());
+        let is_fetched = || steady_ns() >= come_ns && !moved.iter().any(|route| route.is_fetched());
         let is_given_out = || self.embedded().is_none_or(|node| !node.has_ending_groups());
         while steady_ns() < until_ns && !(is_fetched() && is_given_out()) {
             thread::sleep(LOOK);
@@ -41,15 +41,15 @@ impl Ownership {
         }
     }
 
-    fn move_all(self: &Arc<Ownership>, until_ns: u64) -> Vec<Arc<Way>> {
+    fn move_all(self: &Arc<Ownership>, until_ns: u64) -> Vec<Arc<Route>> {
         let others: Vec<u64> = self.nodes().into_iter().filter(|&node| node != self.id).collect();
-        let own = |way: &Arc<Way>| way.kind == Kind::Volatile && way.owner().0 == self.id;
-        let own = self.ways().into_iter().filter(own);
+        let own = |route: &Arc<Route>| route.kind == TopicKind::Volatile && route.owner().0 == self.id;
+        let own = self.routes().into_iter().filter(own);
         let to = others.iter().cycle();
         own.zip(to)
             .take_while(|_| steady_ns() < until_ns)
-            .filter(|(way, to)| self.move_topic(&way.name, **to).is_ok())
-            .map(|(way, _)| way)
+            .filter(|(route, to)| self.move_topic(&route.name, **to).is_ok())
+            .map(|(route, _)| route)
             .collect()
     }
 }

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, Weak};
 use dunlin_topic::{Notice, Position, Start, SubscribeError, Topic, Waiter};
 use dunlin_wire::ErrorCode;
 
-use super::way::Way;
-use super::{Ownership, keeper, lock};
+use super::route::Route;
+use super::{Ownership, housekeeper, lock};
 use crate::refusal::Refused;
 
 /// Limits of received records that the member has not read.
@@ -27,7 +27,7 @@ const UNREAD_BYTES_MAX: usize = 1 << 20;
 
 /// A membership in a `share` group at another node.
 #[derive(Debug)]
-pub struct Membership {
+pub struct RemoteMembership {
     /// The topic's name.
     pub topic: String,
     /// The group's name.
@@ -36,7 +36,7 @@ pub struct Membership {
     pub member: String,
     /// Whether the group remains when its last member has left.
     pub lasting: bool,
-    way: Weak<Way>,
+    route: Weak<Route>,
     /// The waiter and token notified when there is something for the member.
     news: (Arc<Waiter>, u32),
     state: Mutex<State>,
@@ -49,9 +49,9 @@ struct State {
     asked: Option<u32>,
     /// The epoch in which an owner was last asked; 0 for never.
     asked_last: u32,
-    unread: VecDeque<Received>,
+    unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
-    outcome: Option<Outcome>,
+    outcome: Option<RemoteEnd>,
     /// Whether it ends after the records already handed out.
     is_ending: bool,
     has_left: bool,
@@ -63,7 +63,7 @@ struct State {
 
 /// An event from the owner.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub(crate) enum RemoteEvent {
     /// A record's frame.
     Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
     /// A loss of the whole group.
@@ -72,7 +72,7 @@ pub(crate) enum Received {
 
 /// Why nothing more comes from another node.
 #[derive(Debug, Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum RemoteEnd {
     /// This node owns the topic. A group created by the member starts here.
     Here(Start),
     /// The membership was refused, or the topic was deleted.
@@ -87,8 +87,8 @@ impl Ownership {
         (group, member, lasting): (&str, &str, bool),
         start: Start,
         news: (Arc<Waiter>, u32),
-    ) -> Option<Arc<Membership>> {
-        let way = self.way(topic.name())?;
+    ) -> Option<Arc<RemoteMembership>> {
+        let route = self.route(topic.name())?;
         let state = State {
             start,
             asked: None,
@@ -101,21 +101,21 @@ impl Ownership {
             term: 0,
             consumed: Vec::new(),
         };
-        let membership = Arc::new(Membership {
+        let membership = Arc::new(RemoteMembership {
             topic: topic.name().to_owned(),
             group: group.to_owned(),
             member: member.to_owned(),
             lasting,
-            way: Arc::downgrade(&way),
+            route: Arc::downgrade(&route),
             news,
             state: Mutex::new(state),
         });
-        way.add_member(self, &membership);
+        route.add_member(self, &membership);
         Some(membership)
     }
 }
 
-impl Membership {
+impl RemoteMembership {
     /// The start of the group if this member creates it.
     pub fn start(&self) -> Start {
         lock(&self.state).start
@@ -145,14 +145,14 @@ impl Membership {
     /// Takes a record's frame from the owner.
     pub fn take_record(&self, partition: u16, position: Position, frame: &[u8]) {
         let term = lock(&self.state).term;
-        self.push(Received::Record { partition, position, frame: frame.into(), term }, frame.len());
+        self.push(RemoteEvent::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
 
     /// Takes a notice from the owner.
     pub fn take_notice(&self, notice: Notice) {
         match notice {
             Notice::Deleted { .. } => self.close(),
-            notice => self.push(Received::Notice(notice), 0),
+            notice => self.push(RemoteEvent::Notice(notice), 0),
         }
     }
 
@@ -162,7 +162,7 @@ impl Membership {
             return self.close();
         }
         if !is_passing(why) {
-            return self.end(Outcome::Ended(why.clone()));
+            return self.end(RemoteEnd::Ended(why.clone()));
         }
         {
             let mut state = lock(&self.state);
@@ -170,14 +170,14 @@ impl Membership {
             state.term += 1;
             state.consumed.clear();
         }
-        if let Some(way) = self.way.upgrade() {
-            way.look_again_after(keeper::PAUSE);
+        if let Some(route) = self.route.upgrade() {
+            route.look_again_after(housekeeper::PAUSE);
         }
     }
 
     /// The topic was deleted.
     pub(super) fn close(&self) {
-        self.end(Outcome::Ended(SubscribeError::Closed));
+        self.end(RemoteEnd::Ended(SubscribeError::Closed));
     }
 
     /// This node owns the topic since this epoch.
@@ -188,7 +188,7 @@ impl Membership {
                 return;
             }
             state.turn_to(epoch);
-            state.outcome = Some(Outcome::Here(state.start));
+            state.outcome = Some(RemoteEnd::Here(state.start));
         }
         self.notify();
     }
@@ -225,12 +225,12 @@ impl Membership {
     }
 
     /// The next event, in order; the error says why nothing more comes.
-    pub(crate) fn next(&self) -> Result<Option<Received>, Outcome> {
+    pub(crate) fn next(&self) -> Result<Option<RemoteEvent>, RemoteEnd> {
         let mut state = lock(&self.state);
         let next = state.unread.pop_front();
         match (&next, &state.outcome) {
             (None, Some(outcome)) => return Err(outcome.clone()),
-            (Some(Received::Record { frame, .. }), _) => state.unread_bytes -= frame.len(),
+            (Some(RemoteEvent::Record { frame, .. }), _) => state.unread_bytes -= frame.len(),
             _ => {}
         }
         Ok(next)
@@ -271,10 +271,11 @@ impl Membership {
         lock(&self.state).has_left = true;
     }
 
-    fn push(&self, received: Received, bytes: usize) {
+    fn push(&self, received: RemoteEvent, bytes: usize) {
         let is_first = {
             let mut state = lock(&self.state);
-            if let (Start::After(after), Received::Record { position, .. }) = (&mut state.start, &received) {
+            if let (Start::After(after), RemoteEvent::Record { position, .. }) = (&mut state.start, &received)
+            {
                 after.epoch = after.epoch.max(position.epoch);
             }
             state.unread_bytes += bytes;
@@ -286,7 +287,7 @@ impl Membership {
         }
     }
 
-    fn end(&self, outcome: Outcome) {
+    fn end(&self, outcome: RemoteEnd) {
         lock(&self.state).outcome.get_or_insert(outcome);
         self.notify();
     }
@@ -326,7 +327,7 @@ fn is_passing(why: &SubscribeError) -> bool {
         | SubscribeError::NoTopic(_)
         | SubscribeError::Closed => true,
         SubscribeError::Refused(said) => {
-            let code = Refused::of_words(said).map(|refused| refused.code);
+            let code = Refused::parse_line(said).map(|refused| refused.code);
             matches!(code, Some(ErrorCode::Elsewhere | ErrorCode::OwnerAway | ErrorCode::ShuttingDown))
         }
         _ => false,
@@ -339,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    fn membership() -> Membership {
+    fn membership() -> RemoteMembership {
         let state = State {
             start: Start::Latest,
             asked: None,
@@ -352,12 +353,12 @@ mod tests {
             term: 0,
             consumed: Vec::new(),
         };
-        Membership {
+        RemoteMembership {
             topic: "t".to_owned(),
             group: "g".to_owned(),
             member: "m".to_owned(),
             lasting: false,
-            way: Weak::new(),
+            route: Weak::new(),
             news: (Waiter::new(), 0),
             state: Mutex::new(state),
         }
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn only_one_thread_asks_for_a_membership() {
         let member = membership();
-        let asks = |member: &Membership| {
+        let asks = |member: &RemoteMembership| {
             let asked = Barrier::new(2);
             let ask = || {
                 // Both have looked before either asks.

@@ -4,30 +4,30 @@ use std::sync::{Arc, Weak};
 
 use dunlin_topic::Topic;
 
-use super::way::Way;
+use super::route::Route;
 
 /// Reports to a topic's owner that publishers are connected to this node.
 #[derive(Debug)]
-pub struct Presence {
+pub struct PublisherPresence {
     /// The subjects of the topic.
     pub pattern: Arc<str>,
-    pub(super) way: Weak<Way>,
+    pub(super) route: Weak<Route>,
     pub(super) topic: Weak<Topic>,
     /// The owner to notify.
     pub(super) owner: u64,
 }
 
-impl Presence {
+impl PublisherPresence {
     /// Whether the owner should still know of the publishers.
     pub fn is_wanted(&self) -> bool {
-        let (Some(way), Some(topic)) = (self.way.upgrade(), self.topic.upgrade()) else { return false };
-        topic.publishers() > 0 && !way.is_over() && way.owner().0 == self.owner
+        let (Some(route), Some(topic)) = (self.route.upgrade(), self.topic.upgrade()) else { return false };
+        topic.publishers() > 0 && !route.is_over() && route.owner().0 == self.owner
     }
 
     /// The owner no longer counts the publishers, or could not be reached.
-    pub fn ended(self: &Arc<Presence>) {
-        if let Some(way) = self.way.upgrade() {
-            way.presence_ended(self);
+    pub fn ended(self: &Arc<PublisherPresence>) {
+        if let Some(route) = self.route.upgrade() {
+            route.presence_ended(self);
         }
     }
 }

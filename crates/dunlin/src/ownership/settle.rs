@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dunlin_control::{
-    Command, Event, Events, Item, Kind, Placement, Refusal, Reply, State, TOPICS, Wanted, node_of,
+    Command, Event, Events, Item, Placement, Refusal, Reply, State, TOPICS, TopicKind, Wanted, node_of,
     prefix_end, topic_key,
 };
 use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
 
-use super::keeper::PAUSE;
-use super::way::Way;
-use super::{AskError, Ownership, lock};
+use super::housekeeper::PAUSE;
+use super::route::Route;
+use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::{CLOCK, now_ns, steady_ns};
 use crate::error::TopicError;
 use crate::node::{Node, make_fold};
@@ -51,9 +51,9 @@ impl Ownership {
             self.put(&pair.key, &pair.item);
         }
         let there: HashSet<&[u8]> = topics.iter().filter_map(|pair| pair.key.strip_prefix(TOPICS)).collect();
-        let is_gone = |way: &Arc<Way>| !there.contains(way.name.as_bytes());
-        let gone: Vec<Arc<Way>> = self.ways().into_iter().filter(is_gone).collect();
-        gone.iter().for_each(|way| self.gone(&way.name));
+        let is_gone = |route: &Arc<Route>| !there.contains(route.name.as_bytes());
+        let gone: Vec<Arc<Route>> = self.routes().into_iter().filter(is_gone).collect();
+        gone.iter().for_each(|route| self.gone(&route.name));
         // Set last, when everything else is known.
         self.enlisted.store(enlisted, Ordering::Release);
     }
@@ -91,7 +91,7 @@ impl Ownership {
         let is_gone = |name: &String| state.get(&topic_key(name.as_bytes())).is_none();
         for name in names.into_iter().filter(is_gone) {
             let _one_at_a_time = lock(&self.settling);
-            if self.way(&name).is_none()
+            if self.route(&name).is_none()
                 && let Some(node) = self.embedded()
             {
                 // It may never have been here.
@@ -117,14 +117,14 @@ impl Ownership {
     /// Updates a topic to its placement.
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
-        match self.way(name) {
+        match self.route(name) {
             // The owner reported the topic's end, and the deletion was missed. This is the next topic of the name.
-            Some(way) if way.is_over() && placement.epoch > way.owner().1 => {
+            Some(route) if route.is_over() && placement.epoch > route.owner().1 => {
                 self.forget(name);
                 self.add(name, placement)
             }
-            Some(way) => {
-                way.settle(self, placement);
+            Some(route) => {
+                route.settle(self, placement);
                 Ok(())
             }
             None => self.add(name, placement),
@@ -152,14 +152,14 @@ impl Ownership {
         let config = Arc::new(config);
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let is_own = placement.owner == self.id;
-        if is_own && placement.kind == Kind::Durable {
+        if is_own && placement.kind == TopicKind::Durable {
             // Unreadable files are not overwritten by a new topic.
             node.check_refused(name, &pattern)?;
             let epoch = || node.epoch_of_agreed(name, placement.epoch);
             return node.create_here(name, pattern, config, epoch).map(drop);
         }
-        let way = Way::new(self, name, &config, placement);
-        let upstream: Arc<dyn Upstream> = Arc::clone(&way) as _;
+        let route = Route::new(self, name, &config, placement);
+        let upstream: Arc<dyn Upstream> = Arc::clone(&route) as _;
         let make = || {
             // An agreed topic is added even when the memory budget is spent.
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
@@ -171,8 +171,8 @@ impl Ownership {
             }
             let topic = Arc::new(topic);
             // The registry notifies waiting subscriptions, which read the topic at once.
-            way.of_topic(&topic);
-            lock(&self.ways).insert(Arc::clone(&way.name), Arc::clone(&way));
+            route.of_topic(&topic);
+            lock(&self.routes).insert(Arc::clone(&route.name), Arc::clone(&route));
             Ok((topic, charge))
         };
         node.registry().add(name, pattern, make).map(drop)
@@ -190,35 +190,35 @@ impl Ownership {
     }
 
     fn forget(self: &Arc<Ownership>, name: &str) {
-        let is_fed = lock(&self.ways).remove(name).is_some_and(|way| way.end());
+        let is_fed = lock(&self.routes).remove(name).is_some_and(|route| route.end());
         let Some(node) = self.embedded() else { return };
         // Subscribers of a mirror receive the owner's remaining records and then the end.
         let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
     }
 
     /// The routes of all topics except the durable ones of this node.
-    pub(super) fn ways(&self) -> Vec<Arc<Way>> {
-        lock(&self.ways).values().cloned().collect()
+    pub(super) fn routes(&self) -> Vec<Arc<Route>> {
+        lock(&self.routes).values().cloned().collect()
     }
 
-    pub(super) fn way(&self, name: &str) -> Option<Arc<Way>> {
-        lock(&self.ways).get(name).cloned()
+    pub(super) fn route(&self, name: &str) -> Option<Arc<Route>> {
+        lock(&self.routes).get(name).cloned()
     }
 
     /// The node that owns the topic of this name.
-    pub(crate) fn way_owner(&self, name: &str) -> u64 {
-        self.way(name).map_or(self.id, |way| way.owner().0)
+    pub(crate) fn route_owner(&self, name: &str) -> u64 {
+        self.route(name).map_or(self.id, |route| route.owner().0)
     }
 
     /// Whether the previous owner still hands over records.
     pub(super) fn is_draining(&self, topic: &Topic) -> bool {
-        self.way(topic.name()).is_some_and(|way| way.is_draining())
+        self.route(topic.name()).is_some_and(|route| route.is_draining())
     }
 
     /// A topic's owner and epoch, as far as this node knows. A durable topic begins epochs without the cluster.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let heard = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        let (owner, epoch) = self.way(topic.name()).map_or((self.id, 0), |way| way.owner());
+        let (owner, epoch) = self.route(topic.name()).map_or((self.id, 0), |route| route.owner());
         (owner, epoch.max(heard))
     }
 
@@ -246,7 +246,7 @@ impl Ownership {
         let wanted = Wanted {
             topic: name.as_bytes(),
             pattern: pattern.as_str().as_bytes(),
-            kind: if config.durable.is_some() { Kind::Durable } else { Kind::Volatile },
+            kind: if config.durable.is_some() { TopicKind::Durable } else { TopicKind::Volatile },
             config: words.as_bytes(),
             epoch: node.next_epoch(name, now_ns()),
             node: self.id,
@@ -273,7 +273,7 @@ impl Ownership {
     ) -> Vec<Result<Arc<Topic>, TopicError>> {
         waiting::check();
         let words: Vec<String> = names.iter().map(|name| config_in_words(name, config)).collect();
-        let kind = if config.durable.is_some() { Kind::Durable } else { Kind::Volatile };
+        let kind = if config.durable.is_some() { TopicKind::Durable } else { TopicKind::Volatile };
         let mut commands = Vec::with_capacity(names.len());
         for (name, words) in names.iter().zip(&words) {
             let (topic, config) = (name.as_bytes(), words.as_bytes());
@@ -284,7 +284,7 @@ impl Ownership {
         let answers = self.peers.ask_all(&commands);
         let settled = names.iter().zip(&words).zip(commands.iter().zip(answers));
         let settled = settled.map(|((name, words), (command, answer))| {
-            if let Reply::Placed { owner, epoch, made: true } = self.in_words(command, answer)? {
+            if let Reply::Placed { owner, epoch, made: true } = self.to_line(command, answer)? {
                 let (pattern, config) = (name.as_bytes(), words.as_bytes());
                 self.settle(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
             }
@@ -306,13 +306,13 @@ impl Ownership {
     /// Whether the cluster has not reported that there is no such topic.
     fn is_agreed_on(&self, name: &str) -> bool {
         waiting::check();
-        !matches!(self.peers.ask(&self.find(name)), Err(AskError::Refused(Refusal::NoTopic)))
+        !matches!(self.peers.ask(&self.find(name)), Err(ClusterCommandError::Refused(Refusal::NoTopic)))
     }
 
     /// A command that returns the topic's owner and creates nothing.
     fn find<'a>(&self, name: &'a str) -> Command<'a> {
         let topic = name.as_bytes();
-        let (kind, config) = (Kind::Volatile, &b""[..]);
+        let (kind, config) = (TopicKind::Volatile, &b""[..]);
         let wanted = Wanted { topic, pattern: topic, kind, config, epoch: 0, node: self.id, holds: false };
         Command::Place { wanted }
     }
@@ -368,8 +368,8 @@ impl Ownership {
 
     /// The lowest epoch that the topic may begin at that node; not a new one if the topic is there already.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
-        let is_there = match self.way(name) {
-            Some(way) => way.owner().0 == to,
+        let is_there = match self.route(name) {
+            Some(route) => route.owner().0 == to,
             None => to == self.id,
         };
         match self.embedded() {
@@ -380,9 +380,9 @@ impl Ownership {
 
     /// The lowest epoch that may follow the topic's present one. It is at least the clock's, because a restored
     /// cluster does not know later epochs.
-    pub(super) fn epoch_after(&self, way: &Way) -> u32 {
-        let by_time = self.embedded().map_or(0, |node| node.next_epoch(&way.name, now_ns()));
-        by_time.max(way.owner().1.saturating_add(1))
+    pub(super) fn epoch_after(&self, route: &Route) -> u32 {
+        let by_time = self.embedded().map_or(0, |node| node.next_epoch(&route.name, now_ns()));
+        by_time.max(route.owner().1.saturating_add(1))
     }
 
     /// Registers the durable topics of this node's disk with the cluster.
@@ -392,7 +392,7 @@ impl Ownership {
         loop {
             let page = node.topics(None, &after, usize::MAX);
             for topic in page.topics.iter().filter(|topic| topic.config().durable.is_some()) {
-                if self.way(topic.name()).is_none() {
+                if self.route(topic.name()).is_none() {
                     self.announce_one(topic)?;
                 }
             }
@@ -408,7 +408,7 @@ impl Ownership {
         let wanted = Wanted {
             topic: topic.name().as_bytes(),
             pattern: topic.pattern().as_bytes(),
-            kind: Kind::Durable,
+            kind: TopicKind::Durable,
             config: words.as_bytes(),
             epoch: topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0),
             node: self.id,
@@ -428,23 +428,23 @@ impl Ownership {
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
         loop {
             match self.peers.ask(command) {
-                Err(AskError::Refused(Refusal::NoNodes)) if steady_ns() < until_ns => {
+                Err(ClusterCommandError::Refused(Refusal::NoNodes)) if steady_ns() < until_ns => {
                     std::thread::sleep(PAUSE);
                 }
-                answered => return self.in_words(command, answered),
+                answered => return self.to_line(command, answered),
             }
         }
     }
 
     fn ask(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
         waiting::check();
-        self.in_words(command, self.peers.ask(command))
+        self.to_line(command, self.peers.ask(command))
     }
 
-    fn in_words(
+    fn to_line(
         &self,
         command: &Command<'_>,
-        answered: Result<Reply, AskError>,
+        answered: Result<Reply, ClusterCommandError>,
     ) -> Result<Reply, TopicError> {
         let topic = |command: &Command<'_>| match *command {
             Command::Place { wanted } => String::from_utf8_lossy(wanted.topic).into_owned(),
@@ -454,8 +454,8 @@ impl Ownership {
             _ => String::new(),
         };
         answered.map_err(|error| match error {
-            AskError::Refused(Refusal::NoTopic) => TopicError::Unknown(topic(command)),
-            AskError::Refused(Refusal::PatternOverlaps) => {
+            ClusterCommandError::Refused(Refusal::NoTopic) => TopicError::Unknown(topic(command)),
+            ClusterCommandError::Refused(Refusal::PatternOverlaps) => {
                 TopicError::Overlaps("another node made".to_owned())
             }
             other => TopicError::Cluster(other.to_string()),

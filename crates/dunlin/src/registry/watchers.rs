@@ -1,13 +1,13 @@
 //! Subscriptions that wait for new topics.
 //!
-//! A watcher ends when the last user drops its [`Newcomers`]. A sweep removes ended watchers when their number has
+//! A watcher ends when the last user drops its [`NewLogs`]. A sweep removes ended watchers when their number has
 //! doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each added watcher.
 //!
 //! Limits: `watchers_max`; one more is refused.
 
 use std::sync::{Arc, Weak};
 
-use dunlin_topic::{Newcomers, Pattern, PatternIndex};
+use dunlin_topic::{NewLogs, Pattern, PatternIndex};
 
 use crate::access::User;
 use crate::error::TopicError;
@@ -26,7 +26,7 @@ pub(super) struct Watchers {
 #[derive(Debug)]
 struct Watcher {
     pattern: Pattern,
-    newcomers: Weak<Newcomers>,
+    newcomers: Weak<NewLogs>,
     /// The user whose permissions filter new topics.
     user: Option<Arc<dyn User>>,
 }
@@ -50,7 +50,7 @@ impl Watchers {
     pub(super) fn add(
         &mut self,
         pattern: &Pattern,
-        newcomers: &Arc<Newcomers>,
+        newcomers: &Arc<NewLogs>,
         user: Option<Arc<dyn User>>,
     ) -> Result<(), TopicError> {
         self.refused += usize::from(self.watchers >= self.watchers_max);
@@ -75,7 +75,7 @@ impl Watchers {
     pub(super) fn for_each(
         &self,
         pattern: &Pattern,
-        mut each: impl FnMut(&Pattern, &Newcomers, Option<&Arc<dyn User>>),
+        mut each: impl FnMut(&Pattern, &NewLogs, Option<&Arc<dyn User>>),
     ) {
         self.by_pattern.for_each_overlapping(pattern, |watchers| {
             for watcher in watchers {
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn only_watchers_with_a_matching_pattern_are_notified() {
         let mut watchers = Watchers::new(9);
-        let newcomers = Newcomers::new();
+        let newcomers = NewLogs::new();
         ["a.*", "a.>", "b", "a.*"]
             .iter()
             .for_each(|text| watchers.add(&pattern(text), &newcomers, None).unwrap());
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn dropped_watchers_are_swept() {
         let mut watchers = Watchers::new(100_000);
-        let stays = Newcomers::new();
+        let stays = NewLogs::new();
         watchers.add(&pattern("stays.*"), &stays, None).unwrap();
         for n in 0..10_000 {
-            watchers.add(&pattern(&format!("gone.{n}.*")), &Newcomers::new(), None).unwrap();
+            watchers.add(&pattern(&format!("gone.{n}.*")), &NewLogs::new(), None).unwrap();
         }
         assert!(watchers.watchers <= SWEEP_AT_LEAST && watchers.by_pattern.len() <= SWEEP_AT_LEAST);
         assert_eq!(told(&watchers, ">"), ["stays.*"]);
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn one_watcher_too_many_is_refused_while_the_others_stay() {
         let mut watchers = Watchers::new(2);
-        let stays = Newcomers::new();
+        let stays = NewLogs::new();
         watchers.add(&pattern("a.*"), &stays, None).unwrap();
-        let goes = Newcomers::new();
+        let goes = NewLogs::new();
         watchers.add(&pattern("b.*"), &goes, None).unwrap();
         let refused = Err(TopicError::Limit { limit: "watchers_max", value: 2 });
         assert_eq!(watchers.add(&pattern("c.*"), &stays, None), refused);

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A call delivers messages between its own regions before it returns. Messages for other processes are in
-//!   [`Turn::messages`], in the order in which they were sent.
-//! - A change is published, and sent to standbys, before messages that follow from it: both leave in one [`Turn`].
+//!   [`HostOutput::messages`], in the order in which they were sent.
+//! - A change is published, and sent to standbys, before messages that follow from it: both leave in one [`HostOutput`].
 //! - A region without a lease, or behind its standby, does not delay other regions.
 //!
 //! Limits: those of `space::Limits`. Reports beyond `reports_max` are dropped and counted.
@@ -18,15 +18,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_space::{
-    Authority, Behaviour, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
-    StepError, Succession, ViewerId, Watch,
+    Authority, Behaviour, EntityId, Outputs, Partition, Region, RegionId, RegionReport, RegionSetup,
+    RegionState, StepError, Takeover, ViewerId, Watch,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
 use crate::error::TopicError;
 use crate::node::Node;
 
-pub use entities::Holding;
+pub use entities::EntityStatus;
 pub(crate) use figures::Figures;
 pub use figures::RegionFigures;
 
@@ -35,7 +35,7 @@ const RECORD_BYTES_MAX: u32 = 64 << 20;
 
 /// The node, world and history of the topics that a host publishes.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct WorldTopics {
     /// The node with the topics.
     pub node: Node,
     /// The name of the world, part of the topics' names.
@@ -74,7 +74,7 @@ pub enum HostError {
 
 /// Output of a host, to be sent in this order, records first.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct HostOutput {
     /// Changes of regions that have a standby.
     pub records: Vec<(RegionId, Bytes)>,
     /// Messages for regions of other processes.
@@ -98,7 +98,7 @@ pub struct HostCounts {
     pub reports_dropped: u64,
 }
 
-struct Running<const D: usize, B> {
+struct HostedRegion<const D: usize, B> {
     region: Region<D, B>,
     out: Outputs,
     publisher: Option<Publisher>,
@@ -113,26 +113,31 @@ struct Running<const D: usize, B> {
 
 /// Runs all regions of one process.
 pub struct Host<const D: usize, B> {
-    setup: Setup<D>,
+    setup: RegionSetup<D>,
     behaviour: B,
     partition: Partition,
-    stage: Option<Stage>,
-    regions: BTreeMap<RegionId, Running<D, B>>,
+    stage: Option<WorldTopics>,
+    regions: BTreeMap<RegionId, HostedRegion<D, B>>,
     viewers: BTreeMap<ViewerId, Watch>,
     near: VecDeque<(RegionId, Vec<u8>)>,
-    turn: Turn,
-    reports: Vec<(RegionId, Report)>,
+    turn: HostOutput,
+    reports: Vec<(RegionId, RegionReport)>,
     /// Entities spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
     /// Spawned here, not yet known to have a unique id, and not handed over since.
     unproven: HashSet<EntityId>,
     counts: HostCounts,
-    told_figures: Option<Instant>,
+    figures_reported_at: Option<Instant>,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// A host without regions. `setup` applies to every region, except for its number.
-    pub fn new(setup: Setup<D>, behaviour: B, partition: Partition, stage: Option<Stage>) -> Host<D, B> {
+    pub fn new(
+        setup: RegionSetup<D>,
+        behaviour: B,
+        partition: Partition,
+        stage: Option<WorldTopics>,
+    ) -> Host<D, B> {
         Host {
             setup,
             behaviour,
@@ -141,19 +146,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             regions: BTreeMap::new(),
             viewers: BTreeMap::new(),
             near: VecDeque::new(),
-            turn: Turn::default(),
+            turn: HostOutput::default(),
             reports: Vec::new(),
             spawned: Vec::new(),
             unproven: HashSet::new(),
             counts: HostCounts::default(),
-            told_figures: None,
+            figures_reported_at: None,
         }
     }
 
     /// Begins a region without entities.
     pub fn begin(&mut self, region: RegionId, authority: Authority) -> Result<(), HostError> {
         self.check_new(region)?;
-        let setup = Setup { region, ..self.setup.clone() };
+        let setup = RegionSetup { region, ..self.setup.clone() };
         let made = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
         self.take_in(region, made, Outputs::default())
     }
@@ -163,10 +168,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         &mut self,
         region: RegionId,
         state: RegionState<D>,
-        succession: &Succession<'_>,
+        succession: &Takeover<'_>,
     ) -> Result<(), HostError> {
         self.check_new(region)?;
-        let (setup, mut out) = (Setup { region, ..self.setup.clone() }, Outputs::default());
+        let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, Outputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let made = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
         // The complete state that opens the topic contains this record.
@@ -188,7 +193,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
-        let running = Running {
+        let running = HostedRegion {
             region,
             out,
             publisher,
@@ -221,7 +226,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.remove(region).map(|mut running| running.region.standby_starts().0)
     }
 
-    fn remove(&mut self, region: RegionId) -> Option<Running<D, B>> {
+    fn remove(&mut self, region: RegionId) -> Option<HostedRegion<D, B>> {
         let running = self.regions.remove(&region)?;
         running.region.store().ids().iter().for_each(|id| self.prove(*id));
         Some(running)
@@ -245,7 +250,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             running.ticks += 1;
             running.ticks_ns += began.elapsed().as_nanos() as u64;
         }
-        self.tell_figures();
+        self.report_figures();
         self.settle(now_ns);
     }
 
@@ -302,7 +307,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         for running in self.regions.values_mut() {
             running.region.set_partition(partition.clone());
             // A region without a valid lease does this in its first tick.
-            let _ = running.region.offer_misplaced(now_ns, &mut running.out);
+            let _ = running.region.offer_misplaced_entities(now_ns, &mut running.out);
         }
         self.settle(now_ns);
     }
@@ -329,9 +334,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// A standby has confirmed these entries and this tick.
-    pub fn standby_knows(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
+    pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
-            running.region.standby_knows(entries, tick, now_ns, &mut running.out);
+            running.region.standby_acknowledged(entries, tick, now_ns, &mut running.out);
         }
         self.settle(now_ns);
     }
@@ -356,13 +361,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// The output since the last call.
-    pub fn take_turn(&mut self) -> Turn {
+    pub fn take_turn(&mut self) -> HostOutput {
         self.publish();
         std::mem::take(&mut self.turn)
     }
 
     /// Returns the memory of an output for reuse.
-    pub fn return_turn(&mut self, mut turn: Turn) {
+    pub fn return_turn(&mut self, mut turn: HostOutput) {
         if self.turn.messages.is_empty() && self.turn.records.is_empty() {
             turn.messages.clear();
             turn.records.clear();
@@ -371,7 +376,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Reports since the last call.
-    pub fn take_reports(&mut self) -> Vec<(RegionId, Report)> {
+    pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
 
@@ -391,7 +396,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// The setup that all regions share.
-    pub fn setup(&self) -> &Setup<D> {
+    pub fn setup(&self) -> &RegionSetup<D> {
         &self.setup
     }
 
@@ -411,7 +416,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let mut speakers: BTreeSet<RegionId> = self.regions.keys().copied().collect();
         while let Some(speaker) = speakers.pop_first() {
             let Some(running) = self.regions.get_mut(&speaker) else { continue };
-            running.know_alone(now_ns);
+            running.acknowledge_alone(now_ns);
             for departed in running.out.departed.drain(..) {
                 self.unproven.remove(&departed);
             }
@@ -455,12 +460,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 }
 
-impl<const D: usize, B: Behaviour<D>> Running<D, B> {
+impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
     /// Without a possible standby, the region confirms everything itself.
-    fn know_alone(&mut self, now_ns: u64) {
+    fn acknowledge_alone(&mut self, now_ns: u64) {
         if self.alone {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());
-            self.region.standby_knows(written, tick, now_ns, &mut self.out);
+            self.region.standby_acknowledged(written, tick, now_ns, &mut self.out);
         }
     }
 

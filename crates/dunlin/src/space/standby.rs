@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_space::{RecordError, RegionId, RegionState, Setup};
+use dunlin_space::{RecordError, RegionId, RegionSetup, RegionState};
 
 /// Copies that follow the records of the owners.
 #[derive(Debug)]
 pub struct Standbys<const D: usize> {
-    setup: Setup<D>,
+    setup: RegionSetup<D>,
     states: BTreeMap<RegionId, RegionState<D>>,
 }
 
@@ -30,13 +30,13 @@ pub enum StandbyError {
 
 impl<const D: usize> Standbys<D> {
     /// Without copies. `setup` applies to every region, except for its number.
-    pub fn new(setup: Setup<D>) -> Standbys<D> {
+    pub fn new(setup: RegionSetup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }
 
     /// Starts a copy from a complete state. Returns the handover entries and the tick that it includes.
     pub fn start(&mut self, region: RegionId, whole: &[u8]) -> Result<(u64, u64), StandbyError> {
-        let setup = Setup { region, ..self.setup.clone() };
+        let setup = RegionSetup { region, ..self.setup.clone() };
         let state =
             RegionState::read_whole(&setup, whole).map_err(|why| StandbyError::Record { region, why })?;
         let known = (state.handover().written(), state.tick());

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dunlin_journal::Disk;
-use dunlin_topic::{Durable, FoldConfig, Limits, OnFull, Pattern, Reliable, Retention, Subject, TopicConfig};
+use dunlin_topic::{
+    Durable, Limits, OnFull, Pattern, ReducerConfig, Reliable, Retention, Subject, TopicConfig,
+};
 
 use super::checksum;
 use super::error::StorageError;
@@ -281,7 +283,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
             "volatile" => is_volatile = true,
             "reliable" => config.reliable = Some(reliable(line, value)?),
             "lose_every" => config.lose_every = Some(number(line, value)?),
-            "fold" => config.fold = Some(FoldConfig { kind: value.to_owned(), options: BTreeMap::new() }),
+            "fold" => config.fold = Some(ReducerConfig { kind: value.to_owned(), options: BTreeMap::new() }),
             "fold_option" => {
                 let fold = config.fold.as_mut().ok_or("an option of no fold")?;
                 let (option, value) = value.split_once(' ').unwrap_or((value, ""));
@@ -303,7 +305,7 @@ fn number<N: std::str::FromStr>(line: &str, value: &str) -> Result<N, String> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_topic::Acknowledged;
+    use dunlin_topic::AckLevel;
 
     use super::*;
 
@@ -330,11 +332,11 @@ mod tests {
                 records: Some(7),
                 age: Some(Duration::from_nanos(1_500_000_001)),
             },
-            fold: Some(FoldConfig {
+            fold: Some(ReducerConfig {
                 kind: "book".to_owned(),
                 options: [("depth".to_owned(), "a b".to_owned())].into(),
             }),
-            durable: Some(Durable { acknowledge: Acknowledged::Written, memory_bytes: 1 << 20 }),
+            durable: Some(Durable { acknowledge: AckLevel::Written, memory_bytes: 1 << 20 }),
             ..TopicConfig::default()
         }
     }

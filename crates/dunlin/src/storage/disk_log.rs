@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
 use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Batch, Disk, Journal, ReadError, Reader};
 use dunlin_topic::{
-    BATCH_BYTES_MAX, CheckedRun, Loaded, Log, Position, Snapshot, Staged, Store, TopicConfig,
+    BATCH_BYTES_MAX, CheckedBatch, Loaded, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
 };
 
 use super::error::StorageError;
@@ -16,7 +16,7 @@ use super::known::{self, Known, Marks, Origin};
 use super::loaded::Cache;
 use super::note;
 use super::worker::Queue;
-use super::{Begun, Place, catalogue, lock};
+use super::{Begun, StorageContext, catalogue, lock};
 use crate::clock::now_ns;
 
 /// Bytes loaded at once, if blocks are smaller.
@@ -76,9 +76,9 @@ pub(super) struct DiskLog {
 struct Writing {
     journal: Option<Journal>,
     /// Staged records that were not written because the disk was full.
-    waiting: Option<Staged>,
+    waiting: Option<StagedRecords>,
     /// Written records that are not synced.
-    written: Option<Staged>,
+    written: Option<StagedRecords>,
     note: Vec<u8>,
     /// A state to save when its last record is synced.
     snapshot: Option<Snapshot>,
@@ -126,7 +126,7 @@ impl std::fmt::Display for Doubt {
 
 impl DiskLog {
     pub(super) fn open(
-        place: &Place,
+        place: &StorageContext,
         (id, topic): (u64, &str),
         partition: u16,
         config: &TopicConfig,
@@ -475,7 +475,7 @@ impl DiskLog {
                 if records.first_seq > at.seq {
                     return Loaded::Lost { through: records.first_seq - 1 };
                 }
-                let run = CheckedRun::check(&records.frames, records.count, FRAME_BYTES_MAX);
+                let run = CheckedBatch::check(&records.frames, records.count, FRAME_BYTES_MAX);
                 let kept = run
                     .ok()
                     .and_then(|run| self.cache.add(self.key(), records.epoch, records.first_seq, run));
@@ -547,7 +547,7 @@ fn sure(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }
 
-fn append(journal: &mut Journal, staged: &Staged, note: &mut Vec<u8>) -> Result<(), AppendError> {
+fn append(journal: &mut Journal, staged: &StagedRecords, note: &mut Vec<u8>) -> Result<(), AppendError> {
     let frames: Vec<_> = staged.runs().iter().map(|run| run.frames()).collect();
     let parts: Vec<&[u8]> = frames.iter().map(|frames| &frames[..]).collect();
     let Some(first) = staged.runs().first() else { return Ok(()) };

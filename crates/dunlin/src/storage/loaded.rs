@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use dunlin_topic::{Budget, CheckedRun, LoadedSegment};
+use dunlin_topic::{Budget, CheckedBatch, LoadedSegment};
 
 use super::lock;
 
@@ -51,7 +51,7 @@ impl Cache {
         log: usize,
         epoch: u32,
         first_seq: u64,
-        run: CheckedRun<'_>,
+        run: CheckedBatch<'_>,
     ) -> Option<LoadedSegment> {
         let segment = LoadedSegment::new(&self.budget, first_seq, run).ok()?;
         let mut kept = lock(&self.kept);

@@ -8,14 +8,14 @@
 //!  +----------+----------------+------------+--------------+-----------+------- …
 //! ```
 
-use dunlin_topic::{ProducerMark, StagedMark};
+use dunlin_topic::{ProducerMark, StagedProducer};
 
 const MARK_BYTES: usize = 40;
 
 /// Encodes marks as a note.
-pub(super) fn encode(marks: &[StagedMark], out: &mut Vec<u8>) {
+pub(super) fn encode(marks: &[StagedProducer], out: &mut Vec<u8>) {
     out.clear();
-    for StagedMark { mark, first_seq, count } in marks {
+    for StagedProducer { mark, first_seq, count } in marks {
         out.extend_from_slice(&mark.producer.to_le_bytes());
         out.extend_from_slice(&u64::from(mark.producer_epoch).to_le_bytes());
         out.extend_from_slice(&mark.producer_seq.to_le_bytes());
@@ -25,14 +25,14 @@ pub(super) fn encode(marks: &[StagedMark], out: &mut Vec<u8>) {
 }
 
 /// Decodes the marks of a note, whose checksum was verified.
-pub(super) fn decode(note: &[u8]) -> impl Iterator<Item = StagedMark> {
+pub(super) fn decode(note: &[u8]) -> impl Iterator<Item = StagedProducer> {
     note.chunks_exact(MARK_BYTES).filter_map(|mark| {
         let mut words =
             mark.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
         let (producer, producer_epoch) = (words.next()?, words.next()? as u32);
         let (producer_seq, first_seq, count) = (words.next()?, words.next()?, words.next()?);
         let mark = ProducerMark { producer, producer_epoch, producer_seq };
-        (count > 0 && producer_seq > 0).then_some(StagedMark { mark, first_seq, count })
+        (count > 0 && producer_seq > 0).then_some(StagedProducer { mark, first_seq, count })
     })
 }
 
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn producer_marks_survive_encoding() {
-        let mark = |n: u64| StagedMark {
+        let mark = |n: u64| StagedProducer {
             mark: ProducerMark { producer: u64::MAX - n, producer_epoch: 7, producer_seq: 1 << 40 },
             first_seq: n + 1,
             count: 3,

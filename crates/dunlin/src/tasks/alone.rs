@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
-use dunlin_raft::{Asking, Lane, Member, Transport};
+use dunlin_raft::{Member, RequestLane, ResponseFuture, Transport};
 use futures_util::future::join_all;
 
 use super::history::History;
-use super::{Shard, Tasks, TasksError, TasksLimits};
+use super::{TaskShard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on, refuse_members};
 use crate::node::Node;
 
@@ -20,10 +20,10 @@ const ID: u64 = 1;
 const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 
 /// A transport without other nodes.
-struct Nobody;
+struct NoPeers;
 
-impl Transport for Nobody {
-    fn ask(&self, _member: &Member, _lane: Lane, _request: Vec<Bytes>) -> Asking {
+impl Transport for NoPeers {
+    fn ask(&self, _member: &Member, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }
@@ -39,18 +39,18 @@ impl Tasks {
     ) -> Result<Arc<Tasks>, TasksError> {
         let start = |error: io::Error| TasksError::from(ControlError::Start(error.to_string()));
         let tasks = match place {
-            Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| Nobody, limits),
+            Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| NoPeers, limits),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
                 // Memory has its own budget.
                 limits.raft.reserve_bytes = 0;
                 let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-                Tasks::take_part(node, ID, &disk, Path::new("/tasks"), |_| Nobody, limits)
+                Tasks::take_part(node, ID, &disk, Path::new("/tasks"), |_| NoPeers, limits)
             }
         };
         let tasks = tasks.map_err(start)?;
-        History::is_nowhere_else(node);
-        let lead = |shard: &Arc<Shard>| {
+        History::mark_unreplicated(node);
+        let lead = |shard: &Arc<TaskShard>| {
             let shard = Arc::clone(shard);
             async move {
                 if shard.is_begun().await? {
@@ -61,7 +61,7 @@ impl Tasks {
                     shard.begin(&[Member { id: ID, address: String::new() }]).await?;
                 }
                 shard.catch_up().await?;
-                shard.see_to_clock().await?;
+                shard.correct_clock().await?;
                 if is_put_back { shard.begin_anew().await } else { Ok(()) }
             }
         };

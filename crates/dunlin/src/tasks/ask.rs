@@ -5,32 +5,32 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_raft::{Commands, Group, GroupError, Lead};
-use dunlin_tasks::{Answered, Command, Found, Query, Reply, Route};
+use dunlin_raft::{Commands, Group, GroupError, Leadership};
+use dunlin_tasks::{Command, CommandOutcome, CommandReply, Found, Query, ShardRoute};
 use futures_util::future::join_all;
 
-use super::machine::Replicated;
-use super::routed::Routed;
-use super::{Shard, Tasks, TasksError};
+use super::machine::TasksMachine;
+use super::routed::RoutedCommands;
+use super::{TaskShard, Tasks, TasksError};
 use crate::clock::now_ns;
 use crate::control::Consistency;
-use crate::control::asking::{self, Patience};
 use crate::control::forward::Request;
+use crate::control::proposing::{self, RetryDeadline};
 
 /// Tolerated error of the cluster's clock, ms.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
     /// Proposes decoded commands. Within a shard, they are applied one after another without others between. Returns
-    /// the bytes of an [`Answered`] for each. Commands that certainly were not applied are retried for
+    /// the bytes of an [`CommandOutcome`] for each. Commands that certainly were not applied are retried for
     /// `answer_ms_max`.
     pub async fn propose_known(&self, commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         if let [only] = &self.shards[..] {
             return only.propose_known(commands).await;
         }
-        let mut routed = Routed::of(&commands, self.limits.shards)?;
+        let mut routed = RoutedCommands::of(&commands, self.limits.shards)?;
         let of_shards = self.shards.iter().zip(std::mem::take(&mut routed.commands));
-        let ask = |(shard, commands): (&Arc<Shard>, Commands)| {
+        let ask = |(shard, commands): (&Arc<TaskShard>, Commands)| {
             let shard = Arc::clone(shard);
             async move { if commands.is_empty() { Ok(Vec::new()) } else { shard.propose_known(commands).await } }
         };
@@ -45,7 +45,7 @@ impl Tasks {
     }
 
     /// Proposes one command.
-    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
+    pub async fn ask(&self, command: &Command<'_>) -> Result<CommandReply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
         reply(&self.propose_known(commands).await?)
@@ -65,7 +65,7 @@ impl Tasks {
     /// Answers a query from this node's state.
     pub fn answer(&self, query: &Query<'_>) -> Result<Found, TasksError> {
         match query.route(self.limits.shards) {
-            Route::One(number) => match self.shards.get(usize::from(number)) {
+            ShardRoute::One(number) => match self.shards.get(usize::from(number)) {
                 Some(shard) => {
                     let within = query.clone().within(number);
                     let found = shard.with(|state| state.answer(&within))??;
@@ -74,7 +74,7 @@ impl Tasks {
                 // A list continues after the last shard.
                 None => Ok(Found::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
             },
-            Route::All => {
+            ShardRoute::All => {
                 let parts = self.each(|state| state.answer(query))?;
                 let parts = parts.into_iter().collect::<Result<_, _>>()?;
                 Found::join(parts).ok_or_else(TasksError::unknown)
@@ -93,24 +93,24 @@ impl Tasks {
 }
 
 /// The reply to the first command.
-pub(crate) fn reply(answers: &[Bytes]) -> Result<Reply, TasksError> {
-    match Answered::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
-        Answered::Done { reply } => Ok(reply),
-        Answered::Refused { refusal } => Err(refusal.into()),
+pub(crate) fn reply(answers: &[Bytes]) -> Result<CommandReply, TasksError> {
+    match CommandOutcome::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
+        CommandOutcome::Done { reply } => Ok(reply),
+        CommandOutcome::Refused { refusal } => Err(refusal.into()),
     }
 }
 
-impl Shard {
+impl TaskShard {
     /// [`Tasks::propose_known`] of commands for this shard.
     pub(super) async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         let group = self.group()?;
         let patience = self.patience();
         loop {
             let lead = group.lead();
-            if lead == Lead::Here {
-                self.see_to_clock_of_term(&group).await?;
+            if lead == Leadership::Here {
+                self.set_clock_of_term(&group).await?;
             }
-            match asking::propose(&group, &*self.transport, lead, commands).await? {
+            match proposing::propose(&group, &*self.transport, lead, commands).await? {
                 Ok(answers) => return Ok(answers),
                 Err((back, why)) => {
                     commands = back;
@@ -120,12 +120,12 @@ impl Shard {
         }
     }
 
-    fn patience(&self) -> Patience {
-        Patience::new(Duration::from_millis(self.limits.raft.answer_ms_max))
+    fn patience(&self) -> RetryDeadline {
+        RetryDeadline::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
     /// [`Tasks::ask`] of a command for this shard.
-    pub(super) async fn ask(&self, command: &Command<'_>) -> Result<Reply, TasksError> {
+    pub(super) async fn ask(&self, command: &Command<'_>) -> Result<CommandReply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
         reply(&self.propose_known(commands).await?)
@@ -133,12 +133,12 @@ impl Shard {
 
     /// Waits until this node has applied every command of the shard answered so far, on any node.
     pub async fn catch_up(&self) -> Result<(), TasksError> {
-        Ok(asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
+        Ok(proposing::catch_up(&*self.group()?, &*self.transport, self.patience()).await?)
     }
 
     async fn catch_up_if_led(&self) -> bool {
         match self.group() {
-            Ok(group) => asking::catch_up_if_led(&*group, &*self.transport).await,
+            Ok(group) => proposing::catch_up_if_led(&*group, &*self.transport).await,
             Err(_ended) => false,
         }
     }
@@ -152,31 +152,31 @@ impl Shard {
     }
 
     /// As the leader, sets the cluster's clock once in each term: it does not advance while nobody leads.
-    async fn see_to_clock_of_term(&self, group: &Group<Replicated>) -> Result<(), TasksError> {
+    async fn set_clock_of_term(&self, group: &Group<TasksMachine>) -> Result<(), TasksError> {
         let term = group.term();
         if self.clock_term.load(Ordering::Relaxed) == term {
             return Ok(());
         }
         // The log then has the clock before all commands of this term.
-        self.say_clock(group).await?;
+        self.propose_clock(group).await?;
         self.clock_term.store(term, Ordering::Relaxed);
         Ok(())
     }
 
     /// As the leader, corrects the clock if it is wrong.
-    pub(super) async fn see_to_clock(&self) -> Result<(), TasksError> {
+    pub(super) async fn correct_clock(&self) -> Result<(), TasksError> {
         let group = self.group()?;
-        if group.lead() != Lead::Here {
+        if group.lead() != Leadership::Here {
             return Ok(());
         }
         if self.clock_term.load(Ordering::Relaxed) != group.term() {
-            return self.see_to_clock_of_term(&group).await;
+            return self.set_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
         // The state's clock does not advance while nothing happens. It is certainly wrong only if it is ahead.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
-            self.say_clock(&group).await?;
+            self.propose_clock(&group).await?;
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Shard {
     }
 
     /// Proposes the present time, and the limit of bytes if that differs.
-    async fn say_clock(&self, group: &Group<Replicated>) -> Result<(), TasksError> {
+    async fn propose_clock(&self, group: &Group<TasksMachine>) -> Result<(), TasksError> {
         let mut commands = Commands::default();
         let unix_ms = now_ns() / 1_000_000;
         commands.push_with(|out| Command::Clock { unix_ms }.encode(out));
@@ -206,12 +206,12 @@ impl Shard {
     }
 
     /// Handles a proposal or read of another node.
-    pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
-        if matches!(request, Request::Propose(_)) && group.lead() == Lead::Here {
+    pub(super) async fn answer(&self, group: &Group<TasksMachine>, request: Request) -> Bytes {
+        if matches!(request, Request::Propose(_)) && group.lead() == Leadership::Here {
             // The following proposal reports the error.
-            let _ = self.see_to_clock_of_term(group).await;
+            let _ = self.set_clock_of_term(group).await;
         }
-        asking::answer(group, request, |command| Command::decode(command).is_ok()).await
+        proposing::answer(group, request, |command| Command::decode(command).is_ok()).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The thread that divides the slots of this node's workers among several shards (`dunlin_tasks::Dealing`).
+//! The thread that divides the slots of this node's workers among several shards (`dunlin_tasks::SlotAllocator`).
 //!
 //! A shard with tasks that wait for a worker wakes it, as does a new worker. Unassigned slots make it look again by
 //! itself.
@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dunlin_raft::Commands;
-use dunlin_tasks::{Command, Dealing, Look, Slots, State};
+use dunlin_tasks::{Command, Look, SchedulerState, SlotAllocator, Slots};
 use futures_util::future::join_all;
 
 use super::{Tasks, TasksError};
@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const SHARE: u32 = 10;
 
-enum Word {
+enum DealerMessage {
     /// Look for waiting tasks.
     Look,
     /// A worker is attached: its id, slots and read-ahead.
@@ -43,51 +43,51 @@ enum Word {
 /// A handle to the thread.
 #[derive(Debug)]
 pub(super) struct Dealer {
-    words: Sender<Word>,
-    told: Mutex<Option<Receiver<Word>>>,
-    is_rung: Arc<AtomicBool>,
+    words: Sender<DealerMessage>,
+    receiver: Mutex<Option<Receiver<DealerMessage>>>,
+    is_signalled: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Wakes the dealer from a shard.
 #[derive(Debug)]
-pub(super) struct Bell {
-    words: Sender<Word>,
-    is_rung: Arc<AtomicBool>,
+pub(super) struct DealerSignal {
+    words: Sender<DealerMessage>,
+    is_signalled: Arc<AtomicBool>,
 }
 
-impl Bell {
+impl DealerSignal {
     /// Wakes the dealer if a task could start and no worker of this shard takes it.
-    pub(super) fn ring(&self, state: &State) {
-        if !self.is_rung.load(Ordering::Relaxed)
+    pub(super) fn ring(&self, state: &SchedulerState) {
+        if !self.is_signalled.load(Ordering::Relaxed)
             && state.is_waiting()
-            && !self.is_rung.swap(true, Ordering::AcqRel)
+            && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
             // A stopped dealer ignores it.
-            let _ = self.words.send(Word::Look);
+            let _ = self.words.send(DealerMessage::Look);
         }
     }
 }
 
 impl Dealer {
     pub(super) fn new() -> Dealer {
-        let (words, told) = channel();
+        let (words, receiver) = channel();
         // Set until the thread starts; with one shard it never does.
-        let is_rung = Arc::new(AtomicBool::new(true));
-        Dealer { words, told: Mutex::new(Some(told)), is_rung, thread: Mutex::default() }
+        let is_signalled = Arc::new(AtomicBool::new(true));
+        Dealer { words, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
     }
 
-    pub(super) fn bell(&self) -> Bell {
-        Bell { words: self.words.clone(), is_rung: Arc::clone(&self.is_rung) }
+    pub(super) fn bell(&self) -> DealerSignal {
+        DealerSignal { words: self.words.clone(), is_signalled: Arc::clone(&self.is_signalled) }
     }
 
     /// Starts the thread, which ends with `tasks`.
     pub(super) fn start(&self, tasks: Weak<Tasks>) -> io::Result<()> {
-        let Some(told) = self.told.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some(receiver) = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
         };
-        let is_rung = Arc::clone(&self.is_rung);
-        let run = move || run(&told, &is_rung, &tasks);
+        let is_signalled = Arc::clone(&self.is_signalled);
+        let run = move || run(&receiver, &is_signalled, &tasks);
         let thread = thread::Builder::new().name("dunlin-dealer".to_owned()).spawn(run)?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
@@ -95,11 +95,11 @@ impl Dealer {
 
     /// Reports a worker that is attached and known to all shards.
     pub(super) fn came(&self, worker: u64, slots: u32, ahead: u32) {
-        let _ = self.words.send(Word::Came(worker, slots, ahead));
+        let _ = self.words.send(DealerMessage::Came(worker, slots, ahead));
     }
 
     pub(super) fn stop(&self) {
-        let _ = self.words.send(Word::End);
+        let _ = self.words.send(DealerMessage::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -109,18 +109,18 @@ impl Dealer {
     }
 }
 
-fn run(told: &Receiver<Word>, is_rung: &AtomicBool, tasks: &Weak<Tasks>) {
-    let (mut dealing, began) = (Dealing::default(), Instant::now());
+fn run(receiver: &Receiver<DealerMessage>, is_signalled: &AtomicBool, tasks: &Weak<Tasks>) {
+    let (mut dealing, began) = (SlotAllocator::default(), Instant::now());
     loop {
-        is_rung.store(false, Ordering::Release);
-        let mut word = told.recv_timeout(if dealing.is_open() { LOOK } else { IDLE });
+        is_signalled.store(false, Ordering::Release);
+        let mut word = receiver.recv_timeout(if dealing.is_open() { LOOK } else { IDLE });
         loop {
             match word {
-                Ok(Word::Came(worker, slots, ahead)) => dealing.came(worker, slots, ahead),
-                Ok(Word::Look) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(DealerMessage::Came(worker, slots, ahead)) => dealing.came(worker, slots, ahead),
+                Ok(DealerMessage::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(DealerMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            match told.try_recv() {
+            match receiver.try_recv() {
                 Ok(more) => word = Ok(more),
                 Err(_none) => break,
             }
@@ -134,10 +134,10 @@ fn run(told: &Receiver<Word>, is_rung: &AtomicBool, tasks: &Weak<Tasks>) {
     }
 }
 
-fn deal(tasks: &Tasks, dealing: &mut Dealing, now_ms: u64) -> Result<(), TasksError> {
+fn deal(tasks: &Tasks, dealing: &mut SlotAllocator, now_ms: u64) -> Result<(), TasksError> {
     let home = tasks.home();
     dealing.keep(|worker| {
-        tasks.outlets.has(worker) && home.with(|state| state.lease_end_ms(worker).is_ok()).unwrap_or(false)
+        tasks.dispatcher.has(worker) && home.with(|state| state.lease_end_ms(worker).is_ok()).unwrap_or(false)
     });
     let workers = dealing.workers();
     if workers.is_empty() {

@@ -1,7 +1,7 @@
 //! Errors of tasks.
 
 use dunlin_raft::GroupError;
-use dunlin_tasks::{DecodeError, Refusal};
+use dunlin_tasks::{DecodeError, TaskRefusal};
 
 use crate::control::ControlError;
 
@@ -11,7 +11,7 @@ use crate::control::ControlError;
 pub enum TasksError {
     /// The scheduler refused the command; nothing changed.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] TaskRefusal),
     /// The bytes are no valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] DecodeError),

@@ -8,7 +8,7 @@ mod text;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_tasks::{Event, State};
+use dunlin_tasks::{SchedulerState, TaskEvent};
 use dunlin_topic::{Draft, Meta, Payload, Position, PublishError, Retention, Subject, Topic, TopicConfig};
 use hashbrown::HashMap;
 
@@ -71,14 +71,14 @@ impl History {
     }
 
     /// Marks the topic as unreplicated: without other nodes, no subscriber can have read more.
-    pub(super) fn is_nowhere_else(node: &Node) {
+    pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));
         }
     }
 
     /// The epoch, and the number of events so far.
-    pub(super) fn stands(&self) -> (u32, u64) {
+    pub(super) fn epoch_and_count(&self) -> (u32, u64) {
         (self.epoch, self.count)
     }
 
@@ -91,7 +91,7 @@ impl History {
     }
 
     /// Appends events. Events without room become a gap.
-    pub(super) fn record(&mut self, state: &State, events: &[Event]) {
+    pub(super) fn record(&mut self, state: &SchedulerState, events: &[TaskEvent]) {
         self.count += events.len() as u64;
         let Some(topic) = &self.topic else { return };
         self.text.clear();
@@ -128,20 +128,20 @@ impl History {
 
 /// Tenants as events show them, cached for one batch.
 #[derive(Default)]
-struct Tenants(HashMap<u32, Named>);
+struct Tenants(HashMap<u32, TenantName>);
 
-struct Named {
+struct TenantName {
     quoted: String,
     /// Subject token of its events.
     tail: String,
 }
 
 impl Tenants {
-    fn of(&mut self, state: &State, tenant: u32) -> &Named {
+    fn of(&mut self, state: &SchedulerState, tenant: u32) -> &TenantName {
         self.0.entry(tenant).or_insert_with(|| {
             let name = state.tenant_name(tenant).map_or(&b""[..], |name| name);
             let tail = std::str::from_utf8(name).ok().filter(|name| Subject::parse(name).is_ok());
-            Named { quoted: text::quoted(name), tail: tail.unwrap_or(UNNAMED).to_owned() }
+            TenantName { quoted: text::quoted(name), tail: tail.unwrap_or(UNNAMED).to_owned() }
         })
     }
 

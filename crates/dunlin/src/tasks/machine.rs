@@ -6,57 +6,59 @@ use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
 use dunlin_raft::{Frozen, Machine};
-use dunlin_tasks::{Answered, Command, Effects, Limits, Publish, Reply, Restoring, State};
+use dunlin_tasks::{
+    Command, CommandOutcome, CommandReply, Effects, Limits, Publish, SchedulerState, StateRestore,
+};
 
-use super::dealer::Bell;
+use super::dealer::DealerSignal;
+use super::dispatcher::Dispatcher;
 use super::history::{self, History};
-use super::keeper::Work;
-use super::outlets::Outlets;
+use super::housekeeper::HousekeeperCommand;
 
 /// 2026-01-01, the start of epochs, and their unit, ms.
 const LIFE_BEGIN_MS: u64 = 1_767_225_600_000;
 const LIFE_UNIT_MS: u64 = 100;
 
 /// The state, with the history, dispatcher and threads that it updates.
-pub(super) struct Replicated {
-    state: State,
+pub(super) struct TasksMachine {
+    state: SchedulerState,
     effects: Effects,
     history: History,
-    outlets: Arc<Outlets>,
-    keeper: Sender<Work>,
-    bell: Bell,
+    dispatcher: Arc<Dispatcher>,
+    housekeeper: Sender<HousekeeperCommand>,
+    bell: DealerSignal,
     /// Buffer for a response.
-    said: Vec<u8>,
+    encoded: Vec<u8>,
     /// The most frequent response, encoded once.
     done: Bytes,
 }
 
-impl Replicated {
+impl TasksMachine {
     pub(super) fn new(
         shard: u8,
         history: History,
-        outlets: Arc<Outlets>,
-        keeper: Sender<Work>,
-        bell: Bell,
-    ) -> Replicated {
-        let state = State::of_shard(Limits::default(), shard);
+        dispatcher: Arc<Dispatcher>,
+        housekeeper: Sender<HousekeeperCommand>,
+        bell: DealerSignal,
+    ) -> TasksMachine {
+        let state = SchedulerState::of_shard(Limits::default(), shard);
         let mut done = Vec::new();
-        Answered::Done { reply: Reply::Done }.encode(&mut done);
-        let (effects, said, done) = (Effects::default(), Vec::new(), done.into());
-        Replicated { state, effects, history, outlets, keeper, bell, said, done }
+        CommandOutcome::Done { reply: CommandReply::Done }.encode(&mut done);
+        let (effects, encoded, done) = (Effects::default(), Vec::new(), done.into());
+        TasksMachine { state, effects, history, dispatcher, housekeeper, bell, encoded, done }
     }
 
-    pub(super) fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &SchedulerState {
         &self.state
     }
 
     /// The epoch of its events.
     pub(super) fn epoch(&self) -> u32 {
-        self.history.stands().0
+        self.history.epoch_and_count().0
     }
 
-    fn take_in(&mut self, command: &Command<'_>) -> Answered {
-        match (command, self.history.stands()) {
+    fn take_in(&mut self, command: &Command<'_>) -> CommandOutcome {
+        match (command, self.history.epoch_and_count()) {
             // The first clock of a state's life says which life it is.
             (Command::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
             (Command::Anew { unix_ms }, (epoch, count)) => {
@@ -74,7 +76,7 @@ fn life_of(unix_ms: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX).max(1)
 }
 
-impl Machine for Replicated {
+impl Machine for TasksMachine {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
     }
@@ -101,23 +103,23 @@ impl Machine for Replicated {
         let command = Command::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
         let answered = self.take_in(&command);
-        if answered == (Answered::Done { reply: Reply::Done }) {
+        if answered == (CommandOutcome::Done { reply: CommandReply::Done }) {
             return self.done.clone();
         }
-        self.said.clear();
-        answered.encode(&mut self.said);
-        Bytes::copy_from_slice(&self.said)
+        self.encoded.clear();
+        answered.encode(&mut self.encoded);
+        Bytes::copy_from_slice(&self.encoded)
     }
 
     fn end_entry(&mut self) {
         let Effects { orders, publishes, events } = &mut self.effects;
         if !orders.is_empty() {
-            self.outlets.hand_out(self.state.shard(), orders.drain(..));
+            self.dispatcher.hand_out(self.state.shard(), orders.drain(..));
         }
         if !publishes.is_empty() {
             let due: Vec<Publish> = std::mem::take(publishes);
             // After the thread has ended, another node or the next start publishes them.
-            let _ = self.keeper.send(Work::Publish(due));
+            let _ = self.housekeeper.send(HousekeeperCommand::Publish(due));
         }
         if !events.is_empty() {
             self.history.record(&self.state, events);
@@ -127,7 +129,10 @@ impl Machine for Replicated {
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
-        Box::new(Still { head: history::write_head(self.history.stands()), state: self.state.freeze() })
+        Box::new(FrozenTasks {
+            head: history::write_head(self.history.epoch_and_count()),
+            state: self.state.freeze(),
+        })
     }
 
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
@@ -135,25 +140,25 @@ impl Machine for Replicated {
         let head = blocks.next().and_then(|block| history::read_head(&block));
         let (epoch, count) =
             head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no snapshot of tasks"))?;
-        let mut restoring = Restoring::of_shard(self.state.shard());
+        let mut restoring = StateRestore::of_shard(self.state.shard());
         for block in blocks {
             restoring.take(&block).map_err(invalid)?;
         }
         self.state = restoring.end().map_err(invalid)?;
         self.effects.clear();
         self.history.move_on(epoch, count);
-        self.outlets.look(&self.state);
+        self.dispatcher.look(&self.state);
         Ok(())
     }
 }
 
 /// The state at one moment.
-struct Still {
+struct FrozenTasks {
     head: Vec<u8>,
     state: dunlin_tasks::Frozen,
 }
 
-impl Frozen for Still {
+impl Frozen for FrozenTasks {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         take(&self.head)?;
         self.state.write(take)

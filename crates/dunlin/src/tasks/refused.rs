@@ -1,44 +1,44 @@
 //! Refusals of the scheduler as all protocols report them.
 
-use dunlin_tasks::Refusal;
+use dunlin_tasks::TaskRefusal;
 use dunlin_wire::ErrorCode as Code;
 
 use super::TasksError;
 use crate::refusal::Refused;
 
-impl From<&Refusal> for Refused {
-    fn from(refusal: &Refusal) -> Refused {
+impl From<&TaskRefusal> for Refused {
+    fn from(refusal: &TaskRefusal) -> Refused {
         let of = |code, numbers| Refused { numbers, ..Refused::new(code, refusal.to_string()) };
         let named = |code, numbers, name: &str| Refused { numbers, ..Refused::new(code, name) };
         match *refusal {
-            Refusal::NoTenant => Refused::new(Code::TenantUnknown, refusal.to_string()),
-            Refusal::NoTask { task } => of(Code::NoTask, [task, 0, 0]),
-            Refusal::NoWorker { worker } => of(Code::NoWorker, [worker, 0, 0]),
-            Refusal::NameTooLong { bytes, bytes_max } => {
+            TaskRefusal::NoTenant => Refused::new(Code::TenantUnknown, refusal.to_string()),
+            TaskRefusal::NoTask { task } => of(Code::NoTask, [task, 0, 0]),
+            TaskRefusal::NoWorker { worker } => of(Code::NoWorker, [worker, 0, 0]),
+            TaskRefusal::NameTooLong { bytes, bytes_max } => {
                 named(Code::TaskTooLarge, [bytes, bytes_max, 0], "name_bytes_max")
             }
-            Refusal::PayloadTooLong { bytes, bytes_max } => {
+            TaskRefusal::PayloadTooLong { bytes, bytes_max } => {
                 named(Code::TaskTooLarge, [bytes, bytes_max, 0], "payload_bytes_max")
             }
-            Refusal::ResultTooLong { bytes, bytes_max } => {
+            TaskRefusal::ResultTooLong { bytes, bytes_max } => {
                 named(Code::TaskTooLarge, [bytes, bytes_max, 0], "result_bytes_max")
             }
-            Refusal::NeedsTooMuch { bytes, bytes_max } => {
+            TaskRefusal::NeedsTooMuch { bytes, bytes_max } => {
                 named(Code::TaskTooLarge, [bytes, bytes_max, 0], "need_bytes_max")
             }
-            Refusal::TooMany { limit, count, count_max } => {
+            TaskRefusal::TooMany { limit, count, count_max } => {
                 Refused { numbers: [count_max, count, 0], ..Refused::limit(limit.name(), count_max) }
             }
-            Refusal::QueueFull { queued, queued_max, retry_after_ms } => {
+            TaskRefusal::QueueFull { queued, queued_max, retry_after_ms } => {
                 of(Code::QueueFull, [retry_after_ms, queued, queued_max])
             }
-            Refusal::StaleToken { task, token } => of(Code::StaleToken, [task, token, 0]),
-            Refusal::NotHeld { task, .. } => of(Code::StaleToken, [task, 0, 0]),
-            Refusal::Over { task }
-            | Refusal::NotDead { task }
-            | Refusal::DependencyCancelled { task, .. }
-            | Refusal::KeyCancelled { task, .. } => of(Code::TaskOver, [task, 0, 0]),
-            Refusal::NoRoom { bytes, bytes_max } | Refusal::NoShare { bytes, bytes_max } => {
+            TaskRefusal::StaleToken { task, token } => of(Code::StaleToken, [task, token, 0]),
+            TaskRefusal::NotHeld { task, .. } => of(Code::StaleToken, [task, 0, 0]),
+            TaskRefusal::Over { task }
+            | TaskRefusal::NotDead { task }
+            | TaskRefusal::DependencyCancelled { task, .. }
+            | TaskRefusal::KeyCancelled { task, .. } => of(Code::TaskOver, [task, 0, 0]),
+            TaskRefusal::NoRoom { bytes, bytes_max } | TaskRefusal::NoShare { bytes, bytes_max } => {
                 of(Code::NoRoom, [bytes, bytes_max, 0])
             }
             _ => Refused::new(Code::BadTask, refusal.to_string()),

@@ -2,26 +2,28 @@
 
 use bytes::Bytes;
 use dunlin_raft::Commands;
-use dunlin_tasks::{Answered, Command, Route};
+use dunlin_tasks::{Command, CommandOutcome, ShardRoute};
 
 use super::TasksError;
 
 /// Commands split by shard. Within a shard they keep their order.
-pub(super) struct Routed {
+pub(super) struct RoutedCommands {
     /// The commands of each shard.
     pub(super) commands: Vec<Commands>,
-    routes: Vec<Route>,
+    routes: Vec<ShardRoute>,
 }
 
-impl Routed {
-    pub(super) fn of(commands: &Commands, shards: u8) -> Result<Routed, TasksError> {
-        let mut routed =
-            Routed { commands: (0..shards).map(|_| Commands::default()).collect(), routes: Vec::new() };
+impl RoutedCommands {
+    pub(super) fn of(commands: &Commands, shards: u8) -> Result<RoutedCommands, TasksError> {
+        let mut routed = RoutedCommands {
+            commands: (0..shards).map(|_| Commands::default()).collect(),
+            routes: Vec::new(),
+        };
         for bytes in commands.iter() {
             let route = Command::decode(bytes)?.route(shards);
             match route {
-                Route::One(shard) => routed.commands[usize::from(shard)].push(bytes),
-                Route::All => routed.commands.iter_mut().for_each(|commands| commands.push(bytes)),
+                ShardRoute::One(shard) => routed.commands[usize::from(shard)].push(bytes),
+                ShardRoute::All => routed.commands.iter_mut().for_each(|commands| commands.push(bytes)),
             }
             routed.routes.push(route);
         }
@@ -31,14 +33,15 @@ impl Routed {
     /// The response to each command, from the responses of each shard.
     pub(super) fn join(self, answers: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
         let mut answers: Vec<_> = answers.into_iter().map(Vec::into_iter).collect();
-        let join = |route: &Route| match route {
-            Route::One(shard) => answers[usize::from(*shard)].next().ok_or_else(TasksError::unknown),
-            Route::All => {
+        let join = |route: &ShardRoute| match route {
+            ShardRoute::One(shard) => answers[usize::from(*shard)].next().ok_or_else(TasksError::unknown),
+            ShardRoute::All => {
                 let parts = answers.iter_mut().map(|answers| answers.next().ok_or_else(TasksError::unknown));
                 let parts: Vec<Bytes> = parts.collect::<Result<_, _>>()?;
-                let parts = parts.iter().map(|part| Answered::decode(part)).collect::<Result<_, _>>()?;
+                let parts =
+                    parts.iter().map(|part| CommandOutcome::decode(part)).collect::<Result<_, _>>()?;
                 let mut out = Vec::new();
-                Answered::join(parts).ok_or_else(TasksError::unknown)?.encode(&mut out);
+                CommandOutcome::join(parts).ok_or_else(TasksError::unknown)?.encode(&mut out);
                 Ok(out.into())
             }
         };
@@ -48,13 +51,13 @@ impl Routed {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_tasks::{Reply, shard_of_tenant};
+    use dunlin_tasks::{CommandReply, shard_of_tenant};
 
     use super::*;
 
-    fn answer(reply: Reply) -> Bytes {
+    fn answer(reply: CommandReply) -> Bytes {
         let mut out = Vec::new();
-        Answered::Done { reply }.encode(&mut out);
+        CommandOutcome::Done { reply }.encode(&mut out);
         out.into()
     }
 
@@ -67,22 +70,25 @@ mod tests {
             commands.push_with(|out| Command::Found { tenant: name.as_bytes() }.encode(out));
             commands.push_with(|out| Command::Beat { workers: vec![7] }.encode(out));
         }
-        let routed = Routed::of(&commands, 2).unwrap();
+        let routed = RoutedCommands::of(&commands, 2).unwrap();
         let of_first = names.iter().filter(|name| shard_of(name) == 0).count();
         assert_eq!(routed.commands[0].len(), of_first + names.len());
         let mut answers = vec![Vec::new(), Vec::new()];
         for (at, name) in names.iter().enumerate() {
-            answers[shard_of(name)].push(answer(Reply::Changed { tasks: at as u64, more: false }));
-            answers[0].push(answer(Reply::Beaten { gone: vec![] }));
-            answers[1].push(answer(Reply::Beaten { gone: vec![at as u64] }));
+            answers[shard_of(name)].push(answer(CommandReply::Changed { tasks: at as u64, more: false }));
+            answers[0].push(answer(CommandReply::Beaten { gone: vec![] }));
+            answers[1].push(answer(CommandReply::Beaten { gone: vec![at as u64] }));
         }
         let expected = (0..names.len() as u64).flat_map(|at| {
-            [answer(Reply::Changed { tasks: at, more: false }), answer(Reply::Beaten { gone: vec![at] })]
+            [
+                answer(CommandReply::Changed { tasks: at, more: false }),
+                answer(CommandReply::Beaten { gone: vec![at] }),
+            ]
         });
         assert_eq!(routed.join(answers.clone()).unwrap(), expected.collect::<Vec<_>>());
         answers[1].pop();
         assert!(
-            Routed::of(&commands, 2).unwrap().join(answers).is_err(),
+            RoutedCommands::of(&commands, 2).unwrap().join(answers).is_err(),
             "a missing response is an unknown outcome"
         );
     }

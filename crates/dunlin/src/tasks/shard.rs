@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use dunlin_raft::{Asking, Frozen, Group, Lane, Lead, Member, Status, Transport};
-use dunlin_tasks::State;
+use dunlin_raft::{Frozen, Group, Leadership, Member, RequestLane, ResponseFuture, Status, Transport};
+use dunlin_tasks::SchedulerState;
 use tokio::runtime::Handle;
 
-use super::keeper::Keeper;
-use super::machine::Replicated;
+use super::housekeeper::Housekeeper;
+use super::machine::TasksMachine;
 use super::{TasksError, TasksLimits};
 use crate::control::{ControlError, forward};
 
@@ -23,11 +23,11 @@ const FIRST: u8 = 0xc7;
 const ANOTHER: u8 = 0xc8;
 
 /// A node's part in one shard. It ends when it is dropped or stopped.
-pub struct Shard {
+pub struct TaskShard {
     pub(super) number: u8,
-    group: Mutex<Option<Arc<Group<Replicated>>>>,
+    group: Mutex<Option<Arc<Group<TasksMachine>>>>,
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) keeper: Keeper,
+    pub(super) housekeeper: Housekeeper,
     /// The last term in which this node, as the leader, set the clock.
     pub(super) clock_term: AtomicU64,
     /// The last log entry at the start, and whether the node has applied it.
@@ -37,10 +37,10 @@ pub struct Shard {
 }
 
 /// A transport that marks requests with their shard.
-struct Marked<T>(T, u8);
+struct ShardTransport<T>(T, u8);
 
-impl<T: Transport> Transport for Marked<T> {
-    fn ask(&self, member: &Member, lane: Lane, mut request: Vec<Bytes>) -> Asking {
+impl<T: Transport> Transport for ShardTransport<T> {
+    fn ask(&self, member: &Member, lane: RequestLane, mut request: Vec<Bytes>) -> ResponseFuture {
         let mark = match self.1 {
             0 => Bytes::from_static(&[FIRST]),
             shard => Bytes::copy_from_slice(&[ANOTHER, shard]),
@@ -75,21 +75,30 @@ pub(super) fn dir_of(dir: &Path, shard: u8) -> PathBuf {
     }
 }
 
-impl Shard {
+impl TaskShard {
     pub(super) fn start(
         (number, id): (u8, u64),
         (disk, dir): (Arc<dyn Disk>, &Path),
-        machine: Replicated,
+        machine: TasksMachine,
         transport: impl Transport,
-        keeper: Keeper,
+        housekeeper: Housekeeper,
         limits: TasksLimits,
-    ) -> io::Result<Arc<Shard>> {
-        let transport: Arc<dyn Transport> = Arc::new(Marked(transport, number));
+    ) -> io::Result<Arc<TaskShard>> {
+        let transport: Arc<dyn Transport> = Arc::new(ShardTransport(transport, number));
         let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft)?;
         let last_before = group.last_before_start();
         let (group, clock_term) = (Mutex::new(Some(Arc::new(group))), AtomicU64::new(0));
         let caught_up = AtomicBool::new(false);
-        Ok(Arc::new(Shard { number, group, transport, keeper, clock_term, last_before, caught_up, limits }))
+        Ok(Arc::new(TaskShard {
+            number,
+            group,
+            transport,
+            housekeeper,
+            clock_term,
+            last_before,
+            caught_up,
+            limits,
+        }))
     }
 
     /// The shard's number.
@@ -122,12 +131,12 @@ impl Shard {
     }
 
     /// The leader.
-    pub fn lead(&self) -> Result<Lead, TasksError> {
+    pub fn lead(&self) -> Result<Leadership, TasksError> {
         Ok(self.group()?.lead())
     }
 
     pub(super) fn leads(&self) -> bool {
-        self.lead() == Ok(Lead::Here)
+        self.lead() == Ok(Leadership::Here)
     }
 
     /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
@@ -166,7 +175,7 @@ impl Shard {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// This node's state for a backup. Call [`Shard::catch_up`] first for a fresh one.
+    /// This node's state for a backup. Call [`TaskShard::catch_up`] first for a fresh one.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
         Ok(self.group()?.freeze())
     }
@@ -177,14 +186,14 @@ impl Shard {
     }
 
     /// Calls `look` with the shard's state at this node.
-    pub fn with<R>(&self, look: impl FnOnce(&State) -> R) -> Result<R, TasksError> {
+    pub fn with<R>(&self, look: impl FnOnce(&SchedulerState) -> R) -> Result<R, TasksError> {
         Ok(self.group()?.with(|machine| look(machine.state())))
     }
 
     /// Stops the group; pending calls return errors.
     pub(super) fn stop(&self) {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.keeper.stop();
+        self.housekeeper.stop();
         drop(group);
     }
 
@@ -198,19 +207,19 @@ impl Shard {
         (mixed ^ (mixed >> 31)).max(1)
     }
 
-    pub(super) fn group(&self) -> Result<Arc<Group<Replicated>>, TasksError> {
+    pub(super) fn group(&self) -> Result<Arc<Group<TasksMachine>>, TasksError> {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).clone();
         group.ok_or_else(|| ControlError::Stopped("the node is stopping".to_owned()).into())
     }
 }
 
-impl Drop for Shard {
+impl Drop for TaskShard {
     fn drop(&mut self) {
-        self.keeper.stop();
+        self.housekeeper.stop();
     }
 }
 
-impl std::fmt::Debug for Shard {
+impl std::fmt::Debug for TaskShard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shard")
             .field("number", &self.number)

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_raft::{Commands, Group};
-use dunlin_tasks::{Answered, Attached, Command, Label, NewWorker, Order, Refusal, Reply};
+use dunlin_tasks::{
+    Attached, Command, CommandOutcome, CommandReply, Label, NewWorker, TaskRefusal, WorkerOrder,
+};
 use futures_util::future::join_all;
 
-use super::machine::Replicated;
-use super::{Outlet, Tasks, TasksError};
+use super::machine::TasksMachine;
+use super::{OrderQueue, Tasks, TasksError};
 use crate::control::ControlError;
 
 /// Pause between attempts to set a worker's slots.
@@ -18,7 +20,7 @@ const RETURN: Duration = Duration::from_secs(1);
 
 /// A worker's attach request with owned fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Attaching {
+pub struct WorkerAttachment {
     /// The worker's previous id; 0 for a new worker.
     pub worker: u64,
     /// The epoch of the tasks in which it got the id.
@@ -47,11 +49,11 @@ pub struct Attaching {
     pub tenants: Vec<Vec<u8>>,
 }
 
-impl From<&dunlin_tasks::Attach<'_>> for Attaching {
-    fn from(attach: &dunlin_tasks::Attach<'_>) -> Attaching {
+impl From<&dunlin_tasks::Attach<'_>> for WorkerAttachment {
+    fn from(attach: &dunlin_tasks::Attach<'_>) -> WorkerAttachment {
         let dunlin_tasks::Attach { worker, life, slots, ahead, ref has, ref new } = *attach;
         let each = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
-        Attaching {
+        WorkerAttachment {
             worker,
             life,
             slots,
@@ -74,8 +76,8 @@ impl Tasks {
     /// id before its first order.
     pub async fn attach(
         &self,
-        asked: &Attaching,
-        outlet: &Arc<Outlet>,
+        asked: &WorkerAttachment,
+        order_queue: &Arc<OrderQueue>,
         told: impl FnOnce(Attached),
     ) -> Result<u64, TasksError> {
         let known = self.known(asked).await?;
@@ -85,7 +87,7 @@ impl Tasks {
         };
         self.enlist(worker, asked).await?;
         let groups = self.shards.iter().map(|shard| shard.group()).collect::<Result<Vec<_>, _>>()?;
-        with_all(&groups, &[], |machines| self.begin_orders(machines, worker, asked, outlet, told))?;
+        with_all(&groups, &[], |machines| self.begin_orders(machines, worker, asked, order_queue, told))?;
         if self.shards.len() > 1 {
             self.dealer.came(worker, asked.slots, asked.ahead);
             return Ok(worker);
@@ -105,27 +107,27 @@ impl Tasks {
     }
 
     /// The worker's previous id, if the cluster still knows it; renews its lease.
-    async fn known(&self, asked: &Attaching) -> Result<Option<u64>, TasksError> {
+    async fn known(&self, asked: &WorkerAttachment) -> Result<Option<u64>, TasksError> {
         if asked.worker == 0 {
             return Ok(None);
         }
         self.home().catch_up().await?;
         // The id of a worker for other tenants counts as unknown.
-        let is_its_own = |machine: &Replicated| {
+        let is_its_own = |machine: &TasksMachine| {
             machine.epoch() == asked.life && machine.state().is_worker_for(asked.worker, &asked.tenants)
         };
         if !self.home().group()?.with(is_its_own) {
             return Ok(None);
         }
         match self.home().ask(&Command::Beat { workers: vec![asked.worker] }).await? {
-            Reply::Beaten { gone } if gone.is_empty() => Ok(Some(asked.worker)),
+            CommandReply::Beaten { gone } if gone.is_empty() => Ok(Some(asked.worker)),
             _ => Ok(None),
         }
     }
 
-    async fn join(&self, asked: &Attaching) -> Result<u64, TasksError> {
+    async fn join(&self, asked: &WorkerAttachment) -> Result<u64, TasksError> {
         match self.home().ask(&Command::Join { worker: asked.new_worker() }).await? {
-            Reply::Joined { worker } => {
+            CommandReply::Joined { worker } => {
                 // This node must know the worker, too.
                 self.home().catch_up().await?;
                 Ok(worker)
@@ -135,7 +137,7 @@ impl Tasks {
     }
 
     /// Adds the worker to the other shards, or renews its lease there.
-    async fn enlist(&self, id: u64, asked: &Attaching) -> Result<(), TasksError> {
+    async fn enlist(&self, id: u64, asked: &WorkerAttachment) -> Result<(), TasksError> {
         let others = self.shards[1..].iter().map(|shard| async move {
             shard.ask(&Command::Enlist { id, worker: asked.new_worker() }).await?;
             shard.catch_up().await
@@ -147,12 +149,12 @@ impl Tasks {
     /// meanwhile.
     fn begin_orders(
         &self,
-        machines: &[&Replicated],
+        machines: &[&TasksMachine],
         worker: u64,
-        asked: &Attaching,
-        outlet: &Arc<Outlet>,
+        asked: &WorkerAttachment,
+        order_queue: &Arc<OrderQueue>,
         told: impl FnOnce(Attached),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TaskRefusal> {
         let (mut starts, mut stops) = (Vec::new(), Vec::new());
         for machine in machines {
             let held = machine.state().held(worker)?;
@@ -165,20 +167,20 @@ impl Tasks {
         };
         let lost = asked.has.iter().filter(|has| !is_held(has)).copied().collect();
         told(Attached { worker, life: home.epoch(), lost });
-        self.outlets.attach(worker, outlet);
-        outlet.came(worker, home.state());
+        self.dispatcher.attach(worker, order_queue);
+        order_queue.came(worker, home.state());
         let has = |start: &dunlin_tasks::Start| asked.has.contains(&(start.task, start.token));
-        let missing = starts.iter().filter(|start| !has(start)).cloned().map(Order::Start);
-        self.outlets.hand_out(home.state().shard(), missing.chain(stops));
+        let missing = starts.iter().filter(|start| !has(start)).cloned().map(WorkerOrder::Start);
+        self.dispatcher.hand_out(home.state().shard(), missing.chain(stops));
         Ok(())
     }
 }
 
 /// Looks at all machines at one moment, locked in the order of shards to avoid a deadlock.
 fn with_all<R>(
-    groups: &[Arc<Group<Replicated>>],
-    seen: &[&Replicated],
-    look: impl FnOnce(&[&Replicated]) -> R,
+    groups: &[Arc<Group<TasksMachine>>],
+    seen: &[&TasksMachine],
+    look: impl FnOnce(&[&TasksMachine]) -> R,
 ) -> R {
     match groups.split_first() {
         None => look(seen),
@@ -186,7 +188,7 @@ fn with_all<R>(
     }
 }
 
-impl Attaching {
+impl WorkerAttachment {
     fn new_worker(&self) -> NewWorker<'_> {
         NewWorker {
             name: &self.name,
@@ -205,20 +207,20 @@ impl Attaching {
 
 impl Tasks {
     /// Updates the leases of this connection's workers after a heartbeat.
-    pub async fn heard(&self, outlet: &Outlet) -> Result<(), TasksError> {
+    pub async fn heard(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         if !self.home().leads() {
             self.home().catch_up().await?;
         }
-        self.home().with(|state| outlet.heard(state))
+        self.home().with(|state| order_queue.heard(state))
     }
 
     /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. A killed
     /// process ends its connection, so its tasks need not wait for the lease. If such a worker was only late, its
     /// token is refused.
-    pub async fn deserted(&self, outlet: &Outlet) -> Result<(), TasksError> {
+    pub async fn connection_ended(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         self.home().group()?.pause(RETURN).await;
         self.home().catch_up().await?;
-        let silent = self.home().with(|state| outlet.silent(state))?;
+        let silent = self.home().with(|state| order_queue.silent(state))?;
         if silent.is_empty() {
             return Ok(());
         }
@@ -228,9 +230,9 @@ impl Tasks {
     }
 
     /// [`Tasks::propose_known`] of commands that may not have been decoded; returns decoded responses.
-    pub async fn propose(&self, commands: Commands) -> Result<Vec<Answered>, TasksError> {
+    pub async fn propose(&self, commands: Commands) -> Result<Vec<CommandOutcome>, TasksError> {
         commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
         let answers = self.propose_known(commands).await?;
-        answers.iter().map(|answer| Ok(Answered::decode(answer)?)).collect()
+        answers.iter().map(|answer| Ok(CommandOutcome::decode(answer)?)).collect()
     }
 }

@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 use dunlin::journal::{Disk, FakeDisk};
 use dunlin::state::{Command, Effects, Events, Placement, Reply, State, node_key};
 use dunlin::topic::{
-    CheckedRun, Consumption, Cursor, Durable, Event, Newcomers, Notice, Pattern, Position, ProducerMark,
-    Publish, PublishError, RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait,
+    BatchAppend, CheckedBatch, ConsumeMode, Cursor, Durable, Event, NewLogs, Notice, Pattern, Position,
+    ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait,
     Waiter,
 };
 use dunlin::{
-    AskError, Beginning, Config, Feed, Handed, Missing, Node, Ownership, OwnershipLimits, Peers, Taken,
-    now_ns,
+    ClusterCommandError, Config, FeedOutcome, FeedStart, InFlightBatch, MirrorFeed, MissingTopicPolicy, Node,
+    Ownership, OwnershipLimits, Peers, now_ns,
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
 /// The agreed state, the nodes, and the faults of the links.
 #[derive(Debug)]
-struct Hall {
+struct TestHub {
     state: Mutex<State>,
     began: Instant,
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
@@ -58,13 +58,13 @@ struct Hall {
 
 /// The other nodes as one node sees them.
 #[derive(Debug)]
-struct Door {
-    hall: Weak<Hall>,
+struct NodePeers {
+    hall: Weak<TestHub>,
     id: u64,
-    lanes: Mutex<HashMap<u64, mpsc::Sender<Handed>>>,
+    lanes: Mutex<HashMap<u64, mpsc::Sender<InFlightBatch>>>,
 }
 
-impl Hall {
+impl TestHub {
     fn is_cut(&self, one: u64, other: u64) -> bool {
         let cut = self.cut.lock().unwrap();
         cut.contains(&one) || cut.contains(&other)
@@ -95,7 +95,7 @@ impl Hall {
         }
     }
 
-    fn apply(&self, command: Option<&Command<'_>>) -> Result<Reply, AskError> {
+    fn apply(&self, command: Option<&Command<'_>>) -> Result<Reply, ClusterCommandError> {
         let mut effects = Effects::default();
         let reply = {
             let mut state = self.state.lock().unwrap();
@@ -107,11 +107,12 @@ impl Hall {
     }
 }
 
-impl Peers for Door {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
-        let hall = self.hall.upgrade().ok_or_else(|| AskError::Away("the test is over".to_owned()))?;
+impl Peers for NodePeers {
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+        let hall =
+            self.hall.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
         if hall.cut.lock().unwrap().contains(&self.id) {
-            return Err(AskError::Away("cut off".to_owned()));
+            return Err(ClusterCommandError::Away("cut off".to_owned()));
         }
         while matches!(command, Command::Place { .. })
             && hall.unanswered_by.lock().unwrap().contains(&self.id)
@@ -122,10 +123,10 @@ impl Peers for Door {
         hall.apply(Some(command))
     }
 
-    fn hand_on(&self, to: u64, run: Handed) {
+    fn forward_batch(&self, to: u64, run: InFlightBatch) {
         let mut lanes = self.lanes.lock().unwrap();
         let lane = lanes.entry(to).or_insert_with(|| {
-            let (send, receive) = mpsc::channel::<Handed>();
+            let (send, receive) = mpsc::channel::<InFlightBatch>();
             let (hall, id) = (Weak::clone(&self.hall), self.id);
             thread::spawn(move || receive.iter().for_each(|run| deliver(&hall, id, to, run)));
             send
@@ -133,7 +134,7 @@ impl Peers for Door {
         lane.send(run).unwrap();
     }
 
-    fn feed(&self, from: u64, feed: Arc<Feed>) {
+    fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
         let (hall, id) = (Weak::clone(&self.hall), self.id);
         if let Some(hall) = hall.upgrade() {
             let moves = hall.moves_before_feed.lock().unwrap().take_if(|(of, _)| *of == id);
@@ -149,7 +150,7 @@ impl Peers for Door {
     }
 }
 
-fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
+fn deliver(hall: &Weak<TestHub>, id: u64, to: u64, run: InFlightBatch) {
     let Some(hall) = hall.upgrade() else { return };
     while hall.on_the_way.lock().unwrap().contains(&(id, to)) {
         thread::sleep(POLL);
@@ -159,10 +160,10 @@ fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
         return run.not_taken("cut off");
     }
     let Some(topic) = hall.node(to).topic(&run.topic) else { return run.not_taken("unknown there") };
-    let checked = CheckedRun::check(&run.frames, run.count, 1 << 20).unwrap();
+    let checked = CheckedBatch::check(&run.frames, run.count, 1 << 20).unwrap();
     let (partition, mark, expect_last) = (run.partition, run.mark, run.expect_last);
     let append =
-        RunAppend { run: checked, partition, mark, expect_last, claim: None, evict: false, relayed: true };
+        BatchAppend { run: checked, partition, mark, expect_last, claim: None, evict: false, relayed: true };
     match topic.append_run(now_ns(), append) {
         Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
         outcome if hall.is_cut(id, to) || hall.unheard.lock().unwrap().contains(&to) => {
@@ -174,16 +175,17 @@ fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
     }
 }
 
-fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), String> {
+fn carry(hall: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> Result<(), String> {
     let options = |start| SubscribeOptions { start, here: true, ..feed.options() };
-    let subscribe = |hall: &Hall| {
+    let subscribe = |hall: &TestHub| {
         let start = match feed.beginning() {
-            Beginning::At(start) => start,
-            Beginning::After(held) => Start::After(held[0].1),
+            FeedStart::At(start) => start,
+            FeedStart::After(held) => Start::After(held[0].1),
         };
         hall.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
     };
-    let is_reached = |hall: &Arc<Hall>| !hall.is_cut(id, from) && !hall.mute.lock().unwrap().contains(&from);
+    let is_reached =
+        |hall: &Arc<TestHub>| !hall.is_cut(id, from) && !hall.mute.lock().unwrap().contains(&from);
     let reach = || {
         let hall = hall.upgrade().ok_or("the test is over")?;
         if is_reached(&hall) { Ok(hall) } else { Err("cut off") }
@@ -202,8 +204,8 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
         let Some(event) = event else { continue };
         loop {
             match feed.take(&event, &mut frame) {
-                Taken::Whole => break,
-                Taken::Later if feed.is_wanted() => thread::sleep(POLL),
+                FeedOutcome::Whole => break,
+                FeedOutcome::Later if feed.is_wanted() => thread::sleep(POLL),
                 _ => return Ok(()),
             }
         }
@@ -212,30 +214,30 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
 }
 
 /// Nodes that know each other.
-struct Stage {
-    hall: Arc<Hall>,
+struct TestCluster {
+    hall: Arc<TestHub>,
     limits: OwnershipLimits,
 }
 
-impl Stage {
+impl TestCluster {
     /// Nodes that stay members until a test [ends their lease](Stage::end_lease), however slow the machine.
-    fn of(nodes: u64) -> Stage {
-        Stage::with(
+    fn of(nodes: u64) -> TestCluster {
+        TestCluster::with(
             nodes,
             OwnershipLimits { lease_ttl: Duration::from_secs(120), ..OwnershipLimits::default() },
         )
     }
 
     /// Nodes whose leases end by themselves.
-    fn with_short_leases(nodes: u64) -> Stage {
-        Stage::with(
+    fn with_short_leases(nodes: u64) -> TestCluster {
+        TestCluster::with(
             nodes,
             OwnershipLimits { lease_ttl: Duration::from_secs(2), ..OwnershipLimits::default() },
         )
     }
 
-    fn with(nodes: u64, limits: OwnershipLimits) -> Stage {
-        let hall = Arc::new(Hall {
+    fn with(nodes: u64, limits: OwnershipLimits) -> TestCluster {
+        let hall = Arc::new(TestHub {
             state: Mutex::default(),
             began: Instant::now(),
             nodes: Mutex::default(),
@@ -251,7 +253,7 @@ impl Stage {
             is_asking: AtomicBool::default(),
         });
         let limits = OwnershipLimits { unread_max: Duration::from_millis(200), ..limits };
-        let stage = Stage { hall, limits };
+        let stage = TestCluster { hall, limits };
         (1..=nodes).for_each(|id| stage.start(id));
         let ticking = Arc::downgrade(&stage.hall);
         thread::spawn(move || {
@@ -284,7 +286,7 @@ impl Stage {
     }
 
     fn join_with(&self, id: u64, node: Node) -> Arc<Ownership> {
-        let door = Door { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
+        let door = NodePeers { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
         let ownership = node.join_cluster(id, Arc::new(door), self.limits);
         self.hall.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
         ownership
@@ -378,7 +380,7 @@ fn publish(node: &Node, subject: &str, payload: &str) -> Position {
 
 #[test]
 fn records_from_any_node_reach_all_nodes_in_one_order() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(2, "t");
     let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
     for (n, id) in [1, 2, 3, 1, 3].into_iter().enumerate() {
@@ -394,7 +396,7 @@ fn records_from_any_node_reach_all_nodes_in_one_order() {
 
 #[test]
 fn moved_topic_reports_to_subscribers_that_nothing_is_lost() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
     publish(&stage.node(3), "t", "before");
@@ -408,7 +410,7 @@ fn moved_topic_reports_to_subscribers_that_nothing_is_lost() {
 
 #[test]
 fn publishing_continues_while_a_topic_moves_back_and_forth() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
     let node = stage.node(2);
@@ -453,7 +455,7 @@ fn publishing_continues_while_a_topic_moves_back_and_forth() {
 
 #[test]
 fn lost_owner_is_replaced_and_its_last_record_is_unknown() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
     publish(&stage.node(2), "t", "before");
@@ -467,7 +469,7 @@ fn lost_owner_is_replaced_and_its_last_record_is_unknown() {
 
 #[test]
 fn deposed_owner_accepts_no_record_until_it_rejoins() {
-    let stage = Stage::with_short_leases(3);
+    let stage = TestCluster::with_short_leases(3);
     stage.topic_at(1, "t");
     let mut reader = stage.node(1).subscribe("t", &from(Start::Latest)).unwrap();
     publish(&stage.node(1), "t", "before");
@@ -485,7 +487,7 @@ fn deposed_owner_accepts_no_record_until_it_rejoins() {
 
 #[test]
 fn long_history_of_another_node_is_read_at_own_speed() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     stage.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
     until("both nodes know the topic", || stage.node(2).topic("t").is_some());
@@ -505,14 +507,14 @@ fn long_history_of_another_node_is_read_at_own_speed() {
 
 /// Reads a topic at the moment of its notification.
 struct AtOnce {
-    newcomers: Arc<Newcomers>,
+    newcomers: Arc<NewLogs>,
     reading: Mutex<Option<Subscriber>>,
 }
 
 impl Wake for AtOnce {
     fn wake(self: Arc<AtOnce>) {
         for (log, filter) in self.newcomers.take() {
-            let cursor = Cursor::new(log, &from(Start::Earliest), filter, Consumption::Reads).unwrap();
+            let cursor = Cursor::new(log, &from(Start::Earliest), filter, ConsumeMode::Reads).unwrap();
             *self.reading.lock().unwrap() = Some(Subscriber::one(cursor, Wait::Parked));
         }
     }
@@ -520,14 +522,17 @@ impl Wake for AtOnce {
 
 #[test]
 fn waiting_subscriber_reads_a_topic_once_it_is_known() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     let waiter = Waiter::new();
-    let at_once =
-        Arc::new(AtOnce { newcomers: Newcomers::waking(waiter.clone()), reading: Mutex::default() });
+    let at_once = Arc::new(AtOnce { newcomers: NewLogs::waking(waiter.clone()), reading: Mutex::default() });
     assert!(waiter.set_waker(&Waker::from(Arc::clone(&at_once))));
     let newcomers = || Arc::clone(&at_once.newcomers);
-    let waiting =
-        stage.node(2).select(&Pattern::parse("t.*").unwrap(), Start::Latest, Missing::Await, newcomers);
+    let waiting = stage.node(2).select(
+        &Pattern::parse("t.*").unwrap(),
+        Start::Latest,
+        MissingTopicPolicy::Await,
+        newcomers,
+    );
     assert!(waiting.unwrap().logs.is_empty());
     stage.topic_at(1, "t.t");
     until("it is read", || at_once.reading.lock().unwrap().is_some());
@@ -540,7 +545,7 @@ fn waiting_subscriber_reads_a_topic_once_it_is_known() {
 
 #[test]
 fn subscriber_gets_records_once_its_owner_is_reachable() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     stage.hall.mute.lock().unwrap().insert(1);
     let mut reader = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
@@ -551,7 +556,7 @@ fn subscriber_gets_records_once_its_owner_is_reachable() {
 
 #[test]
 fn subscription_alone_brings_about_a_new_owner() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
     let readers = [Start::Latest, Start::Earliest].map(|start| stage.node(3).subscribe("t", &from(start)));
@@ -573,7 +578,7 @@ fn subscription_alone_brings_about_a_new_owner() {
 
 #[test]
 fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
@@ -590,7 +595,7 @@ fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
 
 #[test]
 fn restarted_node_attributes_an_old_move_to_its_earlier_run() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let before = stage.hall.state.lock().unwrap().clone();
     stage.ownership(1).move_topic("t", 2).unwrap();
@@ -610,7 +615,7 @@ fn restarted_node_attributes_an_old_move_to_its_earlier_run() {
 
 #[test]
 fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];
     let before = stage.hall.state.lock().unwrap().clone();
@@ -632,7 +637,7 @@ fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
 #[test]
 fn record_with_an_unconfirmed_owner_is_not_refused() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
-    let stage = Stage::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
+    let stage = TestCluster::with(2, OwnershipLimits { lease_ttl: Duration::from_secs(120), ..limits });
     stage.topic_at(1, "t");
     stage.hall.unheard.lock().unwrap().insert(1);
     let node = stage.node(2);
@@ -650,7 +655,7 @@ fn record_with_an_unconfirmed_owner_is_not_refused() {
 
 #[test]
 fn retry_after_an_unknown_outcome_is_stored_only_once() {
-    let stage = Stage::of(1);
+    let stage = TestCluster::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
@@ -672,7 +677,7 @@ fn retry_after_an_unknown_outcome_is_stored_only_once() {
 #[test]
 fn node_without_a_lease_accepts_no_record_as_owner() {
     let limits = OwnershipLimits { owner_wait_max: Duration::from_secs(1), ..OwnershipLimits::default() };
-    let stage = Stage::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
+    let stage = TestCluster::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
     stage.topic_at(1, "t");
     stage.topic_at(2, "own");
     let (_, epoch) = stage.owner("t");

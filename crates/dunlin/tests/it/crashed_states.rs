@@ -107,12 +107,12 @@ impl Reader {
 }
 
 fn stateful() -> TopicConfig {
-    let fold = FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() };
+    let fold = ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() };
     TopicConfig { fold: Some(fold), ..TopicConfig::default() }
 }
 
 fn checksum_of(topic: &Topic) -> u64 {
-    topic.logs()[0].fold_info().unwrap().1.checksum
+    topic.logs()[0].state_info().unwrap().1.checksum
 }
 
 fn open(disk: &FakeDisk) -> Node {

@@ -50,7 +50,7 @@ fn topics_records_and_epochs_survive_a_clean_stop() {
     let config = TopicConfig { pattern: Some("a.>".to_owned()), ..durable() };
     node.create_topic("a", config.clone(), false).unwrap();
     let receipt = publish(&node, "a.x", 1..=1_000);
-    assert_eq!((receipt.position.seq, receipt.acknowledged), (1_000, Acknowledged::Synced));
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (1_000, AckLevel::Synced));
     node.stop();
     drop(node);
 
@@ -266,7 +266,7 @@ fn state_outlives_records_removed_by_age() {
 
 fn keeps_its_state(retention: Retention) {
     let disk = FakeDisk::new(8);
-    let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
+    let fold = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
     let config = TopicConfig { retention, fold: Some(fold), ..durable() };
     let (node, _) = open(&disk);
     node.create_topic("a", config, false).unwrap();
@@ -282,13 +282,13 @@ fn keeps_its_state(retention: Retention) {
             publisher.flush().unwrap();
         }
     }
-    let (_, before) = node.topic("a").unwrap().logs()[0].fold_info().unwrap();
+    let (_, before) = node.topic("a").unwrap().logs()[0].state_info().unwrap();
     assert_eq!(before.entries, 60);
     assert!(node.topic("a").unwrap().logs()[0].info().oldest_seq > 10, "no record was dropped");
     disk.crash();
     drop((publisher, node));
     let (node, _) = open(&disk);
-    let (_, after) = node.topic("a").unwrap().logs()[0].fold_info().unwrap();
+    let (_, after) = node.topic("a").unwrap().logs()[0].state_info().unwrap();
     assert_eq!((after.entries, after.checksum), (60, before.checksum));
 }
 

@@ -7,7 +7,7 @@ mod work;
 use std::time::Duration;
 
 use dunlin::topic::{Draft, Meta, Notice, Payload, Publish, Start};
-use dunlin::{Claimed, DeadLetters, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
+use dunlin::{ClaimedRecord, DeadLetters, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
 
 const SOON: Option<Duration> = Some(dunlin_wait::PATIENCE);
 
@@ -31,17 +31,17 @@ fn keyed<'a>(key: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
 }
 
 /// An available claim.
-fn claim(member: &mut WorkMember) -> Option<Claimed> {
+fn claim(member: &mut WorkMember) -> Option<ClaimedRecord> {
     member.claim(1).unwrap().into_iter().find_map(|event| match event {
-        WorkEvent::Claimed(claimed) => Some(claimed),
+        WorkEvent::ClaimedRecord(claimed) => Some(claimed),
         WorkEvent::Notice(_) => None,
     })
 }
 
 /// The next claim.
-fn await_claim(member: &mut WorkMember) -> Claimed {
+fn await_claim(member: &mut WorkMember) -> ClaimedRecord {
     match member.claim_one(SOON).unwrap() {
-        Some(WorkEvent::Claimed(claimed)) => claimed,
+        Some(WorkEvent::ClaimedRecord(claimed)) => claimed,
         other => panic!("{other:?} instead of a claim"),
     }
 }

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dunlin::state::{Command, Effects, Events, Reply, State};
-use dunlin::topic::{
-    Acknowledged, Draft, Frame, Meta, Payload, Position, PublishError, Receipt, Subject, Topic,
+use dunlin::topic::{AckLevel, Draft, Frame, Meta, Payload, Position, PublishError, Receipt, Subject, Topic};
+use dunlin::{
+    ClusterCommandError, Config, InFlightBatch, MirrorFeed, Node, Ownership, OwnershipLimits, OwningTopic,
+    Peers, now_ns,
 };
-use dunlin::{AskError, Config, Feed, Handed, Node, Owner, Ownership, OwnershipLimits, Peers, now_ns};
 use dunlin_wait::until;
 
 /// Three nodes, of which one publishes; the test responds for the others.
@@ -15,15 +16,16 @@ use dunlin_wait::until;
 struct Nodes {
     state: Mutex<State>,
     ownerships: Mutex<Vec<Arc<Ownership>>>,
-    handed: Mutex<Vec<(u64, Handed)>>,
+    handed: Mutex<Vec<(u64, InFlightBatch)>>,
 }
 
 #[derive(Debug)]
 struct Link(Weak<Nodes>);
 
 impl Peers for Link {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
-        let nodes = self.0.upgrade().ok_or_else(|| AskError::Away("the test is over".to_owned()))?;
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+        let nodes =
+            self.0.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
         let mut effects = Effects::default();
         let reply = nodes.state.lock().unwrap().apply(command, &mut effects);
         let ownerships = nodes.ownerships.lock().unwrap().clone();
@@ -33,11 +35,11 @@ impl Peers for Link {
         Ok(reply?)
     }
 
-    fn hand_on(&self, to: u64, run: Handed) {
+    fn forward_batch(&self, to: u64, run: InFlightBatch) {
         self.0.upgrade().unwrap().handed.lock().unwrap().push((to, run));
     }
 
-    fn feed(&self, _from: u64, feed: Arc<Feed>) {
+    fn feed(&self, _from: u64, feed: Arc<MirrorFeed>) {
         feed.ended("nobody feeds here");
     }
 }
@@ -60,7 +62,7 @@ impl Nodes {
 
     /// Forwarded records without a response, with their destinations.
     fn handed(&self) -> Vec<(u64, String)> {
-        let text = |run: &Handed| {
+        let text = |run: &InFlightBatch| {
             let (frame, _) = Frame::split(&run.frames).unwrap();
             String::from_utf8(frame.payload().to_vec()).unwrap()
         };
@@ -86,7 +88,7 @@ fn publish(inbox: &Topic, text: &str) {
     inbox.append_drafts(now_ns(), 0, false, drafts).unwrap();
 }
 
-fn inbox(node: &Node) -> Owner {
+fn inbox(node: &Node) -> OwningTopic {
     node.owner_for(Subject::parse("_INBOX.me.1").unwrap(), 1).unwrap()
 }
 
@@ -95,7 +97,7 @@ fn taken() -> Result<Receipt, PublishError> {
         partition: 0,
         position: Position { epoch: 1, seq: 1 },
         duplicate: false,
-        acknowledged: Acknowledged::Memory,
+        acknowledged: AckLevel::Memory,
         new_epoch: false,
     })
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::{Disk, FakeDisk};
-use dunlin::scheduler::{Command, Found, NewTask, Query, Reply, shard_of_id};
+use dunlin::scheduler::{Command, CommandReply, Found, NewTask, Query, shard_of_id};
 use dunlin::{Config, Limits, Node, StorageError, TasksLimits, block_on};
 
 fn open(disk: &FakeDisk, shards: u8) -> Result<Node, StorageError> {
@@ -18,7 +18,7 @@ fn submit(node: &Node, tenant: &str) -> u64 {
     let (tasks, tenant) = (node.tasks().unwrap(), tenant.as_bytes());
     block_on(tasks.ask(&Command::Found { tenant })).unwrap();
     match block_on(tasks.ask(&Command::Submit { tenant, tasks: vec![NewTask::new(b"k", b"x")] })) {
-        Ok(Reply::Submitted { tasks, .. }) => tasks[0].task,
+        Ok(CommandReply::Submitted { tasks, .. }) => tasks[0].task,
         other => panic!("{other:?}"),
     }
 }

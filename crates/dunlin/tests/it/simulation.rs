@@ -1,7 +1,7 @@
 //! Simulated order books are the same in every node, without missing records.
 
-use dunlin::topic::Fold;
-use dunlin::topic::{FoldConfig, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::topic::Reducer;
+use dunlin::topic::{ReducerConfig, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin::{Config, Node, Simulation, now_ns};
 use dunlin_feed::{Book, Instruments, Notation, Replica, Scale};
 
@@ -14,7 +14,7 @@ fn node() -> (Node, Instruments) {
     let node = Node::start(Config::default()).unwrap();
     let instruments = Instruments::parse(TWO, Notation::Json).unwrap();
     for instrument in instruments.list() {
-        let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+        let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
         node.create_topic(&instrument.topic(), TopicConfig { fold, ..TopicConfig::default() }, false)
             .unwrap();
     }

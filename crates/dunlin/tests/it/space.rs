@@ -3,8 +3,8 @@
 use dunlin::space::behaviour::Walk;
 use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{
-    Authority, Entity, EntityId, Host, HostError, Partition, RegionId, Setup, Stage, Standby, StoreError,
-    World, topic_of,
+    Authority, Entity, EntityId, Host, HostError, Partition, RegionId, RegionSetup, StandbyMode, StoreError,
+    World, WorldTopics, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -15,9 +15,9 @@ const WORLD: &str = "birds";
 const REGION: RegionId = RegionId(1);
 
 fn host(node: &Node) -> Host<3, Walk> {
-    let setup = Setup::new(REGION, World::cube(100.0).unwrap(), 1.0);
+    let setup = RegionSetup::new(REGION, World::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
-    let stage = Stage { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
+    let stage = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
     Host::new(setup, walk, Partition::even(3, &[REGION]), Some(stage))
 }
 
@@ -71,10 +71,10 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 #[test]
 fn spawn_names_an_invalid_position_or_id() {
     let node = node();
-    let setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 1.0);
+    let setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
     let regions = [RegionId(1), RegionId(2), RegionId(3)];
-    let stage = Stage { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
+    let stage = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
     let mut host = Host::new(setup, walk, Partition::even(3, &regions), Some(stage));
     let (low, high) = ([1.0; 3], [99.0; 3]);
     let (here, elsewhere) = (host.owner_of(&low), host.owner_of(&high));
@@ -114,7 +114,10 @@ fn entity_that_came_back_is_not_its_own_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
     let even = Partition::even(3, &regions);
     let mut hosts = regions.map(|region| {
-        let setup = Setup { standby: Standby::None, ..Setup::new(region, World::cube(100.0).unwrap(), 1.0) };
+        let setup = RegionSetup {
+            standby: StandbyMode::None,
+            ..RegionSetup::new(region, World::cube(100.0).unwrap(), 1.0)
+        };
         let mut host = Host::new(setup, Walk { speed_max: 0.0, turn: 0.0 }, even.clone(), None);
         host.begin(region, Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
         host

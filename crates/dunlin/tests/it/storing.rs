@@ -190,7 +190,7 @@ fn publisher_storing_between_write_and_sync_hides_no_record() {
     disk.wait_for(2);
     publishers[0].send(&record).unwrap();
     let receipt = publishers[0].flush().unwrap().unwrap();
-    assert_eq!((receipt.position.seq, receipt.acknowledged), (302, Acknowledged::Synced));
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (302, AckLevel::Synced));
     assert_eq!((read(&mut reads_along, 2), read(&mut reader(&node, "1"), 1)), (302, 302));
     disk.open_gate(2);
     for publisher in &mut publishers {

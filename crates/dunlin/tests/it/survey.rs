@@ -1,6 +1,6 @@
 use dunlin::Node;
 use dunlin::topic::{
-    Event, Losses, Notice, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+    Event, LossCounters, Notice, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 
 use crate::{from_earliest, node};
@@ -12,7 +12,7 @@ fn short() -> TopicConfig {
 }
 
 fn named(name: &str) -> SubscribeOptions {
-    SubscribeOptions { name: name.to_owned(), door: "test", ..from_earliest() }
+    SubscribeOptions { name: name.to_owned(), protocol: "test", ..from_earliest() }
 }
 
 fn publish(node: &Node, topic: &str, records: usize) {
@@ -39,7 +39,7 @@ fn busiest_topics_and_slowest_subscriptions_come_first() {
         survey.slowest.iter().map(|seen| (seen.reader.name.as_str(), seen.reader.behind)).collect();
     assert_eq!(slowest, [("three", 3), ("one", 1)]);
     assert_eq!((survey.topics, survey.subscriptions, survey.totals.records), (3, 3, 6));
-    assert_eq!(survey.slowest[0].reader.door, "test");
+    assert_eq!(survey.slowest[0].reader.protocol, "test");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn slow_subscriber_is_counted_with_its_loss_times() {
     let mut slow = node.subscribe("t", &named("slow")).unwrap();
     publish(&node, "t", 5_000);
     let before = node.survey(1, 1);
-    assert_eq!(before.totals.losses, Losses::default(), "no subscriber was notified yet");
+    assert_eq!(before.totals.losses, LossCounters::default(), "no subscriber was notified yet");
     assert_eq!((before.slowest[0].reader.lagging_ns, before.slowest[0].reader.lost_ns), (0, 0));
     let mut lost = 0;
     while let Some(event) = slow.try_next().unwrap() {

@@ -3,10 +3,10 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Event, Newcomers, Notice, Pattern, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeError,
+    Event, NewLogs, Notice, Pattern, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeError,
     SubscribeOptions, TopicConfig,
 };
-use dunlin::{Config, Limits, Missing, Node, TopicError};
+use dunlin::{Config, Limits, MissingTopicPolicy, Node, TopicError};
 use dunlin_wait::until;
 
 use crate::{all, from_earliest, node};
@@ -27,7 +27,7 @@ fn publishing_to_an_unknown_subject_creates_its_topic() {
 fn resuming_subscriber_creates_no_topic() {
     let node = node();
     let pattern = Pattern::parse("a.b").unwrap();
-    let selected = node.select(&pattern, Start::Latest, Missing::Await, Newcomers::new).unwrap();
+    let selected = node.select(&pattern, Start::Latest, MissingTopicPolicy::Await, NewLogs::new).unwrap();
     assert!(selected.logs.is_empty() && node.topics(None, "", 10).topics.is_empty());
     // The topic is recreated with its previous configuration, and the subscriber receives its logs.
     node.create_topic("a.b", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
@@ -164,7 +164,7 @@ fn topics_are_listed_in_pages_ordered_by_name() {
     for name in ["b", "a.x", "c", "a.y"] {
         node.publisher(name).unwrap();
     }
-    let names = |page: dunlin::Page| page.topics.iter().map(|t| t.name().to_owned()).collect::<Vec<_>>();
+    let names = |page: dunlin::TopicPage| page.topics.iter().map(|t| t.name().to_owned()).collect::<Vec<_>>();
     let first = node.topics(None, "", 2);
     assert!(first.more);
     assert_eq!(names(first), ["a.x", "a.y"]);

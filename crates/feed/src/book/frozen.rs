@@ -1,6 +1,6 @@
 //! A book at one moment.
 
-use dunlin_topic::Frozen;
+use dunlin_topic::FrozenState;
 
 use crate::ladder::{self, FrozenLadder};
 use crate::side::Side;
@@ -18,7 +18,7 @@ impl FrozenBook {
     }
 }
 
-impl Frozen for FrozenBook {
+impl FrozenState for FrozenBook {
     fn write(&self, out: &mut Vec<u8>) {
         let [bids, asks] = &self.halves;
         snapshot::write_head(out, Kind::Book, bids.len(), asks.len());

@@ -2,11 +2,11 @@
 
 use super::frozen::FrozenOrders;
 use super::id_index::IdIndex;
-use super::queue::{Held, Links, NONE, Queue};
+use super::queue::{Links, NONE, Queue, QueuedOrder};
 use crate::checksum;
 use crate::entry_error::EntryError;
 use crate::ladder::{self, Ladder};
-use crate::limits::Limits;
+use crate::limits::FeedLimits;
 use crate::removals::Removals;
 use crate::side::Side;
 use crate::slab::Slab;
@@ -36,7 +36,7 @@ pub struct QueuePosition {
 
 /// An order that was removed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gone {
+pub(super) struct RemovedOrder {
     pub(super) id: u64,
     pub(super) side: Side,
     /// The record that added the order: a subscriber that never saw it need not be told.
@@ -45,14 +45,14 @@ pub(super) struct Gone {
 
 #[derive(Debug)]
 pub(super) struct OrderBook {
-    pub(super) orders: Slab<Held>,
+    pub(super) orders: Slab<QueuedOrder>,
     /// Neighbours in queues, by the orders' places.
     links: Vec<Links>,
     index: IdIndex,
     /// Bids, then asks.
     ladders: [Ladder<Queue>; 2],
-    pub(super) removals: Removals<Gone>,
-    limits: Limits,
+    pub(super) removals: Removals<RemovedOrder>,
+    limits: FeedLimits,
     /// The record that cleared each side last.
     pub(super) cleared: [u64; 2],
     total: i64,
@@ -61,7 +61,7 @@ pub(super) struct OrderBook {
 }
 
 impl OrderBook {
-    pub(super) fn new(limits: Limits) -> OrderBook {
+    pub(super) fn new(limits: FeedLimits) -> OrderBook {
         OrderBook {
             orders: Slab::default(),
             links: Vec::new(),
@@ -109,7 +109,7 @@ impl OrderBook {
     }
 
     fn order_at(&self, place: u32) -> Order {
-        let Held { id, side, price, size, .. } = *self.orders.at(place);
+        let QueuedOrder { id, side, price, size, .. } = *self.orders.at(place);
         Order { id, side, price, size }
     }
 
@@ -142,7 +142,7 @@ impl OrderBook {
         self.total = self.total.checked_add(size).ok_or(EntryError::TotalTooLarge)?;
         self.priority += 1;
         let priority = self.priority;
-        let held = Held { id, price, size, priority, born: seq, queued: seq, changed: seq, side };
+        let held = QueuedOrder { id, price, size, priority, born: seq, queued: seq, changed: seq, side };
         let place = self.orders.insert(seq, held);
         if place as usize >= self.links.len() {
             self.links.resize(self.orders.places(), Links::UNUSED);
@@ -184,12 +184,12 @@ impl OrderBook {
         let links = &self.links;
         let place = self.index.remove(id, |place| links[place as usize].id == id);
         let place = place.ok_or(EntryError::UnknownOrder { id })?;
-        let Held { side, price, size, born, .. } = self.orders.remove(place);
+        let QueuedOrder { side, price, size, born, .. } = self.orders.remove(place);
         self.dequeue(seq, place, Order { id, side, price, size });
         self.total -= size;
         self.checksum = self.checksum.wrapping_sub(checksum::order(side, id, price, size));
         let max = self.limits.removals(self.orders.len());
-        self.removals.push(seq, Gone { id, side, born }, max);
+        self.removals.push(seq, RemovedOrder { id, side, born }, max);
         Ok(())
     }
 

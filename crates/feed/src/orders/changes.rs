@@ -3,9 +3,9 @@
 //! Removed orders come first, then orders that kept their place with a smaller size, then orders that were
 //! added or moved to the end of a queue, in their order.
 
-use super::book::{Gone, OrderBook};
+use super::book::{OrderBook, RemovedOrder};
 use super::entry::OrderEntry;
-use super::queue::Held;
+use super::queue::QueuedOrder;
 use crate::side::Side;
 use crate::snapshot;
 
@@ -16,7 +16,7 @@ impl OrderBook {
         if !self.losses_since(seq, payload) {
             return false;
         }
-        let mut queued: Vec<&Held> = Vec::new();
+        let mut queued: Vec<&QueuedOrder> = Vec::new();
         for held in self.orders.near_changes_since(seq).filter(|held| held.changed > seq) {
             if held.queued > seq {
                 queued.push(held);
@@ -25,7 +25,7 @@ impl OrderBook {
             }
         }
         queued.sort_unstable_by_key(|held| held.priority);
-        for Held { side, id, price, size, born, .. } in queued.into_iter().copied() {
+        for QueuedOrder { side, id, price, size, born, .. } in queued.into_iter().copied() {
             if born <= seq {
                 OrderEntry::Delete { id }.encode(payload);
             }
@@ -44,7 +44,7 @@ impl OrderBook {
         for side in Side::BOTH.into_iter().filter(|side| cleared(*side)) {
             OrderEntry::Clear { side }.encode(payload);
         }
-        let unseen = |gone: &&Gone| gone.born > seq || cleared(gone.side);
+        let unseen = |gone: &&RemovedOrder| gone.born > seq || cleared(gone.side);
         for gone in removed.into_iter().flatten().filter(|gone| !unseen(gone)) {
             OrderEntry::Delete { id: gone.id }.encode(payload);
         }

@@ -7,7 +7,7 @@ use crate::entry_error::EntryError;
 use crate::side::Side;
 
 /// State of the book after the entries so far.
-pub(super) struct Append<'a> {
+pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
     /// Side of the last entry's order, or `None` if removed. Looked up only by a second entry.
     last: Option<(u64, Option<Side>)>,
@@ -18,9 +18,9 @@ pub(super) struct Append<'a> {
     sizes: i64,
 }
 
-impl<'a> Append<'a> {
-    pub(super) fn new(orders: &'a Orders) -> Append<'a> {
-        Append { orders, last: None, before: HashMap::new(), cleared: [false; 2], added: 0, sizes: 0 }
+impl<'a> AppendCheck<'a> {
+    pub(super) fn new(orders: &'a Orders) -> AppendCheck<'a> {
+        AppendCheck { orders, last: None, before: HashMap::new(), cleared: [false; 2], added: 0, sizes: 0 }
     }
 
     pub(super) fn check(&mut self, entry: &OrderEntry) -> Result<(), EntryError> {

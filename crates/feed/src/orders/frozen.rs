@@ -1,8 +1,8 @@
 //! A book of orders at one moment.
 
-use dunlin_topic::Frozen;
+use dunlin_topic::FrozenState;
 
-use super::queue::Held;
+use super::queue::QueuedOrder;
 use crate::ladder;
 use crate::side::Side;
 use crate::slab::FrozenSlab;
@@ -11,18 +11,18 @@ use crate::snapshot::{self, Kind};
 /// Parts of a book that a snapshot needs. Queues are rebuilt when the snapshot is written.
 #[derive(Debug)]
 pub(super) struct FrozenOrders {
-    orders: FrozenSlab<Held>,
+    orders: FrozenSlab<QueuedOrder>,
 }
 
 impl FrozenOrders {
-    pub(super) fn new(orders: FrozenSlab<Held>) -> FrozenOrders {
+    pub(super) fn new(orders: FrozenSlab<QueuedOrder>) -> FrozenOrders {
         FrozenOrders { orders }
     }
 }
 
-impl Frozen for FrozenOrders {
+impl FrozenState for FrozenOrders {
     fn write(&self, out: &mut Vec<u8>) {
-        let mut orders: Vec<&Held> = self.orders.iter().collect();
+        let mut orders: Vec<&QueuedOrder> = self.orders.iter().collect();
         orders.sort_unstable_by_key(|held| {
             (held.side, std::cmp::Reverse(ladder::key(held.side, held.price)), held.priority)
         });

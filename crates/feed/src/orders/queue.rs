@@ -7,7 +7,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// An order with the records that changed it, in one cache line.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct QueuedOrder {
     pub(super) id: u64,
     pub(super) price: i64,
     pub(super) size: i64,
@@ -49,4 +49,4 @@ impl Default for Queue {
     }
 }
 
-const _: () = assert!(size_of::<Option<Held>>() == 64);
+const _: () = assert!(size_of::<Option<QueuedOrder>>() == 64);

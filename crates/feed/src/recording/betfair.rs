@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use dunlin_topic::Subject;
 
-use super::defect::{Defect, NumberError, What};
-use super::{Item, Recorded, Sink};
+use super::defect::{Defect, DefectKind, NumberError};
+use super::{Item, RecordedBook, Sink};
 use crate::decimal;
 use crate::kind;
 use crate::scale::{Scale, UNITS_MAX};
 use crate::side::Side;
-use message::{Definition, Message, Pair, RunnerChange};
+use message::{Definition, Message, PriceSizePair, RunnerChange};
 use runner::Runner;
 
 /// Most books of one recording.
@@ -36,7 +36,7 @@ const MS: u64 = 1_000_000;
 /// Reads the lines of a stream.
 #[derive(Debug, Default)]
 pub struct Betfair {
-    books: Vec<Recorded>,
+    books: Vec<RecordedBook>,
     books_told: usize,
     runners: Vec<Runner>,
     /// Books of a market by runner id and handicap (hundredths), ordered for images.
@@ -115,20 +115,20 @@ impl Betfair {
         };
         let message: Message<'_> = match serde_json::from_slice(line) {
             Ok(message) => message,
-            Err(error) => return defect(&mut self.tally, What::NotAMessage { why: place(&error) }),
+            Err(error) => return defect(&mut self.tally, DefectKind::NotAMessage { why: place(&error) }),
         };
         if message.op.as_deref() != Some("mcm") {
             self.tally.other_messages += 1;
             return;
         }
-        let Some(time_ms) = message.pt else { return defect(&mut self.tally, What::NoTime) };
+        let Some(time_ms) = message.pt else { return defect(&mut self.tally, DefectKind::NoTime) };
         self.tally.messages += 1;
         self.tally.times_back += u64::from(time_ms < self.tally.last_time_ms);
         self.tally.last_time_ms = time_ms;
         for market in message.mc.into_iter().flatten() {
             if let Err(error) = Subject::parse(&topic(&market.id, "0")) {
                 let (id, why) = (market.id.into_owned(), error.to_string());
-                defect(&mut self.tally, What::BadMarket { id, why });
+                defect(&mut self.tally, DefectKind::BadMarket { id, why });
                 continue;
             }
             self.tally.conflated += u64::from(market.con == Some(true));
@@ -151,7 +151,7 @@ impl Betfair {
     }
 
     /// Books so far: runners in the order of their first definition or change.
-    pub fn books(&self) -> &[Recorded] {
+    pub fn books(&self) -> &[RecordedBook] {
         &self.books
     }
 
@@ -172,7 +172,7 @@ impl Betfair {
         }
     }
 
-    fn define(&mut self, market: &str, definition: Definition<'_>) -> Result<(), What> {
+    fn define(&mut self, market: &str, definition: Definition<'_>) -> Result<(), DefectKind> {
         let number = self.number(market, definition.id, definition.hc.map(|hc| hc.get()))?;
         if let Some(name) = definition.name {
             self.books[number].name = Some(name.into_owned());
@@ -181,7 +181,7 @@ impl Betfair {
     }
 
     /// Applies a runner's change as a whole, or not at all.
-    fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), What> {
+    fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), DefectKind> {
         let number = self.number(market, change.id, change.hc.map(|hc| hc.get()))?;
         let sides = [(Side::Bid, &change.atb), (Side::Ask, &change.atl)];
         if sides.iter().all(|(_, pairs)| pairs.is_none()) {
@@ -211,8 +211,8 @@ impl Betfair {
     }
 
     /// Number of a runner's book, created if missing.
-    fn number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, What> {
-        let bad = |error| What::BadLevel { runner: id, field: "hc", error };
+    fn number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, DefectKind> {
+        let bad = |error| DefectKind::BadLevel { runner: id, field: "hc", error };
         let handicap = handicap.map_or(Ok(0), |text| decimal::read(text.as_bytes(), DECIMALS));
         let handicap = handicap.map_err(|error| bad(error.into()))?;
         let market_runners = match self.markets.get_mut(market) {
@@ -223,7 +223,7 @@ impl Betfair {
             return Ok(*number);
         }
         if self.runners.len() >= RUNNERS_MAX {
-            return Err(What::TooManyRunners { runner: id });
+            return Err(DefectKind::TooManyRunners { runner: id });
         }
         let number = self.runners.len();
         market_runners.insert((id, handicap), number);
@@ -231,7 +231,7 @@ impl Betfair {
         let token = if handicap == 0 { id.to_string() } else { format!("{id}_{handicap}") };
         let scale =
             Scale { price_decimals: DECIMALS, size_decimals: DECIMALS, price_min: 1, ..Scale::default() };
-        self.books.push(Recorded { topic: topic(market, &token), name: None, kind: kind::BOOK, scale });
+        self.books.push(RecordedBook { topic: topic(market, &token), name: None, kind: kind::BOOK, scale });
         self.tally.runners += 1;
         Ok(number)
     }
@@ -254,7 +254,7 @@ fn topic(market: &str, runner: &str) -> String {
     format!("md.{market}.{runner}")
 }
 
-fn level(runner: u64, pair: &Pair<'_>) -> Result<(i64, i64), What> {
+fn level(runner: u64, pair: &PriceSizePair<'_>) -> Result<(i64, i64), DefectKind> {
     let [price, size] = pair.0;
     let number = |field, text: &str, min, wanted| {
         let value = decimal::read(text.as_bytes(), DECIMALS);
@@ -263,7 +263,7 @@ fn level(runner: u64, pair: &Pair<'_>) -> Result<(i64, i64), What> {
             Ok(value) => NumberError::OutOfRange { value, wanted },
             Err(error) => error.into(),
         };
-        Err(What::BadLevel { runner, field, error })
+        Err(DefectKind::BadLevel { runner, field, error })
     };
     Ok((number("price", price.get(), 1, "a price")?, number("size", size.get(), 0, "a size")?))
 }

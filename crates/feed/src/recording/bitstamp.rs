@@ -19,15 +19,15 @@ mod row;
 mod standing;
 mod tally;
 
-use super::defect::{Defect, What};
-use super::{Item, Recorded, RecordingOptions, Sink};
+use super::defect::{Defect, DefectKind};
+use super::{Item, RecordedBook, RecordingOptions, Sink};
 use crate::kind;
 use crate::orders::OrderEntry;
 use crate::scale::Scale;
 use crate::side::Side;
-pub use phantoms::{GRACE_MS, Phantom, Proof};
-use row::{Action, Columns, Row};
-use standing::Standing;
+pub use phantoms::{GRACE_MS, Phantom, PhantomProof};
+use row::{Columns, Row, RowAction};
+use standing::OpenOrders;
 pub use tally::BitstampTally;
 
 /// Most open orders of one recording.
@@ -42,11 +42,11 @@ const MS: u64 = 1_000_000;
 /// Reads the rows of a recording.
 #[derive(Debug)]
 pub struct Bitstamp {
-    book: [Recorded; 1],
+    book: [RecordedBook; 1],
     columns: Heading,
     /// Rows of the opening, until a row of another time comes.
     opening: Option<Vec<(u64, Row)>>,
-    standing: Standing,
+    standing: OpenOrders,
     evict_phantoms: bool,
     /// Rows that may be closing rows, until another row comes.
     closing: Vec<(u64, Row)>,
@@ -73,10 +73,10 @@ impl Bitstamp {
         };
         let topic = format!("md.bitstamp.{}", options.market);
         Bitstamp {
-            book: [Recorded { topic, name: Some(options.market.clone()), kind: kind::ORDERS, scale }],
+            book: [RecordedBook { topic, name: Some(options.market.clone()), kind: kind::ORDERS, scale }],
             columns: Heading::Awaited,
             opening: Some(Vec::new()),
-            standing: Standing::default(),
+            standing: OpenOrders::default(),
             evict_phantoms: options.evict_phantoms,
             closing: Vec::new(),
             payload: Vec::new(),
@@ -129,7 +129,7 @@ impl Bitstamp {
     }
 
     /// The only book.
-    pub fn books(&self) -> &[Recorded] {
+    pub fn books(&self) -> &[RecordedBook] {
         &self.book
     }
 
@@ -142,13 +142,13 @@ impl Bitstamp {
     fn sort_in(&mut self, number: u64, row: Row, sink: &mut Sink<'_>) {
         if let Some(rows) = &mut self.opening {
             let same = |first: &Row| (first.local_ms, first.exchange_ms) == (row.local_ms, row.exchange_ms);
-            if row.action == Action::Created && rows.first().is_none_or(|(_, first)| same(first)) {
+            if row.action == RowAction::Created && rows.first().is_none_or(|(_, first)| same(first)) {
                 rows.push((number, row));
                 return;
             }
             self.open(sink);
         }
-        let closing = row.action == Action::Deleted && row.local_ms == row.exchange_ms;
+        let closing = row.action == RowAction::Deleted && row.local_ms == row.exchange_ms;
         let same = self.closing.last().is_none_or(|(_, held)| held.exchange_ms == row.exchange_ms);
         if closing && same && self.closing.len() < CLOSING_ROWS_MAX {
             self.closing.push((number, row));
@@ -219,7 +219,7 @@ impl Bitstamp {
         sink(Item::Record { book: 0, event_time_ns, payload: &self.payload });
     }
 
-    fn leave_out(&mut self, line: u64, what: What, sink: &mut Sink<'_>) {
+    fn leave_out(&mut self, line: u64, what: DefectKind, sink: &mut Sink<'_>) {
         self.tally.defects += 1;
         sink(Item::Defect(Defect { line, what }));
     }

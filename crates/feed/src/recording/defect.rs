@@ -10,13 +10,13 @@ pub struct Defect {
     /// Line number, from 1.
     pub line: u64,
     /// Kind of defect.
-    pub what: What,
+    pub what: DefectKind,
 }
 
 /// Kinds of defects. Unless noted otherwise, the whole line was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum What {
+pub enum DefectKind {
     /// The line is too long.
     #[error("longer than {} bytes: left out", super::LINE_BYTES_MAX)]
     TooLong,

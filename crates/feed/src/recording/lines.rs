@@ -1,12 +1,12 @@
 //! Joins pieces of a file into lines.
 
-use super::defect::What;
+use super::defect::DefectKind;
 
 /// Longest line, bytes. Betfair's largest images have some hundred kilobytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Receives a line: its number from 1, and its bytes without the line's end.
-type OnLine<'a> = dyn FnMut(u64, Result<&[u8], What>) + 'a;
+type OnLine<'a> = dyn FnMut(u64, Result<&[u8], DefectKind>) + 'a;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines {
@@ -45,7 +45,7 @@ impl Lines {
         }
         self.count += 1;
         match std::mem::take(&mut self.skipping) {
-            true => on_line(self.count, Err(What::TooLong)),
+            true => on_line(self.count, Err(DefectKind::TooLong)),
             false => on_line(self.count, Ok(whole(&self.begun))),
         }
         self.begun.clear();
@@ -72,7 +72,7 @@ mod tests {
 
     fn lines(pieces: &[&[u8]]) -> Vec<(u64, Option<String>)> {
         let (mut lines, mut seen) = (Lines::default(), Vec::new());
-        let mut note = |number, line: Result<&[u8], What>| {
+        let mut note = |number, line: Result<&[u8], DefectKind>| {
             seen.push((number, line.ok().map(|line| String::from_utf8_lossy(line).into_owned())));
         };
         for piece in pieces {

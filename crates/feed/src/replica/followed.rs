@@ -3,25 +3,25 @@
 use std::sync::Arc;
 
 use dunlin_topic::{
-    Checksum, EpochChanged, Fold, Gap, LogName, Position, Publishers, Record, Resync, Snapshot,
+    Checksum, EpochChanged, Gap, LogName, Position, Publishers, Record, Reducer, Resync, Snapshot,
 };
 
-use super::report::{By, Change, Counts, Report, Trouble};
+use super::report::{ChangeCause, ReplicaCounts, ReplicaReport, StateChange, Trouble};
 
 /// The replica of one log.
 #[derive(Debug)]
-pub(super) struct Followed<F> {
+pub(super) struct LogReplica<F> {
     pub(super) log: Arc<LogName>,
     pub(super) state: F,
     /// Position of the last record in the state; `None` before the first.
     pub(super) at: Option<Position>,
     /// The last report on publishers.
     pub(super) publishers: Option<Publishers>,
-    awaits: Awaits,
+    awaits: RecoveryNeed,
     /// Whether a gap was reported and not repaired yet.
     has_gap: bool,
     /// Whether the log began a new epoch without a record yet, so its state is unknown.
-    is_reborn: bool,
+    began_anew: bool,
     /// Time of the last request or gap.
     pub(super) since_ns: u64,
     asked: u32,
@@ -29,7 +29,7 @@ pub(super) struct Followed<F> {
 
 /// The missing part of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Awaits {
+enum RecoveryNeed {
     /// Nothing: the state is whole.
     Nothing,
     /// The records that follow.
@@ -39,21 +39,21 @@ enum Awaits {
 }
 
 /// Receives reports and counts.
-pub(super) struct Telling<'t, R> {
-    pub(super) counts: &'t mut Counts,
+pub(super) struct ReportSink<'t, R> {
+    pub(super) counts: &'t mut ReplicaCounts,
     pub(super) report: &'t mut R,
 }
 
-impl<F: Fold> Followed<F> {
-    pub(super) fn new(log: Arc<LogName>, state: F) -> Followed<F> {
-        Followed {
+impl<F: Reducer> LogReplica<F> {
+    pub(super) fn new(log: Arc<LogName>, state: F) -> LogReplica<F> {
+        LogReplica {
             log,
             state,
             at: None,
             publishers: None,
-            awaits: Awaits::Nothing,
+            awaits: RecoveryNeed::Nothing,
             has_gap: false,
-            is_reborn: false,
+            began_anew: false,
             since_ns: 0,
             asked: 0,
         }
@@ -61,22 +61,27 @@ impl<F: Fold> Followed<F> {
 
     /// Whether the state equals its owner's at its position, as far as known.
     pub(super) fn is_whole(&self) -> bool {
-        self.awaits == Awaits::Nothing && !self.has_gap && self.at.is_some()
+        self.awaits == RecoveryNeed::Nothing && !self.has_gap && self.at.is_some()
     }
 
     /// The request that is due now. Each fault requests once, and again after `retry_ns`.
-    pub(super) fn due_resync(&mut self, now_ns: u64, retry_ns: u64, counts: &mut Counts) -> Option<Resync> {
+    pub(super) fn due_resync(
+        &mut self,
+        now_ns: u64,
+        retry_ns: u64,
+        counts: &mut ReplicaCounts,
+    ) -> Option<Resync> {
         let overdue = self.since_ns > 0 && now_ns >= self.since_ns.saturating_add(retry_ns);
         let resync = match (self.awaits, self.at) {
-            (Awaits::Nothing, at) if self.has_gap && overdue => at.map_or(Resync::State, Resync::After),
-            (Awaits::Nothing, _) => {
+            (RecoveryNeed::Nothing, at) if self.has_gap && overdue => at.map_or(Resync::State, Resync::After),
+            (RecoveryNeed::Nothing, _) => {
                 if self.has_gap && self.since_ns == 0 {
                     self.since_ns = now_ns;
                 }
                 return None;
             }
             // The records were requested twice without a response: they are not available.
-            (Awaits::WhatFollows, Some(at)) if self.asked < 2 => Resync::After(at),
+            (RecoveryNeed::WhatFollows, Some(at)) if self.asked < 2 => Resync::After(at),
             _ => Resync::State,
         };
         match self.asked {
@@ -91,13 +96,13 @@ impl<F: Fold> Followed<F> {
 
     /// Whether a request may become due without an event.
     pub(super) fn is_pending(&self) -> bool {
-        self.awaits != Awaits::Nothing || self.has_gap
+        self.awaits != RecoveryNeed::Nothing || self.has_gap
     }
 
-    pub(super) fn take_record<R: FnMut(Report<'_, F>)>(
+    pub(super) fn take_record<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         record: &Record<'_>,
-        telling: &mut Telling<'_, R>,
+        telling: &mut ReportSink<'_, R>,
     ) {
         let at = match self.at {
             // The log's first record needs no earlier state.
@@ -105,7 +110,7 @@ impl<F: Fold> Followed<F> {
             None => return self.trouble(Trouble::Unknown { at: record.position }, telling),
             Some(at) => at,
         };
-        if self.awaits == Awaits::State || record.seq() <= at.seq && record.position.epoch == at.epoch {
+        if self.awaits == RecoveryNeed::State || record.seq() <= at.seq && record.position.epoch == at.epoch {
             telling.counts.ignored += 1;
             return;
         }
@@ -120,15 +125,15 @@ impl<F: Fold> Followed<F> {
             return self.trouble(trouble, telling);
         }
         let merged = at.seq + 1 < record.seq();
-        let by = if merged { By::Merged(record.frame) } else { By::Record(record.frame) };
+        let by = if merged { ChangeCause::Merged(record.frame) } else { ChangeCause::Record(record.frame) };
         *(if merged { &mut telling.counts.conflated } else { &mut telling.counts.records }) += 1;
         self.stand(at, record.position, by, telling);
     }
 
-    pub(super) fn take_snapshot<R: FnMut(Report<'_, F>)>(
+    pub(super) fn take_snapshot<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         snapshot: &Snapshot,
-        telling: &mut Telling<'_, R>,
+        telling: &mut ReportSink<'_, R>,
     ) {
         let to = snapshot.position;
         let restored = self.state.restore(to.seq, &snapshot.bytes).map_err(|refused| refused.to_string());
@@ -142,19 +147,19 @@ impl<F: Fold> Followed<F> {
         }
         telling.counts.snapshots += 1;
         let from = self.at.unwrap_or(Position { epoch: to.epoch, seq: 0 });
-        self.stand(from, to, By::Snapshot, telling);
+        self.stand(from, to, ChangeCause::Snapshot, telling);
     }
 
     /// Compares the state with the owner's checksum at a position up to which all records were received.
-    pub(super) fn check<R: FnMut(Report<'_, F>)>(
+    pub(super) fn check<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         checksum: &Checksum,
-        telling: &mut Telling<'_, R>,
+        telling: &mut ReportSink<'_, R>,
     ) {
         let Some(at) = self.at else {
             return self.trouble(Trouble::Unknown { at: checksum.position }, telling);
         };
-        if self.awaits != Awaits::Nothing || checksum.position < at {
+        if self.awaits != RecoveryNeed::Nothing || checksum.position < at {
             return;
         }
         let own = self.state.checksum();
@@ -164,7 +169,7 @@ impl<F: Fold> Followed<F> {
             self.trouble(Trouble::Unknown { at: checksum.position }, telling);
         } else if checksum.checksum == own {
             telling.counts.checked += 1;
-            (telling.report)(Report::Agreed { log: &self.log, at, state: &self.state });
+            (telling.report)(ReplicaReport::Agreed { log: &self.log, at, state: &self.state });
         } else {
             self.trouble(Trouble::Diverged { at, owner: checksum.checksum, own }, telling);
         }
@@ -182,9 +187,9 @@ impl<F: Fold> Followed<F> {
     }
 
     /// Handles a gap; the missing state or records follow.
-    pub(super) fn take_gap(&mut self, gap: &Gap, counts: &mut Counts) {
+    pub(super) fn take_gap(&mut self, gap: &Gap, counts: &mut ReplicaCounts) {
         let here = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
-        if here && self.awaits == Awaits::Nothing && !self.has_gap {
+        if here && self.awaits == RecoveryNeed::Nothing && !self.has_gap {
             counts.gaps += 1;
             self.has_gap = true;
         }
@@ -192,16 +197,16 @@ impl<F: Fold> Followed<F> {
 
     /// Handles a new epoch. The state continues if no record is missing, or if all of its records are still
     /// part of the log's state, which then follows. Else the state begins anew.
-    pub(super) fn begin_anew<R: FnMut(Report<'_, F>)>(
+    pub(super) fn begin_anew<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         changed: &EpochChanged,
         empty: F,
-        telling: &mut Telling<'_, R>,
+        telling: &mut ReportSink<'_, R>,
     ) {
         let last = Position { epoch: changed.old, seq: changed.last_seen };
         let is_kept = changed.known_through.is_some_and(|through| through >= last.seq)
             && changed.new_first.seq > last.seq;
-        if is_kept && self.at == Some(last) && self.awaits == Awaits::Nothing {
+        if is_kept && self.at == Some(last) && self.awaits == RecoveryNeed::Nothing {
             if changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1 {
                 self.at = Some(Position { epoch: changed.new_first.epoch, ..last });
             } else if !self.has_gap {
@@ -210,46 +215,47 @@ impl<F: Fold> Followed<F> {
             }
             return;
         }
-        if self.awaits == Awaits::Nothing && !self.has_gap {
+        if self.awaits == RecoveryNeed::Nothing && !self.has_gap {
             telling.counts.gaps += 1;
         }
         let (last, epoch) = (self.at.unwrap_or(last), changed.new_first.epoch);
         let trouble = Trouble::BeganAnew { last, epoch };
-        (telling.report)(Report::Trouble { log: &self.log, trouble });
-        self.is_reborn = true;
+        (telling.report)(ReplicaReport::Trouble { log: &self.log, trouble });
+        self.began_anew = true;
         (self.at, self.state) = (None, empty);
-        (self.awaits, self.has_gap) = (Awaits::Nothing, true);
+        (self.awaits, self.has_gap) = (RecoveryNeed::Nothing, true);
     }
 
-    fn stand<R: FnMut(Report<'_, F>)>(
+    fn stand<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         from: Position,
         to: Position,
-        by: By<'_>,
-        telling: &mut Telling<'_, R>,
+        by: ChangeCause<'_>,
+        telling: &mut ReportSink<'_, R>,
     ) {
         self.at = Some(to);
-        if self.is_reborn && to.seq == 0 {
+        if self.began_anew && to.seq == 0 {
             // An empty state is not the former one; the first record makes it whole.
-            (self.awaits, self.has_gap, self.since_ns, self.asked) = (Awaits::Nothing, true, u64::MAX, 0);
+            (self.awaits, self.has_gap, self.since_ns, self.asked) =
+                (RecoveryNeed::Nothing, true, u64::MAX, 0);
             return;
         }
-        self.is_reborn = false;
-        if self.awaits != Awaits::Nothing || self.has_gap {
-            (self.awaits, self.has_gap, self.since_ns, self.asked) = (Awaits::Nothing, false, 0, 0);
+        self.began_anew = false;
+        if self.awaits != RecoveryNeed::Nothing || self.has_gap {
+            (self.awaits, self.has_gap, self.since_ns, self.asked) = (RecoveryNeed::Nothing, false, 0, 0);
             telling.counts.gaps_healed += 1;
         }
-        let change = Change { log: &self.log, from, to, by, state: &self.state };
-        (telling.report)(Report::Changed(change));
+        let change = StateChange { log: &self.log, from, to, by, state: &self.state };
+        (telling.report)(ReplicaReport::Changed(change));
     }
 
-    fn trouble<R: FnMut(Report<'_, F>)>(&mut self, trouble: Trouble, telling: &mut Telling<'_, R>) {
+    fn trouble<R: FnMut(ReplicaReport<'_, F>)>(&mut self, trouble: Trouble, telling: &mut ReportSink<'_, R>) {
         let awaits = match trouble {
-            Trouble::Hole { .. } => Awaits::WhatFollows,
-            _ => Awaits::State,
+            Trouble::Hole { .. } => RecoveryNeed::WhatFollows,
+            _ => RecoveryNeed::State,
         };
         // Reports a fault of a log only once.
-        if self.awaits == awaits || self.awaits == Awaits::State {
+        if self.awaits == awaits || self.awaits == RecoveryNeed::State {
             telling.counts.ignored += 1;
             return;
         }
@@ -265,7 +271,7 @@ impl<F: Fold> Followed<F> {
             Trouble::Unknown { .. } | Trouble::BeganAnew { .. } => {}
         }
         (self.awaits, self.asked, self.since_ns) = (awaits, 0, 0);
-        (telling.report)(Report::Trouble { log: &self.log, trouble });
+        (telling.report)(ReplicaReport::Trouble { log: &self.log, trouble });
     }
 }
 
@@ -277,7 +283,7 @@ mod tests {
     #[test]
     fn publishers_are_reported_only_when_they_changed() {
         let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
-        let mut followed = Followed::new(Arc::clone(&log), Book::new(Scale::default()));
+        let mut followed = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
         let mut take = |connected, since_ns| {
             let last_append_ns = None;
             followed.take_publishers(&Publishers {

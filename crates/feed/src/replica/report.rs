@@ -6,7 +6,7 @@ use dunlin_topic::{Frame, LogName, Position, Publishers};
 
 /// A log's state after a change.
 #[derive(Debug)]
-pub struct Change<'a, F> {
+pub struct StateChange<'a, F> {
     /// The log.
     pub log: &'a Arc<LogName>,
     /// Position before; sequence number 0 of the epoch if there was none.
@@ -14,12 +14,12 @@ pub struct Change<'a, F> {
     /// Position now.
     pub to: Position,
     /// Cause of the change.
-    pub by: By<'a>,
+    pub by: ChangeCause<'a>,
     /// The state now.
     pub state: &'a F,
 }
 
-impl<F> Change<'_, F> {
+impl<F> StateChange<'_, F> {
     /// Event time, ns since the Unix epoch; of merged records the last one's.
     pub fn event_time_ns(&self) -> Option<u64> {
         self.by.frame()?.event_time_ns()
@@ -33,7 +33,7 @@ impl<F> Change<'_, F> {
 
 /// What changed a state.
 #[derive(Debug, Clone, Copy)]
-pub enum By<'a> {
+pub enum ChangeCause<'a> {
     /// The next record.
     Record(Frame<'a>),
     /// One record in place of several.
@@ -42,12 +42,12 @@ pub enum By<'a> {
     Snapshot,
 }
 
-impl<'a> By<'a> {
+impl<'a> ChangeCause<'a> {
     /// The record, or the merged record.
     pub fn frame(&self) -> Option<Frame<'a>> {
         match *self {
-            By::Record(frame) | By::Merged(frame) => Some(frame),
-            By::Snapshot => None,
+            ChangeCause::Record(frame) | ChangeCause::Merged(frame) => Some(frame),
+            ChangeCause::Snapshot => None,
         }
     }
 }
@@ -94,9 +94,9 @@ pub enum Trouble {
 
 /// A report of a replica.
 #[derive(Debug)]
-pub enum Report<'a, F> {
+pub enum ReplicaReport<'a, F> {
     /// A state changed.
-    Changed(Change<'a, F>),
+    Changed(StateChange<'a, F>),
     /// The owner's checksum arrived and equals the state's.
     Agreed {
         /// The log.
@@ -126,7 +126,7 @@ pub enum Report<'a, F> {
 
 /// Counters of a replica, over all its logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct ReplicaCounts {
     /// Records applied one by one.
     pub records: u64,
     /// Applied records that stand for several.

@@ -1,6 +1,6 @@
 //! Instruments of one rate, which alternate: together they are one even sequence.
 
-use super::Due;
+use super::DueRecord;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -57,8 +57,8 @@ impl Lane {
     }
 
     #[inline(always)]
-    pub(super) fn next(&self) -> Due {
-        Due { at_ns: self.at_ns, instrument: self.instruments[self.turn] }
+    pub(super) fn next(&self) -> DueRecord {
+        DueRecord { at_ns: self.at_ns, instrument: self.instruments[self.turn] }
     }
 
     #[inline(always)]

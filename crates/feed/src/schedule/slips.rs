@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Delays of records against their intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slips {
+pub struct Lateness {
     /// Delay above which a record counts as late, ns.
     pub late_after_ns: u64,
     /// Records taken.
@@ -20,9 +20,9 @@ pub struct Slips {
     slipping: bool,
 }
 
-impl Slips {
-    pub(super) fn later_than(late_after_ns: u64) -> Slips {
-        Slips { late_after_ns, taken: 0, late: 0, episodes: 0, worst_ns: 0, total_ns: 0, slipping: false }
+impl Lateness {
+    pub(super) fn later_than(late_after_ns: u64) -> Lateness {
+        Lateness { late_after_ns, taken: 0, late: 0, episodes: 0, worst_ns: 0, total_ns: 0, slipping: false }
     }
 
     #[inline(always)]
@@ -42,9 +42,9 @@ impl Slips {
     }
 }
 
-impl fmt::Display for Slips {
+impl fmt::Display for Lateness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Slips { taken, late, episodes, worst_ns, .. } = self;
+        let Lateness { taken, late, episodes, worst_ns, .. } = self;
         let limit_ms = self.late_after_ns as f64 / 1e6;
         if *late == 0 {
             return write!(f, "on schedule: none of {taken} records later than {limit_ms} ms");

@@ -1,10 +1,10 @@
 //! One side of a simulated book: sizes in a ring buffer, by a key that grows towards the touch.
 //!
-//! Invariant: [`Half::worst`] and [`Half::best`] are levels, and all levels are between them. The caller
+//! Invariant: [`SimulatedSide::worst`] and [`SimulatedSide::best`] are levels, and all levels are between them. The caller
 //! keeps both less than the ring's length apart.
 
 #[derive(Debug)]
-pub(super) struct Half {
+pub(super) struct SimulatedSide {
     /// Size by key; zero for no level. The length is a power of two.
     sizes: Box<[u32]>,
     best: i64,
@@ -12,10 +12,10 @@ pub(super) struct Half {
     levels: usize,
 }
 
-impl Half {
+impl SimulatedSide {
     /// Creates an empty side for keys less than `span` apart.
-    pub(super) fn new(span: usize) -> Half {
-        Half { sizes: vec![0; span.next_power_of_two()].into(), best: 0, worst: 0, levels: 0 }
+    pub(super) fn new(span: usize) -> SimulatedSide {
+        SimulatedSide { sizes: vec![0; span.next_power_of_two()].into(), best: 0, worst: 0, levels: 0 }
     }
 
     pub(super) fn levels(&self) -> usize {
@@ -107,11 +107,11 @@ impl Half {
 
 #[cfg(test)]
 mod tests {
-    use super::Half;
+    use super::SimulatedSide;
 
     #[test]
     fn half_book_tracks_its_ends_over_sets_and_removals() {
-        let mut half = Half::new(10);
+        let mut half = SimulatedSide::new(10);
         for key in [-3, 2, 0] {
             half.set(key, 7);
         }

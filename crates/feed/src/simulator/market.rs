@@ -9,8 +9,8 @@
 //! `middle`, asks within `middle + 1` … `middle + 1 + 2 × levels`, except for one or two levels that the next
 //! updates remove.
 
-use super::Update;
-use super::half::Half;
+use super::SimulatedUpdate;
+use super::half::SimulatedSide;
 use crate::book::BookEntry;
 use crate::instruments::{Instrument, Instruments};
 use crate::random::{Random, below};
@@ -38,8 +38,8 @@ pub(super) struct Market {
     crossing: bool,
     walk: Walk,
     middle: i64,
-    bids: Half,
-    asks: Half,
+    bids: SimulatedSide,
+    asks: SimulatedSide,
     random: Random,
 }
 
@@ -65,8 +65,8 @@ impl Market {
             crossing: all.allow_crossed_books,
             walk: Walk::new(instrument),
             middle: 0,
-            bids: Half::new(span),
-            asks: Half::new(span),
+            bids: SimulatedSide::new(span),
+            asks: SimulatedSide::new(span),
             random: Random::new(seed, index),
         };
         market.seed();
@@ -75,21 +75,21 @@ impl Market {
 
     /// Appends a record's payload.
     #[inline(always)]
-    pub(super) fn update(&mut self, payload: &mut Vec<u8>) -> Update {
+    pub(super) fn update(&mut self, payload: &mut Vec<u8>) -> SimulatedUpdate {
         let (walking, changing) = (self.random.next(), self.random.next());
         self.walk.go(walking);
         if below(1_000_000, walking >> 40, 24) < self.reset_ppm {
             self.middle = self.walk.fair;
             self.seed();
             self.write_whole(payload);
-            return Update::Reset;
+            return SimulatedUpdate::Reset;
         }
         self.follow();
-        match self.to_tidy(changing) {
+        match self.level_to_remove(changing) {
             Some((side, key)) => self.remove(side, key, payload),
             None => self.change(changing, payload),
         }
-        Update::Level
+        SimulatedUpdate::Level
     }
 
     /// Appends the payload of a record that replaces any book by this one.
@@ -119,24 +119,27 @@ impl Market {
     #[inline(always)]
     fn follow(&mut self) {
         let behind = self.walk.fair - self.middle;
-        if behind != 0 && self.out_of_line(Side::Bid).is_none() && self.out_of_line(Side::Ask).is_none() {
+        if behind != 0
+            && self.misplaced_level(Side::Bid).is_none()
+            && self.misplaced_level(Side::Ask).is_none()
+        {
             self.middle += behind.signum();
         }
     }
 
     /// Level to remove before any other change.
     #[inline(always)]
-    fn to_tidy(&self, bits: u64) -> Option<(Side, i64)> {
+    fn level_to_remove(&self, bits: u64) -> Option<(Side, i64)> {
         if self.crossing && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
             return None;
         }
-        let level = |side| self.out_of_line(side).map(|key| (side, key));
+        let level = |side| self.misplaced_level(side).map(|key| (side, key));
         level(Side::Bid).or_else(|| level(Side::Ask))
     }
 
     /// A level on the wrong side of the middle, or too far from it.
     #[inline(always)]
-    fn out_of_line(&self, side: Side) -> Option<i64> {
+    fn misplaced_level(&self, side: Side) -> Option<i64> {
         let (half, limit) = (self.half(side), self.limit(side));
         let crossing = half.best().filter(|best| *best > limit);
         crossing.or_else(|| half.worst().filter(|worst| *worst < limit - 2 * self.levels))
@@ -193,14 +196,14 @@ impl Market {
         self.base_price + ticks * self.tick_size
     }
 
-    fn half(&self, side: Side) -> &Half {
+    fn half(&self, side: Side) -> &SimulatedSide {
         match side {
             Side::Bid => &self.bids,
             Side::Ask => &self.asks,
         }
     }
 
-    fn half_mut(&mut self, side: Side) -> &mut Half {
+    fn half_mut(&mut self, side: Side) -> &mut SimulatedSide {
         match side {
             Side::Bid => &mut self.bids,
             Side::Ask => &mut self.asks,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dunlin_feed::{KINDS, fold};
-use dunlin_topic::Fold;
+use dunlin_topic::Reducer;
 use dunlin_topic::frame::{Frame, Meta};
 
 /// The first byte selects the meaning of the rest: a snapshot, or records of that many bytes each.
@@ -25,7 +25,7 @@ pub fn try_states(bytes: &[u8]) {
 }
 
 /// A snapshot that is accepted equals the one that the state writes.
-fn try_snapshot(state: &mut dyn Fold, bytes: &[u8]) {
+fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     if state.restore(1, bytes).is_ok() {
         assert_eq!(written(state), bytes);
     } else {
@@ -34,7 +34,7 @@ fn try_snapshot(state: &mut dyn Fold, bytes: &[u8]) {
 }
 
 /// A record that is accepted can be applied; one that is refused changes nothing.
-fn try_record(state: &mut dyn Fold, seq: u64, payload: &[u8]) {
+fn try_record(state: &mut dyn Reducer, seq: u64, payload: &[u8]) {
     let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
     let meta = Meta { key, ..Meta::default() };
     let encoded = meta.measure(payload.len()).unwrap();
@@ -49,13 +49,13 @@ fn try_record(state: &mut dyn Fold, seq: u64, payload: &[u8]) {
     }
 }
 
-fn comes_back(state: &mut dyn Fold, mut other: Box<dyn Fold>) {
+fn comes_back(state: &mut dyn Reducer, mut other: Box<dyn Reducer>) {
     let bytes = written(state);
     other.restore(9, &bytes).unwrap();
     assert_eq!((other.checksum(), other.entries()), (state.checksum(), state.entries()));
 }
 
-fn written(state: &mut dyn Fold) -> Vec<u8> {
+fn written(state: &mut dyn Reducer) -> Vec<u8> {
     let mut bytes = Vec::new();
     state.freeze().write(&mut bytes);
     bytes

@@ -1,7 +1,7 @@
 //! Any bytes as a recording or an instrument file give valid results, or are refused. `cargo xtask fuzz
 //! recording` runs the same code.
 
-use dunlin_feed::recording::{Item, Layout, Recorded, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, RecordedBook, Recording, RecordingFormat, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
 
 const LEVELS_MAX: u32 = 1000;
@@ -17,7 +17,8 @@ enum State {
 /// # Panics
 /// If a record is refused, or comes before its book.
 pub fn try_recording(bytes: &[u8]) {
-    let (Some((&head, file)), Some(layout)) = (bytes.split_first(), bytes.get(1..).and_then(Layout::of))
+    let (Some((&head, file)), Some(layout)) =
+        (bytes.split_first(), bytes.get(1..).and_then(RecordingFormat::of))
     else {
         return;
     };
@@ -45,7 +46,7 @@ pub fn try_recording(bytes: &[u8]) {
     recording.rows();
 }
 
-fn state(recorded: &Recorded) -> State {
+fn state(recorded: &RecordedBook) -> State {
     match recorded.kind {
         BOOK => State::Levels(Book::new(recorded.scale)),
         _ => State::Orders(Orders::new(recorded.scale)),

@@ -1,7 +1,7 @@
 //! Books by price level.
 
-use dunlin_feed::{Book, BookEntry, Crossings, Level, Levels, Limits, Scale, Side, Touch};
-use dunlin_topic::Fold;
+use dunlin_feed::{Book, BookEntry, Crossings, FeedLimits, Level, Levels, Scale, Side, Touch};
+use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
 use crate::cuts::every_way_leads_to_the_same_state;
@@ -17,7 +17,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
 }
 
 /// Bounds with which no removal is forgotten.
-const ALL_KNOWN: Limits = Limits {
+const ALL_KNOWN: FeedLimits = FeedLimits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
     keys_max: 1 << 20,
@@ -213,7 +213,7 @@ fn invalid_entries_are_refused_with_position_and_value() {
 
 #[test]
 fn full_side_takes_no_new_level_but_changes_of_old_ones() {
-    let limits = Limits { levels_max: 3, ..Limits::default() };
+    let limits = FeedLimits { levels_max: 3, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for price in 1..=3 {
         append(&mut book, 1, &record(&[set(Side::Bid, price, 1)])).unwrap();
@@ -225,7 +225,7 @@ fn full_side_takes_no_new_level_but_changes_of_old_ones() {
 
 #[test]
 fn replica_behind_the_kept_removals_needs_a_snapshot() {
-    let limits = Limits { removals_min: 4, ..Limits::default() };
+    let limits = FeedLimits { removals_min: 4, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {
         let price = 100 + seq as i64;

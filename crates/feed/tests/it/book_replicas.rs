@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_feed::{Book, BookEntry, Counts, OrderEntry, Orders, Replica, Scale, Side, fold};
+use dunlin_feed::{Book, BookEntry, OrderEntry, Orders, Replica, ReplicaCounts, Scale, Side, fold};
 use dunlin_topic::*;
 use dunlin_wait::Deadline;
 
@@ -22,11 +22,11 @@ const BURST: usize = 100;
 fn topic(kind: &str) -> Arc<Topic> {
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        fold: Some(FoldConfig { kind: kind.to_owned(), ..FoldConfig::default() }),
+        fold: Some(ReducerConfig { kind: kind.to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     };
-    let make = |config: &FoldConfig| {
-        fold(&config.kind, &config.options).map_err(|error| FoldError(error.to_string()))
+    let make = |config: &ReducerConfig| {
+        fold(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
     };
     let budget = Budget::node(1 << 30, 1 << 20);
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
@@ -57,7 +57,7 @@ struct Reading<F> {
     replica: Replica<F, Subscriber>,
 }
 
-impl<F: Fold> Reading<F> {
+impl<F: Reducer> Reading<F> {
     fn step(&mut self) {
         self.replica.wait(Some(Duration::from_millis(10))).unwrap();
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
@@ -75,7 +75,7 @@ impl<F: Fold> Reading<F> {
         }
     }
 
-    fn comes_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, Counts) {
+    fn comes_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, ReplicaCounts) {
         let deadline = Deadline::new();
         while self.replica.state(log).is_none_or(|(at, _)| at.seq < last) {
             deadline.check(format_args!("{} comes to {last}: {:?}", self.name, self.replica.counts()));
@@ -95,14 +95,18 @@ impl<F: Fold> Reading<F> {
 }
 
 /// Publishes while all kinds of subscribers read; returns each one's counters.
-fn followed<F: Fold>(kind: &str, make: fn() -> F, payloads: &[Vec<u8>]) -> Vec<(&'static str, Counts)> {
+fn followed<F: Reducer>(
+    kind: &str,
+    make: fn() -> F,
+    payloads: &[Vec<u8>],
+) -> Vec<(&'static str, ReplicaCounts)> {
     let topic = topic(kind);
     let log = topic.logs()[0].name().clone();
     let mut oracle = make();
     thread::scope(|scope| {
         let read = |(name, options, every): (_, SubscribeOptions, _)| {
             let cursor =
-                Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads).unwrap();
+                Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, ConsumeMode::Reads).unwrap();
             let subscriber = Subscriber::one(cursor, options.wait);
             let reading = Reading { name, replica: Replica::new(subscriber, move |_| make()) };
             let (turn, turns) = mpsc::sync_channel(0);
@@ -125,7 +129,7 @@ fn followed<F: Fold>(kind: &str, make: fn() -> F, payloads: &[Vec<u8>]) -> Vec<(
     })
 }
 
-fn all_were_served_as_they_asked(told: &[(&'static str, Counts)]) {
+fn all_were_served_as_they_asked(told: &[(&'static str, ReplicaCounts)]) {
     for (name, counts) in told {
         assert_eq!((counts.divergent, counts.refused), (0, 0), "{name}: {counts:?}");
         match *name {
@@ -213,7 +217,7 @@ fn refused_records_reach_neither_the_log_nor_its_readers() {
     publisher.publish(entry(OrderEntry::Delete { id: 1 }).as_slice()).unwrap();
 
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
-    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads).unwrap();
+    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, ConsumeMode::Reads).unwrap();
     let log = topic.logs()[0].name().clone();
     let mut replica = Replica::new(Subscriber::one(cursor, options.wait), |_| Orders::new(Scale::default()));
     replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();

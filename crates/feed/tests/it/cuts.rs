@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Fold, Frozen};
+use dunlin_topic::{FrozenState, Reducer};
 
 use crate::record::{Record, snapshot};
 
@@ -12,13 +12,13 @@ const LONG: usize = 2 << 10;
 /// The frozen state after a record, with its checksum and size.
 pub struct Cut {
     pub seq: u64,
-    frozen: Arc<dyn Frozen>,
+    frozen: Arc<dyn FrozenState>,
     pub bytes: Vec<u8>,
     checksum: u64,
 }
 
 impl Cut {
-    pub fn of(fold: &mut dyn Fold, seq: u64) -> Cut {
+    pub fn of(fold: &mut dyn Reducer, seq: u64) -> Cut {
         let (frozen, mut bytes) = (fold.freeze(), Vec::new());
         frozen.write(&mut bytes);
         assert_eq!(fold.snapshot_bytes(), bytes.len());
@@ -27,7 +27,7 @@ impl Cut {
 }
 
 /// Replays the records, numbered from 1, and at every cut restores, resumes and catches up.
-pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Fold>, records: &[Record]) {
+pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Reducer>, records: &[Record]) {
     let mut fold = new();
     let mut cuts = Vec::new();
     for seq in 0..=records.len() as u64 {
@@ -52,11 +52,11 @@ pub fn frozen_states_stay(cut: &Cut) {
 /// Restores a snapshot and applies the remaining records, which must equal the full replay.
 /// Returns the restored state.
 fn resumed_from_snapshot(
-    new: impl Fn() -> Box<dyn Fold>,
+    new: impl Fn() -> Box<dyn Reducer>,
     cut: &Cut,
     cuts: &[Cut],
     records: &[Record],
-) -> Box<dyn Fold> {
+) -> Box<dyn Reducer> {
     let mut reader = new();
     reader.restore(cut.seq, &cut.bytes).unwrap();
     is_at(&mut *reader, cut, "restored");
@@ -71,9 +71,9 @@ fn resumed_from_snapshot(
 
 /// Catches up with one merged record.
 fn caught_up_by_changes(
-    new: impl Fn() -> Box<dyn Fold>,
-    owner: &dyn Fold,
-    mut reader: Box<dyn Fold>,
+    new: impl Fn() -> Box<dyn Reducer>,
+    owner: &dyn Reducer,
+    mut reader: Box<dyn Reducer>,
     cut: &Cut,
     cuts: &[Cut],
 ) {
@@ -101,7 +101,7 @@ fn caught_up_by_changes(
     }
 }
 
-pub fn is_at(fold: &mut dyn Fold, cut: &Cut, how: &str) {
+pub fn is_at(fold: &mut dyn Reducer, cut: &Cut, how: &str) {
     assert_eq!(snapshot(fold), cut.bytes, "{how} to {}", cut.seq);
     assert_eq!(fold.checksum(), cut.checksum, "{how} to {}", cut.seq);
 }

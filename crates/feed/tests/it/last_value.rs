@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_feed::{LastValue, Limits, ValueEntry};
-use dunlin_topic::Fold;
+use dunlin_feed::{FeedLimits, LastValue, ValueEntry};
+use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
 use crate::cuts::every_way_leads_to_the_same_state;
@@ -102,7 +102,7 @@ fn empty_record_with_a_key_removes_the_key() {
 
 #[test]
 fn full_state_takes_no_new_key_but_new_values_of_old_ones() {
-    let limits = Limits { keys_max: 1, ..Limits::default() };
+    let limits = FeedLimits { keys_max: 1, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
     append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
     let refused = check(&values, &[Record::keyed(b"b", b"1")]).unwrap_err();
@@ -112,7 +112,7 @@ fn full_state_takes_no_new_key_but_new_values_of_old_ones() {
 
 #[test]
 fn values_beyond_the_byte_limit_are_refused() {
-    let limits = Limits { last_bytes_max: 100, ..Limits::default() };
+    let limits = FeedLimits { last_bytes_max: 100, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
     append(&mut values, 1, &Record::keyed(b"a", &[0; 40])).unwrap();
     let refused = check(&values, &[Record::keyed(b"b", &[0; 40])]).unwrap_err();

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use dunlin_feed::{BookEntry, Levels, Limits, Order, OrderEntry, Orders, QueuePosition, Scale, Side, Touch};
-use dunlin_topic::Fold;
+use dunlin_feed::{
+    BookEntry, FeedLimits, Levels, Order, OrderEntry, Orders, QueuePosition, Scale, Side, Touch,
+};
+use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
 use crate::cuts::every_way_leads_to_the_same_state;
@@ -220,7 +222,7 @@ fn order_that_changed_sides_is_cleared_with_its_new_side() {
 
 #[test]
 fn full_book_takes_no_new_order() {
-    let limits = Limits { orders_max: 2, ..Limits::default() };
+    let limits = FeedLimits { orders_max: 2, ..FeedLimits::default() };
     let mut orders = Orders::with_limits(Scale::default(), limits);
     append(&mut orders, 1, &record(&[add(Side::Bid, 1, 10, 1), add(Side::Bid, 2, 10, 1)])).unwrap();
     let refused = check(&orders, &[record(&[add(Side::Bid, 3, 10, 1)])]).unwrap_err();

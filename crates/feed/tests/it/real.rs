@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use dunlin_feed::recording::{Item, Layout, Phantom, Recorded, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, Phantom, RecordedBook, Recording, RecordingFormat, RecordingOptions};
 use dunlin_feed::{Book, Levels, Orders, Side, Touch};
 
 fn file(name: &str) -> Option<Vec<u8>> {
@@ -21,7 +21,7 @@ fn file(name: &str) -> Option<Vec<u8>> {
 /// Results of a file.
 struct Played {
     rows: HashMap<&'static str, u64>,
-    books: Vec<Recorded>,
+    books: Vec<RecordedBook>,
     told: Vec<String>,
     phantoms: Vec<Phantom>,
 }
@@ -29,7 +29,7 @@ struct Played {
 /// Reads a file in pieces, passes records on, and returns the other results.
 fn play(
     name: &str,
-    layout: Layout,
+    layout: RecordingFormat,
     options: &RecordingOptions,
     on_record: &mut dyn FnMut(usize, u64, &[u8]),
 ) -> Option<Played> {
@@ -67,7 +67,8 @@ fn betfair_streams_match_the_counts_of_another_program() {
             book.apply_payload(seq, payload).unwrap();
         };
         let options = RecordingOptions::default();
-        let Some(Played { rows, told, .. }) = play(name, Layout::Betfair, &options, &mut on_record) else {
+        let Some(Played { rows, told, .. }) = play(name, RecordingFormat::Betfair, &options, &mut on_record)
+        else {
             continue;
         };
         let names = [
@@ -97,7 +98,7 @@ fn bitstamp_orders_match_the_counts_of_another_program() {
     };
     let options = RecordingOptions::default();
     let Some(Played { rows, books, told, .. }) =
-        play("orders.csv", Layout::Bitstamp, &options, &mut on_record)
+        play("orders.csv", RecordingFormat::Bitstamp, &options, &mut on_record)
     else {
         return;
     };
@@ -137,7 +138,7 @@ fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
             seq += 1;
             orders.apply_payload(seq, payload).unwrap();
         };
-        let played = play("orders.csv", Layout::Bitstamp, &options, &mut on_record);
+        let played = play("orders.csv", RecordingFormat::Bitstamp, &options, &mut on_record);
         let Some(Played { phantoms, .. }) = played else { return };
         let found: Vec<_> =
             phantoms.iter().map(|phantom| (phantom.id, phantom.side, phantom.price)).collect();
@@ -157,7 +158,9 @@ const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 #[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture reading_speed"]
 fn reading_speed_of_recordings() {
     let options = RecordingOptions::default();
-    for (name, layout) in [("SELF-1.181223994", Layout::Betfair), ("orders.csv", Layout::Bitstamp)] {
+    for (name, layout) in
+        [("SELF-1.181223994", RecordingFormat::Betfair), ("orders.csv", RecordingFormat::Bitstamp)]
+    {
         let Some(bytes) = file(name) else { continue };
         for _ in 0..3 {
             let (start, mut records) = (Instant::now(), 0);

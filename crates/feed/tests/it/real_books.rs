@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
 use dunlin_feed::{Book, BookEntry, Levels, OrderEntry, Orders, Scale, Side};
-use dunlin_topic::Fold;
+use dunlin_topic::Reducer;
 
 use crate::cuts::{self, Cut};
 use crate::model::{BookModel, OrdersModel};
 use crate::record::Record;
 
 /// Payloads of each book of a recording, in order.
-fn books(name: &str, layout: Layout) -> Vec<Vec<Vec<u8>>> {
+fn books(name: &str, layout: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = fs::read(&path) else {
         eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
@@ -40,7 +40,7 @@ fn equal(levels: &dyn Levels, model: &BookModel) {
 #[test]
 fn betfair_books_equal_their_models() {
     for name in ["PRO-1.170258213", "SELF-1.181223995"] {
-        for payloads in books(name, Layout::Betfair) {
+        for payloads in books(name, RecordingFormat::Betfair) {
             let (mut book, mut model) = (Book::new(Scale::default()), BookModel::default());
             for (payload, seq) in payloads.iter().zip(1..) {
                 book.apply_payload(seq, payload).unwrap();
@@ -57,7 +57,7 @@ fn betfair_books_equal_their_models() {
 /// Compares every order and its place for the first records, and every level for all of them.
 #[test]
 fn bitstamp_orders_equal_their_models() {
-    for payloads in books("orders.csv", Layout::Bitstamp) {
+    for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
         let (mut orders, mut model) = (Orders::new(Scale::default()), OrdersModel::default());
         let mut told = Book::new(Scale::default());
         for (payload, seq) in payloads.iter().zip(1..) {
@@ -110,15 +110,15 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
 /// A recording is cut at some records; every way leads from there to its end.
 #[test]
 fn replicas_joining_anywhere_reach_the_same_books() {
-    for payloads in books("PRO-1.170258213", Layout::Betfair) {
+    for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {
         cut_at_some(|| Box::new(Book::new(Scale::default())), &payloads, 997);
     }
-    for payloads in books("orders.csv", Layout::Bitstamp) {
+    for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
         cut_at_some(|| Box::new(Orders::new(Scale::default())), &payloads, 39_989);
     }
 }
 
-fn cut_at_some(new: impl Fn() -> Box<dyn Fold>, payloads: &[Vec<u8>], every: u64) {
+fn cut_at_some(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: u64) {
     let (mut fold, mut cuts) = (new(), Vec::new());
     let records: Vec<_> = payloads.iter().map(|payload| Record::new(payload)).collect();
     for (record, seq) in records.iter().zip(1..) {

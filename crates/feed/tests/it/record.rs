@@ -1,7 +1,7 @@
 //! Records for reducers.
 
 use dunlin_topic::frame::{Frame, Meta};
-use dunlin_topic::{Fold, FoldError};
+use dunlin_topic::{Reducer, ReducerError};
 
 /// A record's frame, as in a log.
 #[derive(Debug, Clone)]
@@ -28,18 +28,18 @@ impl Record {
     }
 }
 
-pub fn check(fold: &dyn Fold, records: &[Record]) -> Result<(), FoldError> {
+pub fn check(fold: &dyn Reducer, records: &[Record]) -> Result<(), ReducerError> {
     fold.check(&mut records.iter().map(Record::frame))
 }
 
 /// Checks and applies an append of one record, as an owner does.
-pub fn append(fold: &mut dyn Fold, seq: u64, record: &Record) -> Result<(), FoldError> {
+pub fn append(fold: &mut dyn Reducer, seq: u64, record: &Record) -> Result<(), ReducerError> {
     fold.check(&mut std::iter::once(record.frame()))?;
     fold.apply(seq, &record.frame())
 }
 
 /// Bytes of the state's snapshot.
-pub fn snapshot(fold: &mut dyn Fold) -> Vec<u8> {
+pub fn snapshot(fold: &mut dyn Reducer) -> Vec<u8> {
     let mut bytes = Vec::new();
     fold.freeze().write(&mut bytes);
     bytes

@@ -1,6 +1,6 @@
 //! Hand-written recordings, valid and broken.
 
-use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
 use dunlin_feed::{BookEntry, OrderEntry};
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ struct Came {
     told: Vec<String>,
 }
 
-fn read(layout: Layout, text: &str, options: &RecordingOptions) -> (Came, Recording) {
+fn read(layout: RecordingFormat, text: &str, options: &RecordingOptions) -> (Came, Recording) {
     let (mut recording, mut came) = (Recording::new(layout, options), Came::default());
     recording.push(text.as_bytes(), &mut |item| came.note(layout, item));
     recording.end(&mut |item| came.note(layout, item));
@@ -22,16 +22,21 @@ fn read(layout: Layout, text: &str, options: &RecordingOptions) -> (Came, Record
 }
 
 fn betfair(text: &str) -> Came {
-    read(Layout::Betfair, text, &RecordingOptions::default()).0
+    read(RecordingFormat::Betfair, text, &RecordingOptions::default()).0
 }
 
 fn bitstamp(rows: &str, evict_phantoms: bool) -> Came {
     let text = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{rows}");
-    read(Layout::Bitstamp, &text, &RecordingOptions { evict_phantoms, ..RecordingOptions::default() }).0
+    read(
+        RecordingFormat::Bitstamp,
+        &text,
+        &RecordingOptions { evict_phantoms, ..RecordingOptions::default() },
+    )
+    .0
 }
 
 impl Came {
-    fn note(&mut self, layout: Layout, item: Item<'_>) {
+    fn note(&mut self, layout: RecordingFormat, item: Item<'_>) {
         match item {
             Item::Record { book, event_time_ns, payload } => {
                 assert!(book < self.books, "a book comes before its records");
@@ -52,10 +57,14 @@ impl Came {
     }
 }
 
-fn entries(layout: Layout, payload: &[u8]) -> Vec<String> {
+fn entries(layout: RecordingFormat, payload: &[u8]) -> Vec<String> {
     match layout {
-        Layout::Betfair => BookEntry::decode_all(payload).map(|entry| book_text(entry.unwrap())).collect(),
-        Layout::Bitstamp => OrderEntry::decode_all(payload).map(|entry| order_text(entry.unwrap())).collect(),
+        RecordingFormat::Betfair => {
+            BookEntry::decode_all(payload).map(|entry| book_text(entry.unwrap())).collect()
+        }
+        RecordingFormat::Bitstamp => {
+            OrderEntry::decode_all(payload).map(|entry| order_text(entry.unwrap())).collect()
+        }
     }
 }
 
@@ -119,7 +128,7 @@ fn runners_are_named_by_market_number_and_handicap() {
         r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","marketDefinition":{"runners":[{"id":7,"name":"Dunlin"}]},"#,
         r#""rc":[{"id":7,"hc":-1.5,"atb":[[2,1]]},{"id":7,"hc":0,"atb":[[2,1]]}]}]}"#,
     );
-    let (_, recording) = read(Layout::Betfair, text, &RecordingOptions::default());
+    let (_, recording) = read(RecordingFormat::Betfair, text, &RecordingOptions::default());
     let books: Vec<_> =
         recording.books().iter().map(|book| (book.topic.as_str(), book.name.as_deref())).collect();
     assert_eq!(books, [("md.1.5.7", Some("Dunlin")), ("md.1.5.7_-150", None)]);
@@ -143,7 +152,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
         change(r#"{"id":9,"atb":[[2,5]]}"#).split_at(60).0.to_owned(),
     ]
     .join("\n");
-    let (came, recording) = read(Layout::Betfair, &text, &RecordingOptions::default());
+    let (came, recording) = read(RecordingFormat::Betfair, &text, &RecordingOptions::default());
     assert_eq!(came.entries(), ["no bid", "no ask", "bid 200: 100", "no bid", "no ask", "bid 200: 100"]);
     let begins = [
         "line 1: runner 7, price: `2.001` has more than 2 decimals",
@@ -232,10 +241,10 @@ fn columns_are_found_by_heading_and_missing_ones_named() {
     let options = RecordingOptions::default();
     let moved =
         "direction,action,volume,more,price,exchange_timestamp,timestamp,id\nbid,created,1,,10.0,5,9,1\n";
-    let (came, recording) = read(Layout::Bitstamp, moved, &options);
+    let (came, recording) = read(RecordingFormat::Bitstamp, moved, &options);
     assert_eq!(came.entries(), ["no bid", "no ask", "+1 bid 100: 100000000"]);
     assert_eq!(recording.books()[0].topic, "md.bitstamp.btcusd");
-    let (came, recording) = read(Layout::Bitstamp, "id,price\n1,2\n3,4\n", &options);
+    let (came, recording) = read(RecordingFormat::Bitstamp, "id,price\n1,2\n3,4\n", &options);
     assert_eq!(
         came.told,
         ["line 1: the heading has no column timestamp, exchange_timestamp, volume, action, direction"]
@@ -285,19 +294,22 @@ fn order_still_being_matched_proves_no_phantom() {
 
 #[test]
 fn format_is_recognized_by_its_first_bytes() {
-    assert_eq!(Layout::of(b" {\"op\""), Some(Layout::Betfair));
-    assert_eq!(Layout::of(b"id,timestamp\n{"), Some(Layout::Bitstamp));
-    assert_eq!([Layout::of(b""), Layout::of(b"\x1f\x8b\x08"), Layout::of(b"a\nb,c")], [None; 3]);
+    assert_eq!(RecordingFormat::of(b" {\"op\""), Some(RecordingFormat::Betfair));
+    assert_eq!(RecordingFormat::of(b"id,timestamp\n{"), Some(RecordingFormat::Bitstamp));
+    assert_eq!(
+        [RecordingFormat::of(b""), RecordingFormat::of(b"\x1f\x8b\x08"), RecordingFormat::of(b"a\nb,c")],
+        [None; 3]
+    );
     // Lines of JSON from another exchange.
-    assert_eq!(Layout::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
+    assert_eq!(RecordingFormat::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
 }
 
 #[test]
 fn byte_order_mark_before_either_format_is_skipped() {
     let rows = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{CROSSED}");
-    for (text, layout) in [(STREAM, Layout::Betfair), (rows.as_str(), Layout::Bitstamp)] {
+    for (text, layout) in [(STREAM, RecordingFormat::Betfair), (rows.as_str(), RecordingFormat::Bitstamp)] {
         let marked = format!("\u{feff}{text}");
-        assert_eq!(Layout::of(marked.as_bytes()), Some(layout));
+        assert_eq!(RecordingFormat::of(marked.as_bytes()), Some(layout));
         let counted = |text: &str| {
             let mut recording = Recording::new(layout, &RecordingOptions::default());
             recording.push(text.as_bytes(), &mut |_| {});
@@ -317,11 +329,14 @@ fn file_without_a_line_of_its_format_is_foreign() {
         recording.end(&mut |_| {});
         recording.is_foreign()
     };
-    assert!(is_foreign(Layout::Betfair, "{\"op\":\"subscribe\"}\n"));
-    assert!(is_foreign(Layout::Betfair, "{\"op\":\n"));
-    assert!(is_foreign(Layout::Bitstamp, "time,price\n1,2\n"));
-    assert!(!is_foreign(Layout::Betfair, ""));
-    assert!(!is_foreign(Layout::Bitstamp, "id,timestamp,exchange_timestamp,price,volume,action,direction\n"));
+    assert!(is_foreign(RecordingFormat::Betfair, "{\"op\":\"subscribe\"}\n"));
+    assert!(is_foreign(RecordingFormat::Betfair, "{\"op\":\n"));
+    assert!(is_foreign(RecordingFormat::Bitstamp, "time,price\n1,2\n"));
+    assert!(!is_foreign(RecordingFormat::Betfair, ""));
+    assert!(!is_foreign(
+        RecordingFormat::Bitstamp,
+        "id,timestamp,exchange_timestamp,price,volume,action,direction\n"
+    ));
 }
 
 const STREAM: &str = concat!(
@@ -346,8 +361,8 @@ proptest! {
     ) {
         let heading = "id,timestamp,exchange_timestamp,price,volume,action,direction\n";
         let (layout, text, last) = match rows {
-            true => (Layout::Bitstamp, CROSSED.repeat(4), "\n77,80,75,1.0,1,created,bid\n"),
-            false => (Layout::Betfair, STREAM.to_owned(), LAST_LINE),
+            true => (RecordingFormat::Bitstamp, CROSSED.repeat(4), "\n77,80,75,1.0,1,created,bid\n"),
+            false => (RecordingFormat::Betfair, STREAM.to_owned(), LAST_LINE),
         };
         let mut bytes = text.into_bytes();
         for (at, byte, kind) in damage {

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_feed::{Counts, Replica, Report, Trouble};
+use dunlin_feed::{Replica, ReplicaCounts, ReplicaReport, Trouble};
 use dunlin_topic::*;
 use dunlin_wait::{Deadline, PATIENCE, until};
 
@@ -20,10 +20,10 @@ const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64)
 fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
     let config = TopicConfig {
         retention: Retention { bytes: retention_bytes, ..Retention::default() },
-        fold: Some(FoldConfig { kind: "board".to_owned(), ..FoldConfig::default() }),
+        fold: Some(ReducerConfig { kind: "board".to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     };
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let budget = Budget::node(1 << 30, 1 << 20);
     Arc::new(Topic::stateful(name, Arc::new(config), &budget, CLOCK, 1, board).unwrap())
 }
@@ -34,7 +34,7 @@ fn following() -> SubscribeOptions {
 
 fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<Board, Subscriber> {
     let cursor = |topic: &&Arc<Topic>| {
-        Cursor::new(Arc::clone(&topic.logs()[0]), options, None, Consumption::Reads).unwrap()
+        Cursor::new(Arc::clone(&topic.logs()[0]), options, None, ConsumeMode::Reads).unwrap()
     };
     let mut cursors: Vec<Cursor> = topics.iter().map(cursor).collect();
     let subscriber = match cursors.len() {
@@ -101,7 +101,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
         ("losing and conflated", SubscribeOptions { lose_every, conflate: true, ..following() }, 200),
         ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 0),
     ];
-    let counts: Vec<(&str, Counts)> = thread::scope(|scope| {
+    let counts: Vec<(&str, ReplicaCounts)> = thread::scope(|scope| {
         let (running, published) = (&running, &published);
         let read = |(name, options, every): (&'static str, SubscribeOptions, u64)| {
             let topic = &topic;
@@ -192,7 +192,7 @@ fn each_loss_is_noticed_within_a_record_and_repaired_once() {
         source.publish(round % 13);
         for (replica, holes) in replicas.iter_mut().zip(&mut holes) {
             while replica.drain(CLOCK.now_ns(), usize::MAX, |report| {
-                if let Report::Trouble { trouble: Trouble::Hole { first, last }, .. } = report {
+                if let ReplicaReport::Trouble { trouble: Trouble::Hole { first, last }, .. } = report {
                     assert_eq!(first, last, "one was lost, and the next one showed it");
                     holes.push(first);
                 }
@@ -229,20 +229,20 @@ fn diverged_replica_is_detected_and_repaired() {
     #[derive(Debug, Default)]
     struct Faulty(Board);
 
-    impl Fold for Faulty {
-        fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+    impl Reducer for Faulty {
+        fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
             self.0.check(frames)
         }
 
-        fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
             if seq.is_multiple_of(100) { Ok(()) } else { self.0.apply(seq, frame) }
         }
 
-        fn freeze(&mut self) -> Arc<dyn Frozen> {
+        fn freeze(&mut self) -> Arc<dyn FrozenState> {
             self.0.freeze()
         }
 
-        fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
             self.0.restore(seq, snapshot)
         }
 
@@ -269,7 +269,7 @@ fn diverged_replica_is_detected_and_repaired() {
 
     let topic = topic("t", 1 << 20);
     let mut source = Source::of(&topic);
-    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &following(), None, Consumption::Reads).unwrap();
+    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &following(), None, ConsumeMode::Reads).unwrap();
     let mut replica = Replica::new(Subscriber::one(cursor, Wait::Default), |_| Faulty::default());
     let mut diverged = 0;
     let deadline = Deadline::new();
@@ -279,9 +279,9 @@ fn diverged_replica_is_detected_and_repaired() {
     while diverged == 0 || !replica.is_whole() {
         deadline.check(format_args!("{:?}", replica.counts()));
         replica.wait(Some(Duration::from_millis(100))).unwrap();
-        let told = |report: Report<'_, Faulty>| {
+        let told = |report: ReplicaReport<'_, Faulty>| {
             diverged +=
-                u64::from(matches!(report, Report::Trouble { trouble: Trouble::Diverged { .. }, .. }));
+                u64::from(matches!(report, ReplicaReport::Trouble { trouble: Trouble::Diverged { .. }, .. }));
         };
         replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
     }
@@ -300,8 +300,8 @@ fn one_replica_keeps_the_states_of_many_logs_apart() {
         for (number, source) in sources.iter_mut().enumerate() {
             source.publish((round + number as u64) % 5);
         }
-        let report = |report: Report<'_, Board>| {
-            if let Report::Changed(change) = report {
+        let report = |report: ReplicaReport<'_, Board>| {
+            if let ReplicaReport::Changed(change) = report {
                 assert!(change.from < change.to || change.to.seq == 0);
                 changes += 1;
             }
@@ -317,7 +317,9 @@ fn one_replica_keeps_the_states_of_many_logs_apart() {
     let mut deleted = 0;
     while deleted == 0 {
         replica.wait(Some(PATIENCE)).unwrap();
-        let told = |report: Report<'_, Board>| deleted += u64::from(matches!(report, Report::Deleted { .. }));
+        let told = |report: ReplicaReport<'_, Board>| {
+            deleted += u64::from(matches!(report, ReplicaReport::Deleted { .. }))
+        };
         replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
     }
     assert_eq!(replica.states().count(), 19);

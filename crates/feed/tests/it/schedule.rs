@@ -1,9 +1,9 @@
-use dunlin_feed::{Action, Due, GRAIN_NS, Schedule};
+use dunlin_feed::{DueRecord, GRAIN_NS, Schedule, ScheduleAction};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-fn taken(schedule: &mut Schedule, now_ns: u64) -> Vec<Due> {
+fn taken(schedule: &mut Schedule, now_ns: u64) -> Vec<DueRecord> {
     std::iter::from_fn(|| schedule.take(now_ns)).collect()
 }
 
@@ -13,7 +13,7 @@ fn records_are_due_at_even_times_even_when_taken_late() {
     let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
     let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();
     assert_eq!(times, [0, 333_333_333, 666_666_666]);
-    assert_eq!(schedule.peek(), Some(Due { at_ns: 1_000 + SECOND_NS, instrument: 0 }));
+    assert_eq!(schedule.peek(), Some(DueRecord { at_ns: 1_000 + SECOND_NS, instrument: 0 }));
     let mut late = Schedule::new(1_000, [3]);
     assert_eq!(taken(&mut late, 1_000 + 2 * SECOND_NS)[..3], second[..]);
 }
@@ -48,12 +48,12 @@ fn delayed_source_learns_how_late_it_was() {
 #[test]
 fn schedule_advises_to_sleep_then_spin_then_emit() {
     let mut schedule = Schedule::new(0, [1_000]).spinning(100_000);
-    assert_eq!(schedule.next_action(0), Action::Emit);
+    assert_eq!(schedule.next_action(0), ScheduleAction::Emit);
     schedule.take(0);
-    assert_eq!(schedule.next_action(0), Action::Sleep { until_ns: 900_000 });
-    assert_eq!([900_000, 999_999].map(|now| schedule.next_action(now)), [Action::Spin; 2]);
-    assert_eq!([1_000_000, 7_000_000].map(|now| schedule.next_action(now)), [Action::Emit; 2]);
-    assert_eq!(Schedule::new(0, []).next_action(5), Action::Sleep { until_ns: u64::MAX });
+    assert_eq!(schedule.next_action(0), ScheduleAction::Sleep { until_ns: 900_000 });
+    assert_eq!([900_000, 999_999].map(|now| schedule.next_action(now)), [ScheduleAction::Spin; 2]);
+    assert_eq!([1_000_000, 7_000_000].map(|now| schedule.next_action(now)), [ScheduleAction::Emit; 2]);
+    assert_eq!(Schedule::new(0, []).next_action(5), ScheduleAction::Sleep { until_ns: u64::MAX });
     assert_eq!(Schedule::new(9, [1]).take(8), None, "nothing is due before the start");
 }
 
@@ -66,9 +66,9 @@ fn dense_schedule_advises_to_sleep_for_one_grain() {
         dense.take(now);
     }
     let now = 9_990_001;
-    assert_eq!(schedule.next_action(now), Action::Sleep { until_ns: now + GRAIN_NS });
-    assert_eq!(schedule.next_action(now + GRAIN_NS), Action::Emit);
-    assert_eq!(dense.next_action(now), Action::Spin, "a source that always spins never sleeps");
+    assert_eq!(schedule.next_action(now), ScheduleAction::Sleep { until_ns: now + GRAIN_NS });
+    assert_eq!(schedule.next_action(now + GRAIN_NS), ScheduleAction::Emit);
+    assert_eq!(dense.next_action(now), ScheduleAction::Spin, "a source that always spins never sleeps");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn occasional_close_records_are_not_dense() {
     let mut schedule = Schedule::new(0, [1_000, 999]).spinning(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;
-    assert_eq!(schedule.next_action(due - 10), Action::Spin);
+    assert_eq!(schedule.next_action(due - 10), ScheduleAction::Spin);
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dunlin_feed::{Book, BookEntry, Instruments, Levels, Notation, Side, Simulator, Update};
+use dunlin_feed::{Book, BookEntry, Instruments, Levels, Notation, Side, SimulatedUpdate, Simulator};
 
 fn instruments(top: &str, volatility: f64, levels: u32, count: usize) -> Instruments {
     let text = format!(
@@ -111,7 +111,7 @@ fn update_changes_one_level_and_never_crosses_the_book() {
         assert_eq!(book.apply(&payload), 2 + 2 * levels as usize);
         for _ in 0..50_000 {
             payload.clear();
-            assert_eq!(simulator.update(0, &mut payload), Update::Level);
+            assert_eq!(simulator.update(0, &mut payload), SimulatedUpdate::Level);
             assert_eq!(book.apply(&payload), 1);
             assert!(book.spread().is_none_or(|spread| spread >= 5), "{book:?}");
             assert!(book.bids.len() <= 2 * levels as usize + 2 && book.asks.len() <= 2 * levels as usize + 2);
@@ -153,7 +153,7 @@ fn reset_is_one_record_that_replaces_the_book() {
     let mut resets = 0;
     for _ in 0..100_000 {
         payload.clear();
-        if simulator.update(0, &mut payload) == Update::Reset {
+        if simulator.update(0, &mut payload) == SimulatedUpdate::Reset {
             resets += 1;
             let mut fresh = Plain::default();
             assert_eq!(fresh.apply(&payload), 42);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use dunlin_feed::{BookEntry, OrderEntry, Side, fold};
-use dunlin_topic::Fold;
+use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
 use crate::any_bytes::try_states;
 use crate::record::{Record, append, snapshot};
 
-fn state(kind: &str) -> Box<dyn Fold> {
+fn state(kind: &str) -> Box<dyn Reducer> {
     let mut fold = fold(kind, &BTreeMap::new()).unwrap();
     let mut payload = Vec::new();
     match kind {

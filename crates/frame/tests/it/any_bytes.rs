@@ -1,6 +1,6 @@
 //! Properties that hold for any bytes. The random tests here and the fuzz target `frame` use them.
 
-use dunlin_frame::{Frame, HEAD_BYTES, Meta, RunHeader};
+use dunlin_frame::{BatchHeader, Frame, HEAD_BYTES, Meta};
 
 /// Reads the bytes as frames and as a batch header.
 pub fn try_frame(bytes: &[u8]) {
@@ -12,7 +12,7 @@ pub fn try_frame(bytes: &[u8]) {
         check_again(&frame, &rest[..stride]);
         rest = &rest[stride..];
     }
-    if let Ok(run) = RunHeader::parse(bytes) {
+    if let Ok(run) = BatchHeader::parse(bytes) {
         assert_eq!(run.to_bytes(), bytes[..run.to_bytes().len()]);
         assert!(run.count > 0 && run.last_seq() >= run.first_seq);
     }

@@ -1,6 +1,6 @@
 //! The encoding of known records never changes. `tests/golden/*.hex` holds the expected bytes.
 
-use dunlin_frame::{Frame, Meta, RunHeader};
+use dunlin_frame::{BatchHeader, Frame, Meta};
 
 fn encode(meta: &Meta<'_>, time: u64, payload: &[u8]) -> Vec<u8> {
     let encoded = meta.measure(payload.len()).unwrap();
@@ -45,7 +45,7 @@ fn record_with_every_field_keeps_its_bytes() {
 
 #[test]
 fn batch_header_keeps_its_bytes() {
-    let run = RunHeader { topic_id: 1, epoch: 2, prev_seq: 3, first_seq: 4, count: 5, bytes: 120 };
+    let run = BatchHeader { topic_id: 1, epoch: 2, prev_seq: 3, first_seq: 4, count: 5, bytes: 120 };
     assert_eq!(hex(&run.to_bytes()), include_str!("../golden/run.hex"));
-    assert_eq!(RunHeader::parse(&run.to_bytes()), Ok(run));
+    assert_eq!(BatchHeader::parse(&run.to_bytes()), Ok(run));
 }

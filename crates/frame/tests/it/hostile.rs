@@ -1,4 +1,4 @@
-use dunlin_frame::{FLAG_BY_REF, FLAG_HEADERS, Frame, FrameError, Meta, RunHeader};
+use dunlin_frame::{BatchHeader, FLAG_BY_REF, FLAG_HEADERS, Frame, FrameError, Meta};
 use proptest::prelude::*;
 
 use crate::any_bytes::try_frame;
@@ -58,15 +58,15 @@ fn fields_too_long_for_the_layout_are_refused() {
 
 #[test]
 fn contradictory_batch_header_is_refused() {
-    let sound = RunHeader { topic_id: 1, epoch: 1, prev_seq: 0, first_seq: 1, count: 2, bytes: 48 };
+    let sound = BatchHeader { topic_id: 1, epoch: 1, prev_seq: 0, first_seq: 1, count: 2, bytes: 48 };
     for broken in [
-        RunHeader { count: 0, ..sound },
-        RunHeader { count: 4, ..sound },
-        RunHeader { bytes: 50, ..sound },
-        RunHeader { first_seq: u64::MAX, ..sound },
-        RunHeader { prev_seq: 1, ..sound },
+        BatchHeader { count: 0, ..sound },
+        BatchHeader { count: 4, ..sound },
+        BatchHeader { bytes: 50, ..sound },
+        BatchHeader { first_seq: u64::MAX, ..sound },
+        BatchHeader { prev_seq: 1, ..sound },
     ] {
-        assert!(matches!(RunHeader::parse(&broken.to_bytes()), Err(FrameError::Run(_))), "{broken:?}");
+        assert!(matches!(BatchHeader::parse(&broken.to_bytes()), Err(FrameError::Batch(_))), "{broken:?}");
     }
 }
 

@@ -224,7 +224,7 @@ impl Disk for FakeDisk {
             return Ok(None);
         }
         state.locks.insert(dir.to_owned(), life);
-        Ok(Some(Box::new(Held { disk: self.clone(), dir: dir.to_owned(), life })))
+        Ok(Some(Box::new(HeldDirLock { disk: self.clone(), dir: dir.to_owned(), life })))
     }
 
     fn identity(&self) -> u64 {
@@ -233,15 +233,15 @@ impl Disk for FakeDisk {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldDirLock {
     disk: FakeDisk,
     dir: PathBuf,
     life: u64,
 }
 
-impl DirLock for Held {}
+impl DirLock for HeldDirLock {}
 
-impl Drop for Held {
+impl Drop for HeldDirLock {
     fn drop(&mut self) {
         let mut state = self.disk.state();
         if state.locks.get(&self.dir) == Some(&self.life) {

@@ -88,7 +88,7 @@ impl Disk for MemoryDisk {
 
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         let is_new = lock(&self.0.locked).insert(dir.to_owned());
-        Ok(is_new.then(|| Box::new(Held { disk: self.clone(), dir: dir.to_owned() }) as _))
+        Ok(is_new.then(|| Box::new(HeldDirLock { disk: self.clone(), dir: dir.to_owned() }) as _))
     }
 
     fn identity(&self) -> u64 {
@@ -97,14 +97,14 @@ impl Disk for MemoryDisk {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldDirLock {
     disk: MemoryDisk,
     dir: PathBuf,
 }
 
-impl DirLock for Held {}
+impl DirLock for HeldDirLock {}
 
-impl Drop for Held {
+impl Drop for HeldDirLock {
     fn drop(&mut self) {
         lock(&self.disk.0.locked).remove(&self.dir);
     }

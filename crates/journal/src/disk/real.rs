@@ -102,7 +102,7 @@ impl Disk for RealDisk {
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(Held { _file: file }))),
+            Ok(()) => Ok(Some(Box::new(HeldDirLock { _file: file }))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -166,8 +166,8 @@ impl DiskFile for File {
 
 /// The locked file; closing it unlocks.
 #[derive(Debug)]
-struct Held {
+struct HeldDirLock {
     _file: File,
 }
 
-impl DirLock for Held {}
+impl DirLock for HeldDirLock {}

@@ -29,7 +29,7 @@ const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTE
 /// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Kind {
+pub(crate) enum BlockKind {
     /// Frames of records.
     Records = 1,
     /// A mark: the log continues in the file that it names.
@@ -42,9 +42,9 @@ pub(crate) enum Kind {
     Begin = 5,
 }
 
-impl Kind {
-    fn parse(value: u32) -> Option<Kind> {
-        [Kind::Records, Kind::Continued, Kind::End, Kind::Cut, Kind::Begin]
+impl BlockKind {
+    fn parse(value: u32) -> Option<BlockKind> {
+        [BlockKind::Records, BlockKind::Continued, BlockKind::End, BlockKind::Cut, BlockKind::Begin]
             .into_iter()
             .find(|&kind| kind as u32 == value)
     }
@@ -52,7 +52,7 @@ impl Kind {
 
 /// Why there is no valid block at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum BlockDefect {
     /// Nothing was ever written here.
     Zeros,
     /// The file ends before the header does, or before the block does.
@@ -67,15 +67,15 @@ pub(crate) enum Refused {
     Order,
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for BlockDefect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Refused::Zeros => "zeros where a block should be",
-            Refused::Short => "the file ends within a block",
-            Refused::Header => "not a block header",
-            Refused::Checksum => "the block's checksum is wrong",
-            Refused::Frames => "the block's frames are invalid",
-            Refused::Order => "a block that does not follow the one before it",
+            BlockDefect::Zeros => "zeros where a block should be",
+            BlockDefect::Short => "the file ends within a block",
+            BlockDefect::Header => "not a block header",
+            BlockDefect::Checksum => "the block's checksum is wrong",
+            BlockDefect::Frames => "the block's frames are invalid",
+            BlockDefect::Order => "a block that does not follow the one before it",
         })
     }
 }
@@ -83,7 +83,7 @@ impl std::fmt::Display for Refused {
 /// A decoded block header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
-    pub kind: Kind,
+    pub kind: BlockKind,
     /// Bytes that follow the header.
     pub bytes: u32,
     /// Bytes of the writer's note at their end.
@@ -129,12 +129,12 @@ impl BlockHeader {
 
     /// Decodes the header at the start of `bytes`, with at most `left` bytes of the file remaining. Compare the
     /// checksum with [`block_checksum`] once the body is available.
-    pub fn parse(bytes: &[u8], left: u64) -> Result<BlockHeader, Refused> {
-        let head = bytes.get(..BLOCK_HEADER_BYTES).ok_or(Refused::Short)?;
-        let kind = match Kind::parse(u32_at(head, 8) & 0xff) {
+    pub fn parse(bytes: &[u8], left: u64) -> Result<BlockHeader, BlockDefect> {
+        let head = bytes.get(..BLOCK_HEADER_BYTES).ok_or(BlockDefect::Short)?;
+        let kind = match BlockKind::parse(u32_at(head, 8) & 0xff) {
             Some(kind) => kind,
-            None if head.iter().all(|&byte| byte == 0) => return Err(Refused::Zeros),
-            None => return Err(Refused::Header),
+            None if head.iter().all(|&byte| byte == 0) => return Err(BlockDefect::Zeros),
+            None => return Err(BlockDefect::Header),
         };
         let header = BlockHeader {
             kind,
@@ -148,13 +148,13 @@ impl BlockHeader {
             last_time_ns: u64_at(head, 40),
         };
         header.check()?;
-        if header.whole_bytes() > left { Err(Refused::Short) } else { Ok(header) }
+        if header.whole_bytes() > left { Err(BlockDefect::Short) } else { Ok(header) }
     }
 
     /// Checks that the fields are consistent.
-    pub fn check(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), BlockDefect> {
         let fits = match self.kind {
-            Kind::Records => {
+            BlockKind::Records => {
                 let least = u64::from(self.count) * FRAME_BYTES_MIN + u64::from(self.note_bytes);
                 self.count > 0 && u64::from(self.bytes) >= least
             }
@@ -167,7 +167,7 @@ impl BlockHeader {
             && self.bytes <= crate::Limits::BLOCK_BYTES_MAX
             && self.first_time_ns <= self.last_time_ns
             && self.first_seq.checked_add(u64::from(self.count)).is_some();
-        if sound { Ok(()) } else { Err(Refused::Header) }
+        if sound { Ok(()) } else { Err(BlockDefect::Header) }
     }
 }
 

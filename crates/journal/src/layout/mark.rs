@@ -10,7 +10,7 @@
 //! `next file` is the identity of the next file in a `Continued` mark, otherwise 0. `oldest` is the start of the
 //! log's oldest file, so that missing first files are noticed.
 
-use super::block::{BLOCK_HEADER_BYTES, BlockHeader, Kind};
+use super::block::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use super::u64_at;
 use crate::position::Position;
 
@@ -22,7 +22,7 @@ pub(crate) const MARK_BYTES: usize = BLOCK_HEADER_BYTES + MARK_BODY_BYTES;
 /// A decoded mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    pub kind: Kind,
+    pub kind: BlockKind,
     /// Position of the next record in this file.
     pub next: Position,
     /// Blocks of records before this mark in its file.
@@ -72,7 +72,7 @@ impl Mark {
 
     /// Decodes the mark of a valid block; `None` for records.
     pub fn of(header: &BlockHeader, body: &[u8]) -> Option<Mark> {
-        if header.kind == Kind::Records {
+        if header.kind == BlockKind::Records {
             return None;
         }
         Some(Mark {

@@ -1,6 +1,6 @@
 //! Loads older records that have left memory.
 
-use super::{Item, Reader, Scan};
+use super::{Reader, Scan, ScanItem};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
@@ -47,9 +47,9 @@ impl Reader {
         let mut loaded = LoadedRecords::default();
         while let Some(item) = scan.next()? {
             let records = match item {
-                Item::Hole(hole) if loaded.count == 0 => return Ok(Some(Loaded::Hole(hole))),
-                Item::Hole(_) => break,
-                Item::Records(records) => records,
+                ScanItem::Hole(hole) if loaded.count == 0 => return Ok(Some(Loaded::Hole(hole))),
+                ScanItem::Hole(_) => break,
+                ScanItem::Records(records) => records,
             };
             if loaded.count == 0 {
                 loaded.epoch = records.epoch;

@@ -7,15 +7,15 @@ use dunlin_frame::Frame;
 use crate::Limits;
 use crate::disk::DiskFile;
 use crate::error::{DiskError, ReadError};
-use crate::files::{self, LogFile, Shared};
-use crate::layout::{BlockHeader, Kind, Mark};
+use crate::files::{self, LogFile, SharedLog};
+use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
-use crate::scan::{BlockScan, Step};
+use crate::scan::{BlockScan, ScanStep};
 
 /// A scan through a log. After the last record it can be called again for newer ones.
 #[derive(Debug)]
 pub struct Scan {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     /// Records before this position are skipped.
     from: Position,
     file: Option<OpenFile>,
@@ -40,7 +40,7 @@ struct OpenFile {
 
 /// An item of a scan.
 #[derive(Debug, Clone, Copy)]
-pub enum Item<'a> {
+pub enum ScanItem<'a> {
     /// Records of one commit.
     Records(Records<'a>),
     /// Records that cannot be read.
@@ -79,19 +79,19 @@ enum Found {
 }
 
 impl Scan {
-    pub(super) fn new(shared: Arc<Shared>, from: Position) -> Scan {
+    pub(super) fn new(shared: Arc<SharedLog>, from: Position) -> Scan {
         Scan { shared, from, file: None, pending: None, read_bytes: Limits::READ_BYTES }
     }
 
     /// Creates a scan that fetches about `bytes` bytes at a time.
-    pub(super) fn of_bytes(shared: Arc<Shared>, from: Position, bytes: usize) -> Scan {
+    pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> Scan {
         // The position may be up to one index step after a block.
         let read_bytes = bytes.saturating_add(Limits::INDEX_STEP_BYTES as usize);
         Scan { read_bytes, ..Scan::new(shared, from) }
     }
 
     /// Creates a scan of this file from a block at or before this time.
-    pub(super) fn at_time(shared: Arc<Shared>, log: Arc<LogFile>, time_ns: u64) -> Scan {
+    pub(super) fn at_time(shared: Arc<SharedLog>, log: Arc<LogFile>, time_ns: u64) -> Scan {
         let start = log.start_for(|entry| entry.first_time_ns < time_ns);
         let from = Position::new(log.name.first.epoch, start.first_seq);
         Scan::new(shared, from)
@@ -104,15 +104,15 @@ impl Scan {
 
     /// The next records or hole; `None` at the end of the readable log. A later call may return newer records.
     #[allow(clippy::should_implement_trait, reason = "what it gives is lent until the next call")]
-    pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+    pub fn next(&mut self) -> Result<Option<ScanItem<'_>>, ReadError> {
         let found = match self.pending.take() {
             Some(header) => Some(Found::Block(header)),
             None => self.find()?,
         };
         match found {
             None => Ok(None),
-            Some(Found::Hole(hole)) => Ok(Some(Item::Hole(hole))),
-            Some(Found::Block(header)) => Ok(Some(Item::Records(self.give(&header)))),
+            Some(Found::Hole(hole)) => Ok(Some(ScanItem::Hole(hole))),
+            Some(Found::Block(header)) => Ok(Some(ScanItem::Records(self.give(&header)))),
         }
     }
 
@@ -144,13 +144,13 @@ impl Scan {
                 self.file = OpenFile::new(&self.shared, log, Some(self.from), self.read_bytes)?;
                 continue;
             };
-            let step = if open.spent { Ok(Step::End) } else { open.blocks.next(&*open.file) };
+            let step = if open.spent { Ok(ScanStep::End) } else { open.blocks.next(&*open.file) };
             let step = match step {
                 Ok(step) => step,
                 Err(error) => return Err(DiskError::of("read", &open.log.path)(error).into()),
             };
             match step {
-                Step::Block { at, header } if open.follows(&header) => {
+                ScanStep::Block { at, header } if open.follows(&header) => {
                     open.log.note(at, &header);
                     open.mark = None;
                     let expected = std::mem::replace(&mut open.expected, header.next_seq());
@@ -165,7 +165,7 @@ impl Scan {
                         return Ok(Some(Found::Block(header)));
                     }
                 }
-                Step::Mark { mark, .. } => {
+                ScanStep::Mark { mark, .. } => {
                     let expected = open.expected;
                     open.expected = expected.max(mark.next.seq);
                     open.mark = Some(mark);
@@ -174,11 +174,11 @@ impl Scan {
                         return Ok(Some(Found::Hole(hole)));
                     }
                 }
-                Step::Block { at, .. } | Step::Bad { at, .. } => self.pass_damage(at)?,
-                Step::End => match self.turn_page()? {
-                    Turned::No => return Ok(None),
-                    Turned::Hole(hole) => return Ok(Some(Found::Hole(hole))),
-                    Turned::Yes => {}
+                ScanStep::Block { at, .. } | ScanStep::Bad { at, .. } => self.pass_damage(at)?,
+                ScanStep::End => match self.go_to_next_file()? {
+                    NextPage::No => return Ok(None),
+                    NextPage::Hole(hole) => return Ok(Some(Found::Hole(hole))),
+                    NextPage::Yes => {}
                 },
             }
         }
@@ -197,15 +197,15 @@ impl Scan {
     }
 
     /// Continues at the end of the readable bytes: with more of the file, or with the next file.
-    fn turn_page(&mut self) -> Result<Turned, ReadError> {
-        let Some(open) = &mut self.file else { return Ok(Turned::No) };
+    fn go_to_next_file(&mut self) -> Result<NextPage, ReadError> {
+        let Some(open) = &mut self.file else { return Ok(NextPage::No) };
         // The order matters: once a next file exists, this one does not grow.
         let next = self.shared.file_after(&open.log);
         let readable = open.log.readable();
         if readable > open.blocks.end() {
             open.blocks.extend(readable);
             open.spent = false;
-            return Ok(Turned::Yes);
+            return Ok(NextPage::Yes);
         }
         let (epoch, expected) = (open.log.name.first.epoch, open.expected);
         let Some((next, is_oldest)) = next else { return Ok(self.end_of_last(epoch, expected)) };
@@ -213,7 +213,7 @@ impl Scan {
         let cause = if is_oldest && !announced { HoleCause::Dropped } else { HoleCause::Damaged };
         let first = next.name.first;
         let Some(mut page) = OpenFile::new(&self.shared, next, None, self.read_bytes)? else {
-            return Ok(Turned::Yes);
+            return Ok(NextPage::Yes);
         };
         page.expected = if first.epoch == epoch { first.seq.max(expected) } else { first.seq };
         self.file = Some(page);
@@ -227,21 +227,21 @@ impl Scan {
         if first > self.from {
             self.from = first;
         }
-        Ok(hole.map_or(Turned::Yes, Turned::Hole))
+        Ok(hole.map_or(NextPage::Yes, NextPage::Hole))
     }
 
     /// Reports a hole if no valid block is left before the synced position.
-    fn end_of_last(&mut self, epoch: u32, expected: u64) -> Turned {
+    fn end_of_last(&mut self, epoch: u32, expected: u64) -> NextPage {
         let durable = if self.shared.written_here { self.shared.files().durable } else { None };
-        let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return Turned::No };
+        let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return NextPage::No };
         let Some(durable) = durable.filter(|durable| durable.epoch == epoch && durable.seq >= expected)
         else {
-            return Turned::No;
+            return NextPage::No;
         };
         open.expected = durable.seq + 1;
         match self.hole(epoch, expected, durable.seq + 1, HoleCause::Damaged) {
-            Some(hole) => Turned::Hole(hole),
-            None => Turned::No,
+            Some(hole) => NextPage::Hole(hole),
+            None => NextPage::No,
         }
     }
 
@@ -256,7 +256,7 @@ impl Scan {
     }
 }
 
-enum Turned {
+enum NextPage {
     Yes,
     No,
     Hole(Hole),
@@ -266,7 +266,7 @@ impl OpenFile {
     /// Opens a file at the last indexed block that is not after the position. `None` if it was dropped meanwhile; it
     /// is then removed from the log's files.
     fn new(
-        shared: &Shared,
+        shared: &SharedLog,
         log: Arc<LogFile>,
         from: Option<Position>,
         read_bytes: usize,
@@ -286,7 +286,7 @@ impl OpenFile {
     }
 
     fn follows(&self, header: &BlockHeader) -> bool {
-        header.kind == Kind::Records
+        header.kind == BlockKind::Records
             && header.epoch == self.log.name.first.epoch
             && header.first_seq >= self.expected
     }

@@ -26,7 +26,7 @@ impl Journal {
     pub fn room(&mut self, bytes: u64) -> Result<(), AppendError> {
         self.check_alive()?;
         if self.may_go_on() {
-            return self.see_to_room(bytes);
+            return self.ensure_room(bytes);
         }
         let free = self.shared.disk.free_bytes(&self.shared.dir);
         match free.map_err(DiskError::of("ask for the free space of", &self.shared.dir)) {
@@ -48,7 +48,7 @@ impl Journal {
         self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
     }
 
-    pub(super) fn see_to_room(&mut self, need: u64) -> Result<(), AppendError> {
+    pub(super) fn ensure_room(&mut self, need: u64) -> Result<(), AppendError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         if current.room_left() >= need {
             return Ok(());

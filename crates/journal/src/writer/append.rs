@@ -3,7 +3,7 @@
 use super::{Current, Journal, Tail};
 use crate::Limits;
 use crate::error::{AppendError, DiskError};
-use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, Kind};
+use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::position::Position;
 
 /// Multi-part batches up to this size are joined before the write: copying costs less than a vectored write.
@@ -39,8 +39,8 @@ impl Journal {
         let bytes = self.tail.check(batch, note)?;
         self.check_order(batch)?;
         let need = BLOCK_HEADER_BYTES as u64 + bytes;
-        self.see_to_file(batch, need)?;
-        self.see_to_room(need)?;
+        self.ensure_file(batch, need)?;
+        self.ensure_room(need)?;
         if self.current.as_ref().is_some_and(|current| current.at_rest) {
             self.begin()?;
         }
@@ -109,7 +109,7 @@ impl Tail {
 impl Batch<'_> {
     fn header(&self, bytes: u32, note: &[u8], synced: u64) -> BlockHeader {
         BlockHeader {
-            kind: Kind::Records,
+            kind: BlockKind::Records,
             bytes,
             note_bytes: note.len() as u32,
             epoch: self.epoch,

@@ -2,14 +2,14 @@
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};
-use crate::layout::Kind;
+use crate::layout::BlockKind;
 use crate::position::Position;
 
 impl Journal {
     /// Closes the log: everything is synced, and the next start continues in the same epoch.
     pub fn close(mut self) -> Result<(), AppendError> {
         self.check_alive()?;
-        match self.mark(Kind::End) {
+        match self.mark(BlockKind::End) {
             Ok(()) => {}
             Err(error) => return Err(self.end(error)),
         }
@@ -19,13 +19,13 @@ impl Journal {
 
     /// Marks the log as begun before the first change: a crash from now on is an unclean end.
     pub(super) fn begin(&mut self) -> Result<(), AppendError> {
-        self.mark(Kind::Begin).map_err(|error| self.end(error))
+        self.mark(BlockKind::Begin).map_err(|error| self.end(error))
     }
 
-    fn mark(&mut self, kind: Kind) -> Result<(), DiskError> {
+    fn mark(&mut self, kind: BlockKind) -> Result<(), DiskError> {
         let oldest = self.oldest();
         let time_ns = self.tail.last_time_ns;
-        let ends = kind == Kind::End;
+        let ends = kind == BlockKind::End;
         let Some(current) = &mut self.current else { return Ok(()) };
         if current.at_rest != ends {
             let next = Position::new(current.log.name.first.epoch, current.next_seq());

@@ -14,13 +14,13 @@ use super::{Current, Journal, Tail};
 use crate::Limits;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{DiskError, OpenError};
-use crate::files::{self, Files, Listed, LogFile, Shared};
-use crate::layout::{FILE_HEADER_BYTES, Kind, MARK_BYTES, Mark, TEMPORARY_SUFFIX};
+use crate::files::{self, Files, ListedFile, LogFile, SharedLog};
+use crate::layout::{BlockKind, FILE_HEADER_BYTES, MARK_BYTES, Mark, TEMPORARY_SUFFIX};
 use crate::limits::Config;
 use crate::position::{Hole, HoleCause, Position};
-use crate::scan::{BlockScan, Step};
+use crate::scan::{BlockScan, ScanStep};
 use crate::snapshot;
-use crate::survey::{Survey, survey};
+use crate::survey::{FileSurvey, survey};
 
 /// What was found when a log was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -99,7 +99,7 @@ pub(super) fn open(
     recovery.report.oldest = listed.first().map(|file| file.name.first);
     let all = files::as_log_files(&listed, dir, name);
     let current = match (listed.last(), all.last()) {
-        (Some(last), Some(log)) => Some(recovery.mend_last(last, log.clone())?),
+        (Some(last), Some(log)) => Some(recovery.repair_last(last, log.clone())?),
         _ => None,
     };
     let mut report = recovery.report;
@@ -109,7 +109,7 @@ pub(super) fn open(
     }
     report.snapshot = snapshot::list(&*disk, dir)?.last().copied();
     let files = Files { all, durable: report.last };
-    let shared = Arc::new(Shared::new(disk, dir, name, true, files));
+    let shared = Arc::new(SharedLog::new(disk, dir, name, true, files));
     let tail = Tail { last: report.last, last_time_ns: report.last_time_ns, epoch_least: report.epoch_least };
     let (joined, file_over) = Default::default();
     let journal = Journal { shared, config, current, tail, file_over, ended: None, joined, _lock: lock };
@@ -138,10 +138,11 @@ impl Recovery<'_> {
 
     /// Removes an empty last file that the previous file does not name: the machine failed between creating it and
     /// writing that name.
-    fn drop_unnamed(&self, listed: &mut Vec<Listed>) -> Result<(), DiskError> {
+    fn drop_unnamed(&self, listed: &mut Vec<ListedFile>) -> Result<(), DiskError> {
         while let [.., before, last] = &listed[..] {
-            let is_empty = |found: &Survey| found.records == 0 && found.mark.is_none();
-            let names_next = |found: &Survey| found.mark.is_some_and(|mark| mark.kind == Kind::Continued);
+            let is_empty = |found: &FileSurvey| found.records == 0 && found.mark.is_none();
+            let names_next =
+                |found: &FileSurvey| found.mark.is_some_and(|mark| mark.kind == BlockKind::Continued);
             if last.header.is_err()
                 || self.begins_soundly(last)?
                 || !is_empty(&self.survey_torn(last)?)
@@ -157,33 +158,33 @@ impl Recovery<'_> {
     }
 
     /// Whether a valid block follows the header. If not, only a full read can tell whether the file is empty.
-    fn begins_soundly(&self, listed: &Listed) -> Result<bool, DiskError> {
+    fn begins_soundly(&self, listed: &ListedFile) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);
         let first = scan.next(&*file).map_err(DiskError::of("read", &listed.path))?;
-        Ok(matches!(first, Step::Block { .. } | Step::Mark { .. }))
+        Ok(matches!(first, ScanStep::Block { .. } | ScanStep::Mark { .. }))
     }
 
-    fn survey_torn(&self, listed: &Listed) -> Result<Survey, DiskError> {
+    fn survey_torn(&self, listed: &ListedFile) -> Result<FileSurvey, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
     }
 
     /// The mark with which a file names its successor, if it is the last block.
-    fn final_mark(&self, listed: &Listed) -> Result<Option<Mark>, DiskError> {
+    fn final_mark(&self, listed: &ListedFile) -> Result<Option<Mark>, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let read = || {
             if let Some(mark) = mark_at_end(&*file, listed)? {
                 return Ok(Some(mark));
             }
             let found = survey(&*file, listed.name, false, |_, _| {})?;
-            Ok(found.ended_with(Kind::Continued))
+            Ok(found.ended_with(BlockKind::Continued))
         };
         read().map_err(DiskError::of("read", &listed.path))
     }
 
     /// Checks the ends of all files but the last, and their links.
-    fn check_older(&mut self, listed: &mut [Listed]) -> Result<(), DiskError> {
+    fn check_older(&mut self, listed: &mut [ListedFile]) -> Result<(), DiskError> {
         for file in &*listed {
             if let Err(error) = &file.header {
                 self.damage(&file.path, 0, error.to_string());
@@ -210,7 +211,12 @@ impl Recovery<'_> {
     }
 
     /// Cuts preallocated zeros that a crash restored, and syncs the file's end.
-    fn settle_older(&self, listed: &mut Listed, mark: &Mark, is_last_pair: bool) -> Result<(), DiskError> {
+    fn settle_older(
+        &self,
+        listed: &mut ListedFile,
+        mark: &Mark,
+        is_last_pair: bool,
+    ) -> Result<(), DiskError> {
         let mut settle = || {
             let probe = self.disk.open(&listed.path, false)?;
             let exact = mark_at_end(&*probe, listed)?.is_some();
@@ -228,7 +234,7 @@ impl Recovery<'_> {
         settle().map_err(DiskError::of("mend", &listed.path.clone()))
     }
 
-    fn check_join(&mut self, file: &Listed, mark: &Mark, next: &Listed) {
+    fn check_join(&mut self, file: &ListedFile, mark: &Mark, next: &ListedFile) {
         let first = next.name.first;
         if mark.next.epoch == first.epoch && mark.next.seq < first.seq {
             let hole = Hole { first: mark.next, last: Some(first.seq - 1), cause: HoleCause::Damaged };
@@ -246,7 +252,7 @@ impl Recovery<'_> {
     }
 
     /// Repairs the last file and opens it for writing.
-    fn mend_last(&mut self, listed: &Listed, log: Arc<LogFile>) -> Result<Current, DiskError> {
+    fn repair_last(&mut self, listed: &ListedFile, log: Arc<LogFile>) -> Result<Current, DiskError> {
         let file = files::open(self.disk, &listed.path, true)?;
         let failed = || DiskError::of("read", &listed.path);
         let found = survey(&*file, listed.name, true, |at, header| log.note(at, header)).map_err(failed())?;
@@ -273,14 +279,14 @@ impl Recovery<'_> {
     }
 
     /// The last record of the log, in its last file or before.
-    fn last_record(&self, listed: &Listed, found: &Survey) -> Option<Position> {
+    fn last_record(&self, listed: &ListedFile, found: &FileSurvey) -> Option<Position> {
         let first = listed.name.first;
         let here = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
         here.or(self.last_before)
     }
 
     /// Finishes the repair: the file then ends with a mark.
-    fn settle(&mut self, current: &mut Current, found: &Survey, bytes: u64) -> Result<(), DiskError> {
+    fn settle(&mut self, current: &mut Current, found: &FileSurvey, bytes: u64) -> Result<(), DiskError> {
         // Also after a proper end: the sync of its mark may have failed.
         let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         again.map_err(DiskError::of("write", &current.log.path))?;
@@ -288,11 +294,11 @@ impl Recovery<'_> {
         let at_rest = found.at_rest();
         // A file of a new epoch without records does not continue after the last record.
         let goes_on = self.report.last.is_none_or(|last| last.epoch == epoch);
-        self.report.clean = at_rest == Some(Kind::End) && goes_on;
+        self.report.clean = at_rest == Some(BlockKind::End) && goes_on;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };
         let next_seq = if self.report.clean { found.next_seq } else { 1 };
         self.report.next = Position::new(self.report.epoch_least, next_seq);
-        if let Some(mark) = found.mark.filter(|mark| mark.kind == Kind::Continued) {
+        if let Some(mark) = found.mark.filter(|mark| mark.kind == BlockKind::Continued) {
             self.report.holes.push(Hole {
                 first: Position::new(epoch, mark.next.seq),
                 last: None,
@@ -309,7 +315,7 @@ impl Recovery<'_> {
             });
             let oldest = self.report.oldest.unwrap_or(current.log.name.first);
             let next = Position::new(epoch, found.next_seq);
-            let mark = current.mark(Kind::Cut, next, oldest, 0, found.last_time_ns);
+            let mark = current.mark(BlockKind::Cut, next, oldest, 0, found.last_time_ns);
             current.write_mark(&mark)?;
         }
         if bytes != current.end {
@@ -338,11 +344,11 @@ fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
 }
 
 /// The mark that ends a file exactly and names the next one; `None` if the whole file must be read to tell.
-fn mark_at_end(file: &dyn DiskFile, listed: &Listed) -> std::io::Result<Option<Mark>> {
+fn mark_at_end(file: &dyn DiskFile, listed: &ListedFile) -> std::io::Result<Option<Mark>> {
     let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
     let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);
     Ok(match scan.next(file)? {
-        Step::Mark { mark, .. } if mark.kind == Kind::Continued => Some(mark),
+        ScanStep::Mark { mark, .. } if mark.kind == BlockKind::Continued => Some(mark),
         _ => None,
     })
 }

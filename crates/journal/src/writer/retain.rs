@@ -68,7 +68,7 @@ impl Journal {
             return Ok(0);
         }
         if self.current.as_ref().is_some_and(|current| current.at_rest) {
-            self.see_to_room(crate::layout::MARK_BYTES as u64)?;
+            self.ensure_room(crate::layout::MARK_BYTES as u64)?;
             self.begin()?;
         }
         for dropped in 0..count {

@@ -10,7 +10,7 @@ use super::ahead::MARKS_BYTES;
 use super::{Batch, Current, Journal};
 use crate::error::{AppendError, DiskError};
 use crate::files::LogFile;
-use crate::layout::{FILE_HEADER_BYTES, FileHeader, FileName, Kind, TEMPORARY_SUFFIX};
+use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
 use crate::position::Position;
 
 /// The least size of a new file: header and room for marks, bytes.
@@ -32,7 +32,7 @@ impl Journal {
     }
 
     /// Ensures that a file is open for this batch.
-    pub(super) fn see_to_file(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), AppendError> {
+    pub(super) fn ensure_file(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), AppendError> {
         let (fits, same_epoch, may_stay) = match &self.current {
             None => (false, false, false),
             Some(current) => {
@@ -86,7 +86,7 @@ impl Journal {
     /// Ends a file with a mark that names the next one.
     fn name_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
-        let mark = old.mark(Kind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
+        let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
         old.write_mark(&mark)?;
         old.cut_ahead()
     }

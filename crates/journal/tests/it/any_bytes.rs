@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest};
-use dunlin_journal::{Config, FakeDisk, Item, Journal, Position, Reader, verify};
+use dunlin_journal::{Config, FakeDisk, Journal, Position, Reader, ScanItem, verify};
 
 const IDENTITY: u64 = 0x1122_3344_5566_7788;
 const HEADER_BYTES: usize = 512;
@@ -41,13 +41,13 @@ fn read_in_order(reader: &Reader) -> u64 {
     let (mut next, mut records) = (Position::default(), 0);
     while let Some(item) = scan.next().expect("a disk without faults") {
         match item {
-            Item::Records(found) => {
+            ScanItem::Records(found) => {
                 let first = Position::new(found.epoch, found.first_seq);
                 assert!(found.count > 0 && first >= next, "{first} does not come after {next}");
                 next = Position::new(found.epoch, found.last_seq().saturating_add(1));
                 records += u64::from(found.count);
             }
-            Item::Hole(hole) => assert!(hole.last.is_none_or(|last| last >= hole.first.seq)),
+            ScanItem::Hole(hole) => assert!(hole.last.is_none_or(|last| last >= hole.first.seq)),
         }
     }
     records

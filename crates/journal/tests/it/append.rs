@@ -43,7 +43,9 @@ fn reader_sees_only_synced_records_and_continues_later() {
         append(&mut journal, 1, seq, 1, 100).unwrap();
         assert!(scan.next().unwrap().is_none());
         journal.sync().unwrap();
-        assert!(matches!(scan.next().unwrap(), Some(dunlin_journal::Item::Records(r)) if r.first_seq == seq));
+        assert!(
+            matches!(scan.next().unwrap(), Some(dunlin_journal::ScanItem::Records(r)) if r.first_seq == seq)
+        );
     }
 }
 

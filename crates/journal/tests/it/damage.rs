@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dunlin_journal::{Disk, FakeDisk, Journal, OpenError, Position, Reader, Report, verify};
+use dunlin_journal::{Disk, FakeDisk, Journal, OpenError, Position, Reader, VerifyReport, verify};
 
 use crate::stage::{Seen, append, dir, log_files, open, read};
 
@@ -49,7 +49,7 @@ fn boundaries(content: &[u8]) -> Vec<usize> {
     all
 }
 
-fn strict(disk: &FakeDisk) -> Result<Report, OpenError> {
+fn strict(disk: &FakeDisk) -> Result<VerifyReport, OpenError> {
     verify(disk, &dir())
 }
 

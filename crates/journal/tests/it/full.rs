@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_journal::{AppendError, Disk, FakeDisk, Faults, Position, Reserve, verify};
+use dunlin_journal::{AppendError, Disk, DiskReserve, FakeDisk, Faults, Position, verify};
 
 use crate::stage::{append, dir, expected, open, read};
 
@@ -115,8 +115,8 @@ fn epoch_with_a_failed_first_write_is_not_continued() {
     assert!(begun_in_vain > 0);
 }
 
-fn reserve(disk: &FakeDisk) -> Reserve {
-    Reserve::open(Arc::new(disk.clone()), &dir(), "reserve", 10_000).unwrap()
+fn reserve(disk: &FakeDisk) -> DiskReserve {
+    DiskReserve::open(Arc::new(disk.clone()), &dir(), "reserve", 10_000).unwrap()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn reserve_needs_twice_its_room_and_survives_a_power_cut() {
     assert!(found.release().unwrap());
     assert!(!found.release().unwrap(), "it is given up once");
     assert_eq!(disk.used(), 0);
-    let mut none = Reserve::open(Arc::new(disk.clone()), &dir(), "none", 0).unwrap();
+    let mut none = DiskReserve::open(Arc::new(disk.clone()), &dir(), "none", 0).unwrap();
     assert!(none.fill().unwrap() && !none.is_lacking() && !none.release().unwrap());
 }
 

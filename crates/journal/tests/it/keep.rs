@@ -1,7 +1,7 @@
 //! Retention by bytes and age, and truncation after a snapshot.
 
 use dunlin_journal::{
-    AppendError, Config, FakeDisk, Faults, HoleCause, Item, Journal, Loaded, Position, ReadError, verify,
+    AppendError, Config, FakeDisk, Faults, HoleCause, Journal, Loaded, Position, ReadError, ScanItem, verify,
 };
 
 use crate::stage::{Seen, append, dir, expected, log_files, open, open_with, read, small, time_of};
@@ -114,17 +114,17 @@ fn reader_of_a_dropped_file_receives_the_exact_hole() {
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 400);
     let mut scan = journal.reader().scan(Position::default());
-    assert!(matches!(scan.next().unwrap(), Some(Item::Records(_))));
+    assert!(matches!(scan.next().unwrap(), Some(ScanItem::Records(_))));
     journal.truncate_before(Position::new(1, 300)).unwrap();
     let oldest = journal.reader().oldest().unwrap().seq;
     let mut next = 2;
     while let Some(item) = scan.next().unwrap() {
         match item {
-            Item::Records(records) => {
+            ScanItem::Records(records) => {
                 assert_eq!(records.first_seq, next);
                 next = records.last_seq() + 1;
             }
-            Item::Hole(hole) => {
+            ScanItem::Hole(hole) => {
                 assert_eq!((hole.cause, hole.first.seq), (HoleCause::Dropped, next));
                 assert_eq!(hole.last, Some(oldest - 1));
                 next = oldest;

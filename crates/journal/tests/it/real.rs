@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use dunlin_journal::{
-    Config, Disk, Journal, Load, MeasureError, OpenError, Position, Reader, RealDisk, measure_commits,
+    CommitLoad, Config, Disk, Journal, MeasureError, OpenError, Position, Reader, RealDisk, measure_commits,
     measure_replay, verify,
 };
 
@@ -86,7 +86,7 @@ fn measured_commits_equal_the_replayed_records() {
     let dir = Dir::new("measure");
     let begin = std::time::Instant::now();
     let now = || begin.elapsed().as_nanos() as u64;
-    let load = Load { payload_bytes: 256, in_flight: 8, commits: 20 };
+    let load = CommitLoad { payload_bytes: 256, in_flight: 8, commits: 20 };
     match measure_commits(&dir.0, &load, Config::default(), now) {
         // Where temporary files are in memory, saying so is what it is for.
         Err(MeasureError::NotADisk(_)) => return,
@@ -104,7 +104,7 @@ fn disk_measurement_refuses_a_memory_file_system() {
         return;
     }
     let dir = Dir(shm.join(format!("dunlin-journal-{}", std::process::id())));
-    let load = Load { payload_bytes: 1, in_flight: 1, commits: 1 };
+    let load = CommitLoad { payload_bytes: 1, in_flight: 1, commits: 1 };
     let refused = measure_commits(&dir.0, &load, Config::default(), || 0);
     assert!(matches!(refused, Err(MeasureError::NotADisk(_))));
 }

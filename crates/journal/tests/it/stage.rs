@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dunlin_frame::{Frame, Meta};
 use dunlin_journal::{
-    AppendError, Batch, Config, FakeDisk, Hole, Item, Journal, OpenError, Position, Reader, Records,
-    Recovered,
+    AppendError, Batch, Config, FakeDisk, Hole, Journal, OpenError, Position, Reader, Records, Recovered,
+    ScanItem,
 };
 
 /// The directory of the one log.
@@ -108,8 +108,8 @@ pub fn read(reader: &Reader, from: Position) -> Vec<Seen> {
     let mut seen = Vec::new();
     while let Some(item) = scan.next().unwrap() {
         match item {
-            Item::Hole(hole) => seen.push(Seen::Hole(hole)),
-            Item::Records(records) => {
+            ScanItem::Hole(hole) => seen.push(Seen::Hole(hole)),
+            ScanItem::Records(records) => {
                 check_note(&records);
                 let mut rest = records.frames;
                 let mut seq = records.first_seq;

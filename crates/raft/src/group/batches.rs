@@ -14,28 +14,28 @@ use super::OurRaft;
 use crate::commands::Commands;
 use crate::error::GroupError;
 use crate::limits::Limits;
-use crate::log::{Level, Room};
+use crate::log::{DiskSpace, SpaceLevel};
 use crate::machine::Machine;
 use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::vocabulary::{Answers, Proposal};
 
 /// Proposed commands, and the sender of their response.
-pub(super) struct Asked {
+pub(super) struct PendingCommands {
     pub(super) commands: Commands,
     pub(super) since: Instant,
     pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (GroupError, Commands)>>,
 }
 
 /// The sender of the index that a read has to wait for.
-pub(super) type Waiting = oneshot::Sender<Result<u64, GroupError>>;
+pub(super) type PendingRead = oneshot::Sender<Result<u64, GroupError>>;
 
 /// Number and latency of committed commands, from proposal to application.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Commits(Arc<(AtomicU64, AtomicU64)>);
 
 impl Commits {
-    fn count(&self, together: &[Asked]) {
+    fn count(&self, together: &[PendingCommands]) {
         let (count, took_ns) = &*self.0;
         for asked in together {
             let commands = asked.commands.len() as u64;
@@ -64,8 +64,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) async fn propose(
     raft: OurRaft,
     machines: Machines,
-    asking: mpsc::Receiver<Asked>,
-    room: Room,
+    asking: mpsc::Receiver<PendingCommands>,
+    room: DiskSpace,
     commits: Commits,
     limits: Limits,
 ) {
@@ -87,11 +87,11 @@ pub(super) async fn propose(
         let together = queue.together_with(first);
         let (level, is_told_time) = (room.level(), together.is_empty());
         // A refused proposal goes to another leader, which has another disk.
-        let together = match level > Level::Ample && raft.is_leader() {
+        let together = match level > SpaceLevel::Ample && raft.is_leader() {
             true => refuse(together, &room, level, machines.grows),
             false => together,
         };
-        if together.is_empty() && (!is_told_time || level == Level::Out) {
+        if together.is_empty() && (!is_told_time || level == SpaceLevel::Out) {
             continue;
         }
         // Read after the wait, so that a lease granted by this entry does not begin too early.
@@ -112,17 +112,22 @@ pub(super) async fn propose(
 }
 
 /// Joins commands into an entry; many bytes on another thread. `None` while the runtime is ending.
-async fn join(now_ms: u64, together: Vec<Asked>) -> Option<(Proposal, Vec<Asked>)> {
+async fn join(now_ms: u64, together: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
     let bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
     let join = move || (proposal::join(now_ms, together.iter().map(|asked| &asked.commands)), together);
     if bytes > LARGE_BYTES { tokio::task::spawn_blocking(join).await.ok() } else { Some(join()) }
 }
 
 /// Refuses the commands that the disk has no room for, and returns the others.
-fn refuse(together: Vec<Asked>, room: &Room, level: Level, grows: fn(&[u8]) -> bool) -> Vec<Asked> {
+fn refuse(
+    together: Vec<PendingCommands>,
+    room: &DiskSpace,
+    level: SpaceLevel,
+    grows: fn(&[u8]) -> bool,
+) -> Vec<PendingCommands> {
     let why = room.lacking().unwrap_or_default();
-    let fits = |asked: &Asked| level < Level::Out && !asked.commands.iter().any(grows);
-    let (left, refused): (Vec<Asked>, Vec<Asked>) = together.into_iter().partition(fits);
+    let fits = |asked: &PendingCommands| level < SpaceLevel::Out && !asked.commands.iter().any(grows);
+    let (left, refused): (Vec<PendingCommands>, Vec<PendingCommands>) = together.into_iter().partition(fits);
     answer(refused, Err(GroupError::NoRoom(why)));
     left
 }
@@ -142,7 +147,7 @@ async fn write(raft: &OurRaft, proposal: Proposal, patience: Duration) -> Result
     }
 }
 
-fn answer(together: Vec<Asked>, answers: Result<Answers, GroupError>) {
+fn answer(together: Vec<PendingCommands>, answers: Result<Answers, GroupError>) {
     match answers {
         Ok(answers) => {
             let mut answers = answers.0.into_iter();
@@ -160,14 +165,14 @@ fn answer(together: Vec<Asked>, answers: Result<Answers, GroupError>) {
 
 /// Commands that are not proposed yet.
 struct Queue {
-    asking: mpsc::Receiver<Asked>,
+    asking: mpsc::Receiver<PendingCommands>,
     /// Commands that did not fit into the last entry.
-    left: Option<Asked>,
+    left: Option<PendingCommands>,
     bytes_max: usize,
 }
 
 impl Queue {
-    async fn first(&mut self) -> Option<Asked> {
+    async fn first(&mut self) -> Option<PendingCommands> {
         match self.left.take() {
             Some(left) => Some(left),
             None => self.asking.recv().await,
@@ -175,7 +180,7 @@ impl Queue {
     }
 
     /// Adds commands that arrived while all slots were taken.
-    fn together_with(&mut self, first: Option<Asked>) -> Vec<Asked> {
+    fn together_with(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
         let mut together = Vec::from_iter(first);
         let mut bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
         let mut count: usize = together.iter().map(|asked| asked.commands.len()).sum();
@@ -195,7 +200,7 @@ impl Queue {
 }
 
 /// Confirms leadership once for all reads that are pending by then.
-pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<Waiting>, limits: Limits) {
+pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead>, limits: Limits) {
     let mut together = Vec::new();
     let patience = Duration::from_millis(limits.answer_ms_max);
     while waits.recv_many(&mut together, TOGETHER_MAX).await > 0 {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use openraft::{BasicNode, ChangeMembers};
 
-use super::Part;
+use super::UntypedGroup;
 use crate::error::GroupError;
 use crate::network::Member;
 
-impl Part {
+impl UntypedGroup {
     /// Adds a member without a vote; returns once it has nearly caught up.
     pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
         let node = BasicNode::new(&member.address);

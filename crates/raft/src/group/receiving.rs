@@ -6,34 +6,34 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use super::OurRaft;
-use crate::codec::{Code, whole};
-use crate::message::{Offer, Request};
+use crate::codec::{Codec, whole};
+use crate::message::{Request, SnapshotId};
 use crate::vocabulary::{Blocks, Snapshot, SnapshotMeta};
 
 /// A partly received snapshot. Any leader may send the rest.
 #[derive(Debug, Default)]
-pub(super) struct Receiving {
-    of: Option<(Offer, SnapshotMeta)>,
+pub(super) struct SnapshotReceiver {
+    of: Option<(SnapshotId, SnapshotMeta)>,
     blocks: Vec<Bytes>,
     bytes: u64,
 }
 
-impl Receiving {
+impl SnapshotReceiver {
     /// Begins or resumes a snapshot; returns how many of its blocks are here.
-    fn begin(&mut self, offer: Offer, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
+    fn begin(&mut self, offer: SnapshotId, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
         if offer.bytes > bytes_max as u64 {
             let why = format!("a snapshot of {} bytes exceeds snapshot_bytes_max = {bytes_max}", offer.bytes);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let of = Some((offer, meta));
         if self.of != of {
-            *self = Receiving { of, ..Receiving::default() };
+            *self = SnapshotReceiver { of, ..SnapshotReceiver::default() };
         }
         Ok(self.blocks.len() as u64)
     }
 
     /// Takes the next block. A repeated block is no error, because a response may have been lost.
-    fn take_block(&mut self, offer: Offer, at: u64, block: Bytes) -> io::Result<u64> {
+    fn take_block(&mut self, offer: SnapshotId, at: u64, block: Bytes) -> io::Result<u64> {
         self.expect(offer)?;
         let next = self.blocks.len() as u64;
         if at > next || (at == next && self.bytes + block.len() as u64 > offer.bytes) {
@@ -47,15 +47,15 @@ impl Receiving {
     }
 
     /// Returns the complete snapshot.
-    fn end(&mut self, offer: Offer) -> io::Result<Snapshot> {
+    fn end(&mut self, offer: SnapshotId) -> io::Result<Snapshot> {
         self.expect(offer)?;
-        let Receiving { of, blocks, .. } = std::mem::take(self);
+        let SnapshotReceiver { of, blocks, .. } = std::mem::take(self);
         let (_, meta) = of.ok_or_else(unexpected)?;
         let snapshot = Snapshot { meta, snapshot: Blocks(blocks) };
-        if Offer::of(&snapshot) == offer { Ok(snapshot) } else { Err(unexpected()) }
+        if SnapshotId::of(&snapshot) == offer { Ok(snapshot) } else { Err(unexpected()) }
     }
 
-    fn expect(&self, offer: Offer) -> io::Result<()> {
+    fn expect(&self, offer: SnapshotId) -> io::Result<()> {
         let is_expected = self.of.as_ref().is_some_and(|(expected, _)| *expected == offer);
         if is_expected { Ok(()) } else { Err(unexpected()) }
     }
@@ -67,7 +67,7 @@ fn unexpected() -> io::Error {
 
 pub(super) async fn receive(
     raft: &OurRaft,
-    receiving: &Mutex<Receiving>,
+    receiving: &Mutex<SnapshotReceiver>,
     bytes_max: usize,
     request: Bytes,
 ) -> io::Result<Bytes> {
@@ -89,7 +89,7 @@ pub(super) async fn receive(
     }
 }
 
-fn answer<A: Code, E: std::error::Error + Send + Sync + 'static>(answer: Result<A, E>) -> io::Result<Bytes> {
+fn answer<A: Codec, E: std::error::Error + Send + Sync + 'static>(answer: Result<A, E>) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     answer.map_err(io::Error::other)?.write(&mut bytes);
     Ok(bytes.into())
@@ -104,14 +104,14 @@ mod tests {
         Snapshot { meta: SnapshotMeta::default(), snapshot: Blocks(blocks) }
     }
 
-    fn begin(receiving: &mut Receiving, snapshot: &Snapshot) -> u64 {
-        receiving.begin(Offer::of(snapshot), snapshot.meta.clone(), 100).unwrap()
+    fn begin(receiving: &mut SnapshotReceiver, snapshot: &Snapshot) -> u64 {
+        receiving.begin(SnapshotId::of(snapshot), snapshot.meta.clone(), 100).unwrap()
     }
 
     #[test]
     fn interrupted_snapshot_resumes_and_takes_repeated_blocks() {
-        let (mut receiving, snapshot) = (Receiving::default(), snapshot(&["one", "two", "three"]));
-        let (offer, blocks) = (Offer::of(&snapshot), snapshot.snapshot.0.clone());
+        let (mut receiving, snapshot) = (SnapshotReceiver::default(), snapshot(&["one", "two", "three"]));
+        let (offer, blocks) = (SnapshotId::of(&snapshot), snapshot.snapshot.0.clone());
         assert_eq!(begin(&mut receiving, &snapshot), 0);
         assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1);
         assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1, "the response was lost");
@@ -125,20 +125,23 @@ mod tests {
 
     #[test]
     fn incomplete_or_mixed_snapshot_is_refused() {
-        let (mut receiving, one) = (Receiving::default(), snapshot(&["one", "two"]));
+        let (mut receiving, one) = (SnapshotReceiver::default(), snapshot(&["one", "two"]));
         begin(&mut receiving, &one);
-        receiving.take_block(Offer::of(&one), 0, Bytes::from("one")).unwrap();
+        receiving.take_block(SnapshotId::of(&one), 0, Bytes::from("one")).unwrap();
         let other = snapshot(&["one", "2"]);
         assert!(
-            receiving.take_block(Offer::of(&other), 1, Bytes::from("2")).is_err(),
+            receiving.take_block(SnapshotId::of(&other), 1, Bytes::from("2")).is_err(),
             "this snapshot was not begun"
         );
-        assert!(receiving.take_block(Offer::of(&one), 1, Bytes::from("two and more")).is_err(), "too long");
-        assert!(receiving.end(Offer::of(&one)).is_err(), "the second block is missing");
+        assert!(
+            receiving.take_block(SnapshotId::of(&one), 1, Bytes::from("two and more")).is_err(),
+            "too long"
+        );
+        assert!(receiving.end(SnapshotId::of(&one)).is_err(), "the second block is missing");
         assert_eq!(begin(&mut receiving, &other), 0, "another snapshot begins from the start");
         let large = snapshot(&[
             "more than a hundred bytes: ------------------------------------------------------------------------",
         ]);
-        assert!(receiving.begin(Offer::of(&large), large.meta, 50).is_err());
+        assert!(receiving.begin(SnapshotId::of(&large), large.meta, 50).is_err());
     }
 }

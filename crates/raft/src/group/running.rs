@@ -9,13 +9,13 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 /// A thread for one group. Dropping it waits for the thread's end.
-pub(super) struct Home {
+pub(super) struct GroupThread {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Home {
-    pub(super) fn open() -> io::Result<(Handle, Home)> {
+impl GroupThread {
+    pub(super) fn open() -> io::Result<(Handle, GroupThread)> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
@@ -24,11 +24,11 @@ impl Home {
             tracing::dispatcher::with_default(&tracing::Dispatch::none(), || drop(runtime.block_on(ended)));
         };
         let thread = thread::Builder::new().name("raft".to_owned()).spawn(run)?;
-        Ok((handle, Home { end: Some(end), thread: Some(thread) }))
+        Ok((handle, GroupThread { end: Some(end), thread: Some(thread) }))
     }
 }
 
-impl Drop for Home {
+impl Drop for GroupThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
@@ -41,17 +41,17 @@ impl Drop for Home {
 }
 
 /// A group's tasks. Dropping this ends them and waits for their end.
-pub(super) struct Running {
+pub(super) struct GroupTasks {
     pub(super) end: Option<oneshot::Sender<()>>,
     /// Disconnected when the tasks have ended.
     pub(super) over: Mutex<Receiver<()>>,
     /// The thread that runs the tasks.
     pub(super) on: ThreadId,
     /// Dropped after the tasks.
-    pub(super) _home: Option<Home>,
+    pub(super) _home: Option<GroupThread>,
 }
 
-impl Drop for Running {
+impl Drop for GroupTasks {
     fn drop(&mut self) {
         drop(self.end.take());
         // The last owner may be one of the tasks.

@@ -1,14 +1,14 @@
-//! The room that the log has left when its disk is full: the [`Reserve`], and the part of it claimed for the journal.
+//! The room that the log has left when its disk is full: the [`DiskReserve`], and the part of it claimed for the journal.
 //!
-//! While the reserve is not filled, growth is refused ([`Room`]); only deletes, votes and purges are written. The
+//! While the reserve is not filled, growth is refused ([`DiskSpace`]); only deletes, votes and purges are written. The
 //! reserve is therefore filled before the first command, also at a start: a node restarted on a full disk has no
 //! claimed room.
 
 use std::time::{Duration, Instant};
 
-use dunlin_journal::{AppendError, DiskError, Journal, Reserve};
+use dunlin_journal::{AppendError, DiskError, DiskReserve, Journal};
 
-use super::room::{Level, Room};
+use super::room::{DiskSpace, SpaceLevel};
 
 /// Interval of attempts to fill the reserve.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
@@ -16,8 +16,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// The reserve of the log, and the room claimed from it.
 #[derive(Debug)]
 pub(super) struct Margin {
-    reserve: Reserve,
-    room: Room,
+    reserve: DiskReserve,
+    room: DiskSpace,
     /// Whether the reserve's room was claimed for the journal.
     is_claimed: bool,
     /// When filling the reserve was last tried.
@@ -26,7 +26,7 @@ pub(super) struct Margin {
 
 impl Margin {
     /// Fills the reserve. Without room for it, growth is refused from the first command on.
-    pub(super) fn open(reserve: Reserve, room: Room) -> Result<Margin, DiskError> {
+    pub(super) fn open(reserve: DiskReserve, room: DiskSpace) -> Result<Margin, DiskError> {
         let mut margin = Margin { reserve, room, is_claimed: false, looked: Instant::now() };
         margin.fill()?;
         Ok(margin)
@@ -34,7 +34,7 @@ impl Margin {
 
     /// Whether nothing needs to be done.
     pub(super) fn is_settled(&self) -> bool {
-        !self.reserve.is_lacking() && self.room.level() == Level::Ample
+        !self.reserve.is_lacking() && self.room.level() == SpaceLevel::Ample
     }
 
     /// Fills the reserve if there is room again.
@@ -50,7 +50,7 @@ impl Margin {
         if self.reserve.fill()? {
             // An empty reserve is always filled; the next write then shows whether there is room.
             self.is_claimed = false;
-            self.room.is_ample();
+            self.room.set_ample();
         } else {
             self.is_low("the disk has hardly more room than the reserve takes");
         }
@@ -70,23 +70,23 @@ impl Margin {
 
     /// Reports that nothing can be written.
     pub(super) fn is_out(&self, why: String) {
-        self.room.is_short(Level::Out, why);
+        self.room.set_short(SpaceLevel::Out, why);
     }
 
     /// Reports a successful write.
     pub(super) fn was_written(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         match self.room.level() {
-            Level::Ample => return Ok(()),
-            Level::Low => {}
-            Level::Out => self.room.is_short(Level::Low, self.room.lacking().unwrap_or_default()),
+            SpaceLevel::Ample => return Ok(()),
+            SpaceLevel::Low => {}
+            SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.lacking().unwrap_or_default()),
         }
         // After a start, there is no file to claim room for before the first write.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 
     fn is_low(&self, why: &str) {
-        if self.room.level() == Level::Ample {
-            self.room.is_short(Level::Low, why.to_owned());
+        if self.room.level() == SpaceLevel::Ample {
+            self.room.set_short(SpaceLevel::Low, why.to_owned());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Code, CodecError};
+use crate::codec::{Codec, CodecError};
 use crate::vocabulary::{Entry, LogId, Vote};
 
 /// One operation on the log.
@@ -23,7 +23,7 @@ const TRUNCATE: u8 = 2;
 const PURGE: u8 = 3;
 const VOTE: u8 = 4;
 
-impl Code for Operation {
+impl Codec for Operation {
     fn read(bytes: &mut Bytes) -> Result<Operation, CodecError> {
         Ok(match u8::read(bytes)? {
             APPEND => Operation::Append(Entry::read(bytes)?),

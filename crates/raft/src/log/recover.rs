@@ -4,11 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_journal::{Config, Disk, Item, Journal, Position, Recovered, Reserve};
+use dunlin_journal::{Config, Disk, DiskReserve, Journal, Position, Recovered, ScanItem};
 
 use super::operation::Operation;
-use super::room::Room;
-use super::store::{Kept, Log};
+use super::room::DiskSpace;
+use super::store::{Log, LogIndex};
 use super::synced::{MarkError, SyncedMark};
 use super::writer::Writer;
 use super::{DIR, NAME, RESERVE};
@@ -33,14 +33,14 @@ pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &Limits) -> io::Re
         }
         MarkError::Disk(error) => error,
     })?;
-    let reserve = Reserve::open(disk, &dir, RESERVE, limits.reserve_bytes).map_err(io::Error::other)?;
-    let mut kept = Kept::default();
+    let reserve = DiskReserve::open(disk, &dir, RESERVE, limits.reserve_bytes).map_err(io::Error::other)?;
+    let mut kept = LogIndex::default();
     if let Some(oldest) = found.oldest {
         replay(&journal, oldest, &mut kept)?;
     }
     let epoch = found.next.epoch.max(found.epoch_least).max(1);
     kept.next = Position::new(epoch, last + 1);
-    let room = Room::default();
+    let room = DiskSpace::default();
     let writer = Writer::start(journal, mark, kept.next, reserve, room.clone())?;
     Ok(Log::new(kept, writer, room, limits.append_bytes_max))
 }
@@ -54,24 +54,24 @@ fn refuse_damage(found: &Recovered) -> io::Result<()> {
     Err(damaged("log", &why))
 }
 
-fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()> {
+fn replay(journal: &Journal, oldest: Position, kept: &mut LogIndex) -> io::Result<()> {
     let mut scan = journal.reader().scan(oldest);
     while let Some(item) = scan.next().map_err(io::Error::other)? {
         let records = match item {
-            Item::Records(records) => records,
-            Item::Hole(hole) => return Err(damaged("log", &format!("{hole:?}"))),
+            ScanItem::Records(records) => records,
+            ScanItem::Hole(hole) => return Err(damaged("log", &format!("{hole:?}"))),
         };
         for (seq, payload) in payloads(&records) {
             let at = Position::new(records.epoch, seq);
-            kept.redo(whole::<Operation>(payload, "an operation")?, at)?;
+            kept.replay_operation(whole::<Operation>(payload, "an operation")?, at)?;
         }
     }
     Ok(())
 }
 
-impl Kept {
+impl LogIndex {
     /// Repeats an operation of the journal.
-    fn redo(&mut self, operation: Operation, at: Position) -> io::Result<()> {
+    fn replay_operation(&mut self, operation: Operation, at: Position) -> io::Result<()> {
         match operation {
             Operation::Append(entry) => {
                 let index = entry.log_id.index;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the disk has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum SpaceLevel {
     /// Everything.
     Ample = 0,
     /// Only commands that free room, and raft's own messages: the reserve is in use.
@@ -16,49 +16,49 @@ pub(crate) enum Level {
 
 /// The room left on a disk. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Room(Arc<Inside>);
+pub(crate) struct DiskSpace(Arc<DiskSpaceState>);
 
 #[derive(Debug, Default)]
-struct Inside {
+struct DiskSpaceState {
     level: AtomicU8,
     /// Whether room was short since the log was last shortened.
-    is_owed: AtomicBool,
+    was_short: AtomicBool,
     why: Mutex<String>,
 }
 
-impl Room {
+impl DiskSpace {
     /// What there is room for now.
-    pub(crate) fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> SpaceLevel {
         match self.0.level.load(Ordering::Acquire) {
-            0 => Level::Ample,
-            1 => Level::Low,
-            _ => Level::Out,
+            0 => SpaceLevel::Ample,
+            1 => SpaceLevel::Low,
+            _ => SpaceLevel::Out,
         }
     }
 
     /// The disk's last error; `None` while there is enough room.
     pub(crate) fn lacking(&self) -> Option<String> {
         let why = || self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (self.level() > Level::Ample).then(why)
+        (self.level() > SpaceLevel::Ample).then(why)
     }
 
     /// Whether the log should be shortened to free room.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.level() > Level::Ample || self.0.is_owed.load(Ordering::Acquire)
+    pub(crate) fn needs_purge(&self) -> bool {
+        self.level() > SpaceLevel::Ample || self.0.was_short.load(Ordering::Acquire)
     }
 
     /// Reports that the log is being shortened.
-    pub(super) fn is_being_made(&self) {
-        self.0.is_owed.store(false, Ordering::Release);
+    pub(super) fn purge_started(&self) {
+        self.0.was_short.store(false, Ordering::Release);
     }
 
-    pub(super) fn is_ample(&self) {
-        self.0.level.store(Level::Ample as u8, Ordering::Release);
+    pub(super) fn set_ample(&self) {
+        self.0.level.store(SpaceLevel::Ample as u8, Ordering::Release);
     }
 
-    pub(super) fn is_short(&self, level: Level, why: String) {
+    pub(super) fn set_short(&self, level: SpaceLevel, why: String) {
         *self.0.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
-        self.0.is_owed.store(true, Ordering::Release);
+        self.0.was_short.store(true, Ordering::Release);
         self.0.level.store(level as u8, Ordering::Release);
     }
 }

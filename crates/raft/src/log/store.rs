@@ -11,26 +11,26 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::oneshot;
 
 use super::operation::Operation;
-use super::room::Room;
-use super::writer::{Purge, Work, Write, Writer};
+use super::room::DiskSpace;
+use super::writer::{Purge, Write, Writer, WriterCommand};
 use crate::frames::Frames;
 use crate::vocabulary::{Entry, LogId, Types, Vote};
 
 /// A handle to the log.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<LogIndex>>,
     writer: Arc<Writer>,
-    room: Room,
+    room: DiskSpace,
     /// Bytes of entries in one request to another node; a single larger entry is allowed.
     append_bytes_max: usize,
 }
 
 /// The part of the log in memory.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct LogIndex {
     /// Consecutive entries.
-    pub(super) entries: VecDeque<Held>,
+    pub(super) entries: VecDeque<StoredEntry>,
     pub(super) purged: Option<LogId>,
     pub(super) vote: Option<Vote>,
     /// The position of the journal's next record.
@@ -39,7 +39,7 @@ pub(super) struct Kept {
 
 /// An entry and its position.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct StoredEntry {
     pub(super) entry: Entry,
     /// The position of its record in the journal.
     pub(super) at: Position,
@@ -47,20 +47,20 @@ pub(super) struct Held {
     bytes: u64,
 }
 
-impl Held {
+impl StoredEntry {
     fn index(&self) -> u64 {
         self.entry.log_id.index
     }
 }
 
-impl Kept {
+impl LogIndex {
     pub(super) fn last(&self) -> Option<LogId> {
         self.entries.back().map(|held| held.entry.log_id).or(self.purged)
     }
 
     pub(super) fn push(&mut self, entry: Entry, at: Position) {
         let bytes = self.entries.back().map_or(0, |last| last.bytes) + bytes_of(&entry) as u64;
-        self.entries.push_back(Held { entry, at, bytes });
+        self.entries.push_back(StoredEntry { entry, at, bytes });
     }
 
     pub(super) fn truncate(&mut self, last: Option<LogId>) {
@@ -77,7 +77,7 @@ impl Kept {
 
     /// The existing entries of a range.
     fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
-        let first = self.entries.front().map_or(0, Held::index);
+        let first = self.entries.front().map_or(0, StoredEntry::index);
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(start) => start.saturating_add(1),
@@ -95,12 +95,12 @@ impl Kept {
 }
 
 impl Log {
-    pub(super) fn new(kept: Kept, writer: Writer, room: Room, append_bytes_max: usize) -> Log {
+    pub(super) fn new(kept: LogIndex, writer: Writer, room: DiskSpace, append_bytes_max: usize) -> Log {
         Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
     }
 
     /// The room on its disk.
-    pub(crate) fn room(&self) -> &Room {
+    pub(crate) fn room(&self) -> &DiskSpace {
         &self.room
     }
 
@@ -112,7 +112,7 @@ impl Log {
     /// The last entry, which may be purged.
     pub(crate) fn last(&self) -> Option<u64> {
         let kept = self.kept();
-        kept.entries.back().map(Held::index).or(kept.purged.map(|purged| purged.index))
+        kept.entries.back().map(StoredEntry::index).or(kept.purged.map(|purged| purged.index))
     }
 
     /// Bytes of commands in the entries after this one.
@@ -137,14 +137,14 @@ impl Log {
         keep.min(end).checked_sub(1).map(|at| kept.entries[at].index())
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, LogIndex> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands operations to the writer while the log is locked, so that the journal keeps this order.
     fn write(
         &self,
-        kept: &mut Kept,
+        kept: &mut LogIndex,
         operations: Vec<Operation>,
         done: impl FnOnce(io::Result<()>) + Send + 'static,
     ) {
@@ -154,11 +154,15 @@ impl Log {
         };
         kept.next.seq += operations.len() as u64;
         let (frames, done) = (Frames::default(), Box::new(done));
-        self.writer.hand_over(Work::Write(Write { operations, frames, entries_from, done }));
+        self.writer.hand_over(WriterCommand::Write(Write { operations, frames, entries_from, done }));
     }
 
     /// Writes an operation and waits until it is on disk.
-    async fn write_and_wait(&self, operation: Operation, change: impl FnOnce(&mut Kept)) -> io::Result<()> {
+    async fn write_and_wait(
+        &self,
+        operation: Operation,
+        change: impl FnOnce(&mut LogIndex),
+    ) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut kept = self.kept();
@@ -246,17 +250,17 @@ impl RaftLogStorage<Types> for Log {
         let frames = framed(&mut kept, &operations)?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
         // Only whole files are removed, and this one may be the only file.
-        let begins_file = self.room.is_wanted();
+        let begins_file = self.room.needs_purge();
         if begins_file {
-            self.room.is_being_made();
+            self.room.purge_started();
         }
-        self.writer.hand_over(Work::Purge(Purge { frames, upto: last.index, needed, begins_file }));
+        self.writer.hand_over(WriterCommand::Purge(Purge { frames, upto: last.index, needed, begins_file }));
         Ok(())
     }
 }
 
 /// Encodes operations as the next records.
-fn framed(kept: &mut Kept, operations: &[Operation]) -> io::Result<Frames> {
+fn framed(kept: &mut LogIndex, operations: &[Operation]) -> io::Result<Frames> {
     let mut frames = Frames::default();
     operations.iter().try_for_each(|operation| frames.push(operation))?;
     kept.next.seq += u64::from(frames.count);

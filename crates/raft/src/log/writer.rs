@@ -1,6 +1,6 @@
 //! The writer thread: operations that arrive during a write become one block with one sync.
 //!
-//! On a full disk, the reserve is released and its room claimed for the journal ([`Margin`]). [`Room`] reports it,
+//! On a full disk, the reserve is released and its room claimed for the journal ([`Margin`]). [`DiskSpace`] reports it,
 //! and commands that make the state grow are refused. When that room is used up, writes wait in order. Only a purge
 //! may overtake waiting entries, because it frees room; it has room of its own and names no entry that they change. A
 //! failed disk ends the log: nothing is written afterwards.
@@ -11,16 +11,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Journal, Position, Reserve};
+use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, DiskReserve, Journal, Position};
 
 use super::margin::{LOOK, Margin};
 use super::operation::Operation;
-use super::room::Room;
+use super::room::DiskSpace;
 use super::synced::SyncedMark;
 use crate::frames::{self, Frames};
 
 /// Called with the outcome of a write.
-pub(super) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Maximum size of a block, bytes.
 const BLOCK_BYTES: usize = 8 << 20;
@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Room that only purges use: their block, and a file for it.
 const PURGE_BYTES: u64 = 16 << 10;
 
-pub(super) enum Work {
+pub(super) enum WriterCommand {
     Write(Write),
     Purge(Purge),
     Close,
@@ -43,7 +43,7 @@ pub(super) struct Write {
     pub(super) frames: Frames,
     /// The index of the first entry, if all operations append entries.
     pub(super) entries_from: Option<u64>,
-    pub(super) done: Done,
+    pub(super) done: WriteCallback,
 }
 
 /// Removes the beginning of the log.
@@ -66,7 +66,7 @@ impl Write {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    sender: Sender<Work>,
+    sender: Sender<WriterCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,8 +76,8 @@ impl Writer {
         journal: Journal,
         mark: SyncedMark,
         next: Position,
-        reserve: Reserve,
-        room: Room,
+        reserve: DiskReserve,
+        room: DiskSpace,
     ) -> io::Result<Writer> {
         let (sender, receiver) = channel();
         let margin = Margin::open(reserve, room).map_err(io::Error::other)?;
@@ -95,7 +95,7 @@ impl Writer {
         Ok(Writer { sender, thread: Some(thread) })
     }
 
-    pub(super) fn hand_over(&self, work: Work) {
+    pub(super) fn hand_over(&self, work: WriterCommand) {
         // If the thread has ended, the dropped callbacks report an error.
         let _ = self.sender.send(work);
     }
@@ -103,7 +103,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let _ = self.sender.send(Work::Close);
+        let _ = self.sender.send(WriterCommand::Close);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -118,7 +118,7 @@ struct Writing {
     /// Writes without room, in order.
     waiting: VecDeque<Write>,
     /// Commands that arrived after them.
-    came: VecDeque<Work>,
+    came: VecDeque<WriterCommand>,
     /// The log is closing, so nothing waits for room.
     is_closing: bool,
     /// The error after which nothing is written.
@@ -126,22 +126,22 @@ struct Writing {
 }
 
 /// Why nothing was written.
-enum Unwritten {
+enum WriteFailure {
     Full(String),
     Broken(String),
 }
 
-impl From<AppendError> for Unwritten {
-    fn from(error: AppendError) -> Unwritten {
+impl From<AppendError> for WriteFailure {
+    fn from(error: AppendError) -> WriteFailure {
         match error {
-            AppendError::Full { .. } => Unwritten::Full(error.to_string()),
-            other => Unwritten::Broken(other.to_string()),
+            AppendError::Full { .. } => WriteFailure::Full(error.to_string()),
+            other => WriteFailure::Broken(other.to_string()),
         }
     }
 }
 
 impl Writing {
-    fn run(&mut self, receiver: &Receiver<Work>) {
+    fn run(&mut self, receiver: &Receiver<WriterCommand>) {
         while !self.is_closing
             && let Some(first) = self.first(receiver)
         {
@@ -149,15 +149,15 @@ impl Writing {
             let mut next = Some(first);
             while let Some(work) = next {
                 match work {
-                    Work::Write(mut write) => {
+                    WriterCommand::Write(mut write) => {
                         if let Err(error) = write.make_records() {
                             self.broken.get_or_insert(error.to_string());
                         }
                         bytes += write.frames.bytes.len();
                         writes.push_back(write);
                     }
-                    Work::Purge(given) => purge = Some(given),
-                    Work::Close => self.is_closing = true,
+                    WriterCommand::Purge(given) => purge = Some(given),
+                    WriterCommand::Close => self.is_closing = true,
                 }
                 let is_more = bytes < BLOCK_BYTES && purge.is_none() && !self.is_closing;
                 next = if is_more { self.more(receiver) } else { None };
@@ -170,7 +170,7 @@ impl Writing {
     }
 
     /// The next command. Until there is one, the reserve is filled if possible.
-    fn first(&mut self, receiver: &Receiver<Work>) -> Option<Work> {
+    fn first(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
             if self.broken.is_none() {
                 self.broken = self.margin.look().err().map(|error| error.to_string());
@@ -189,34 +189,34 @@ impl Writing {
         }
     }
 
-    fn more(&mut self, receiver: &Receiver<Work>) -> Option<Work> {
+    fn more(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         self.came.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
     /// Writes all together, or one after another if there is too little room.
-    fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<Work>) {
+    fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<WriterCommand>) {
         if writes.is_empty() {
             return;
         }
         let frames: Vec<&Frames> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
             // Some of them may find room.
-            Err(Unwritten::Full(_)) => {
+            Err(WriteFailure::Full(_)) => {
                 self.waiting = writes;
                 self.write_waiting(receiver);
             }
             other => {
                 self.note(other);
-                writes.into_iter().for_each(|write| self.tell(write.done));
+                writes.into_iter().for_each(|write| self.complete(write.done));
             }
         }
     }
 
     /// Writes from the reserve if necessary, and waits for room otherwise.
-    fn write_waiting(&mut self, receiver: &Receiver<Work>) {
+    fn write_waiting(&mut self, receiver: &Receiver<WriterCommand>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {
-                Err(Unwritten::Full(why)) => {
+                Err(WriteFailure::Full(why)) => {
                     self.waiting.push_front(write);
                     self.find_room(why, receiver);
                     if self.is_closing {
@@ -226,26 +226,26 @@ impl Writing {
                 }
                 other => {
                     self.note(other);
-                    self.tell(write.done);
+                    self.complete(write.done);
                 }
             }
         }
     }
 
-    fn note(&mut self, written: Result<(), Unwritten>) {
-        if let Err(Unwritten::Broken(why)) = written {
+    fn note(&mut self, written: Result<(), WriteFailure>) {
+        if let Err(WriteFailure::Broken(why)) = written {
             self.broken = Some(why);
         }
     }
 
-    fn tell(&self, done: Done) {
+    fn complete(&self, done: WriteCallback) {
         done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
     }
 
     /// Writes and syncs records if `beside` bytes of room are left afterwards.
-    fn try_write(&mut self, writes: &[&Frames], beside: u64) -> Result<(), Unwritten> {
+    fn try_write(&mut self, writes: &[&Frames], beside: u64) -> Result<(), WriteFailure> {
         if let Some(why) = &self.broken {
-            return Err(Unwritten::Broken(why.clone()));
+            return Err(WriteFailure::Broken(why.clone()));
         }
         let bytes: Vec<&[u8]> = writes.iter().map(|frames| frames.bytes.as_slice()).collect();
         let count = writes.iter().map(|frames| frames.count).sum();
@@ -262,7 +262,7 @@ impl Writing {
     }
 
     /// Releases the reserve, or waits a little.
-    fn find_room(&mut self, why: String, receiver: &Receiver<Work>) {
+    fn find_room(&mut self, why: String, receiver: &Receiver<WriterCommand>) {
         match self.margin.take(&mut self.journal, &why) {
             Ok(true) => {}
             Ok(false) => self.wait(why, receiver),
@@ -270,10 +270,10 @@ impl Writing {
         }
     }
 
-    fn wait(&mut self, why: String, receiver: &Receiver<Work>) {
+    fn wait(&mut self, why: String, receiver: &Receiver<WriterCommand>) {
         self.margin.is_out(why);
         match receiver.recv_timeout(RETRY) {
-            Ok(Work::Close) | Err(RecvTimeoutError::Disconnected) => self.is_closing = true,
+            Ok(WriterCommand::Close) | Err(RecvTimeoutError::Disconnected) => self.is_closing = true,
             Ok(work) => self.came.push_back(work),
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -284,31 +284,37 @@ impl Writing {
     /// then precede theirs, so the positions of those entries are too low. A file may be kept too long, but none is
     /// removed too early.
     fn purge_ahead(&mut self) {
-        let Some(at) = self.came.iter().position(|work| matches!(work, Work::Purge(_))) else { return };
-        let Some(Work::Purge(purge)) = self.came.remove(at) else { return };
+        let Some(at) = self.came.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
+            return;
+        };
+        let Some(WriterCommand::Purge(purge)) = self.came.remove(at) else { return };
         let stays = |write: &Write| write.entries_from.is_some_and(|first| first > purge.upto);
         let may_go = self.waiting.iter().all(stays)
-            && self.came.iter().take(at).all(|work| matches!(work, Work::Write(write) if stays(write)));
+            && self
+                .came
+                .iter()
+                .take(at)
+                .all(|work| matches!(work, WriterCommand::Write(write) if stays(write)));
         if may_go {
             match self.try_purge(&purge) {
-                Err(Unwritten::Full(_)) => {}
+                Err(WriteFailure::Full(_)) => {}
                 other => return self.note(other),
             }
         }
-        self.came.insert(at, Work::Purge(purge));
+        self.came.insert(at, WriterCommand::Purge(purge));
     }
 
-    fn purge(&mut self, purge: Purge, receiver: &Receiver<Work>) {
+    fn purge(&mut self, purge: Purge, receiver: &Receiver<WriterCommand>) {
         match self.try_purge(&purge) {
-            Err(Unwritten::Full(why)) => {
-                self.came.push_front(Work::Purge(purge));
+            Err(WriteFailure::Full(why)) => {
+                self.came.push_front(WriterCommand::Purge(purge));
                 self.find_room(why, receiver);
             }
             other => self.note(other),
         }
     }
 
-    fn try_purge(&mut self, purge: &Purge) -> Result<(), Unwritten> {
+    fn try_purge(&mut self, purge: &Purge) -> Result<(), WriteFailure> {
         if purge.begins_file && self.broken.is_none() {
             self.journal.end_file()?;
         }

@@ -11,7 +11,7 @@ use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_leader_is_replaced_and_catches_up_when_it_returns() {
-    let mut stage = Stage::of(3, LIMITS).await;
+    let mut stage = TestCluster::of(3, LIMITS).await;
     for round in 0..4 {
         stage.say(&format!("before {round}")).await;
         let leader = stage.leader().await;
@@ -24,7 +24,7 @@ async fn dead_leader_is_replaced_and_catches_up_when_it_returns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn power_cut_of_all_nodes_loses_no_acknowledged_command() {
-    let mut stage = Stage::of(3, LIMITS).await;
+    let mut stage = TestCluster::of(3, LIMITS).await;
     for round in 0..4 {
         for number in 0..10 {
             stage.say(&format!("{round}/{number}")).await;
@@ -39,7 +39,7 @@ async fn power_cut_of_all_nodes_loses_no_acknowledged_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     stage.say("together").await;
     let old = stage.leader().await;
     let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
@@ -64,7 +64,7 @@ async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let limits = Limits { log_bytes_max: 100, ..LIMITS };
-    let mut stage = Stage::of(3, limits).await;
+    let mut stage = TestCluster::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
     stage.crash(away).await;
     // More entries than are kept behind a snapshot, until the entries that the node lacks are purged.
@@ -94,7 +94,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
 /// wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_delay_starts_no_earlier_than_its_proposal() {
-    let stage = Stage::of(2, LIMITS).await;
+    let stage = TestCluster::of(2, LIMITS).await;
     stage.say("together").await;
     let leader = stage.leader().await;
     let propose = |line: String| {
@@ -122,11 +122,11 @@ async fn command_delay_starts_no_earlier_than_its_proposal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn log_kept_behind_a_snapshot_survives_restarts() {
     let limits = Limits { log_bytes_max: 600, ..LIMITS };
-    let mut stage = Stage::of(1, limits).await;
+    let mut stage = TestCluster::of(1, limits).await;
     let mut said = 0;
     for round in 0..12 {
         let before = stage.nodes[&1].status().snapshot;
-        let is_done = |stage: &Stage, lines| {
+        let is_done = |stage: &TestCluster, lines| {
             lines >= 3 && (round % 3 != 2 || stage.nodes[&1].status().snapshot > before)
         };
         for number in 0.. {
@@ -146,7 +146,7 @@ async fn log_kept_behind_a_snapshot_survives_restarts() {
 }
 
 /// Starts node 1, which must fail, and returns the error.
-fn refused(stage: &mut Stage) -> String {
+fn refused(stage: &mut TestCluster) -> String {
     let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.start(1)));
     *started.unwrap_err().downcast::<String>().unwrap()
 }
@@ -162,7 +162,7 @@ fn file_in(disk: &dyn Disk, dir: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_with_a_hole_is_not_opened() {
-    let mut stage = Stage::of(1, LIMITS).await;
+    let mut stage = TestCluster::of(1, LIMITS).await;
     for number in 0..50 {
         stage.say(&number.to_string()).await;
     }
@@ -182,7 +182,7 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
     // A power cut leaves two files, of which neither can be replaced by an older one.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
-        let mut stage = Stage::of(1, LIMITS).await;
+        let mut stage = TestCluster::of(1, LIMITS).await;
         for number in 0..10 {
             stage.say(&number.to_string()).await;
         }
@@ -223,7 +223,7 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_behind_a_removed_snapshot_is_not_opened() {
-    let mut stage = Stage::of(1, Limits { log_bytes_max: 100, ..LIMITS }).await;
+    let mut stage = TestCluster::of(1, Limits { log_bytes_max: 100, ..LIMITS }).await;
     let mut number = 0;
     while stage.nodes[&1].status().purged.is_none() {
         stage.say(&format!("a line of some bytes {number}")).await;

@@ -15,7 +15,7 @@ fn line(number: usize) -> String {
 }
 
 /// Proposes lines until there is no room; returns how many were acknowledged.
-async fn fill(stage: &Stage, leader: u64) -> usize {
+async fn fill(stage: &TestCluster, leader: u64) -> usize {
     for number in 0..100_000 {
         match stage.nodes[&leader].propose(Bytes::from(line(number))).await {
             Ok(_) => stage.acknowledged.lock().unwrap().push(Bytes::from(line(number))),
@@ -29,8 +29,8 @@ async fn fill(stage: &Stage, leader: u64) -> usize {
     panic!("the disk never fills up");
 }
 
-async fn has_reserve(stage: &Stage, id: u64) {
-    let is_there = |stage: &Stage, dir: &str| {
+async fn has_reserve(stage: &TestCluster, id: u64) {
+    let is_there = |stage: &TestCluster, dir: &str| {
         let content = stage.disks[&id].content(&Path::new("/raft").join(dir).join("reserve"));
         content.is_some_and(|content| content.len() as u64 == LIMITS.reserve_bytes)
     };
@@ -39,7 +39,7 @@ async fn has_reserve(stage: &Stage, id: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_takes_only_commands_that_free_room() {
-    let mut stage = Stage::of(1, LIMITS).await;
+    let mut stage = TestCluster::of(1, LIMITS).await;
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used() + (512 << 10));
     let said = fill(&stage, 1).await;
@@ -72,7 +72,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_continue_once_a_full_disk_has_room() {
     let limits = Limits { answer_ms_max: 2_000, ..LIMITS };
-    let stage = Stage::of(1, limits).await;
+    let stage = TestCluster::of(1, limits).await;
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used());
     fill(&stage, 1).await;
@@ -91,7 +91,7 @@ async fn writes_continue_once_a_full_disk_has_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn follower_with_a_full_disk_catches_up_once_it_has_room() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let full = (1..=3).find(|id| *id != leader).unwrap();
     has_reserve(&stage, full).await;
@@ -99,7 +99,7 @@ async fn follower_with_a_full_disk_catches_up_once_it_has_room() {
     for number in 0..500 {
         stage.say(&line(number)).await;
     }
-    let lacks = |stage: &Stage, id: u64| stage.nodes[&id].status().lacks_room.is_some();
+    let lacks = |stage: &TestCluster, id: u64| stage.nodes[&id].status().lacks_room.is_some();
     stage.until("the node's disk is full", |stage| lacks(stage, full)).await;
     assert!(!lacks(&stage, leader) && stage.nodes[&full].status().stopped.is_none());
     stage.disks[&full].set_room(u64::MAX);
@@ -109,7 +109,7 @@ async fn follower_with_a_full_disk_catches_up_once_it_has_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_disk_stops_its_node_which_later_catches_up() {
-    let mut stage = Stage::of(3, LIMITS).await;
+    let mut stage = TestCluster::of(3, LIMITS).await;
     stage.say("before").await;
     let leader = stage.leader().await;
     stage.disks[&leader].set_faults(Faults { sync_fails: Some(0), ..Faults::default() });

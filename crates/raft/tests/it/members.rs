@@ -11,7 +11,7 @@ use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_node_learns_first_and_then_votes() {
-    let mut stage = Stage::of(1, LIMITS).await;
+    let mut stage = TestCluster::of(1, LIMITS).await;
     stage.say("alone").await;
     for id in 2..=3 {
         stage.start(id);
@@ -28,7 +28,7 @@ async fn new_node_learns_first_and_then_votes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn group_continues_without_a_removed_voter() {
-    let mut stage = Stage::of(3, LIMITS).await;
+    let mut stage = TestCluster::of(3, LIMITS).await;
     stage.say("three").await;
     let leader = stage.leader().await;
     let out = (1..=3).find(|id| *id != leader).unwrap();
@@ -42,7 +42,7 @@ async fn group_continues_without_a_removed_voter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_is_transferred_on_request() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     stage.say("before").await;
     let leader = stage.leader().await;
     let to = (1..=3).find(|id| *id != leader).unwrap();
@@ -58,14 +58,14 @@ async fn leadership_is_transferred_on_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn group_is_initialized_only_once() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     let again = stage.nodes[&2].begin(&[member(2)]).await.unwrap_err();
     assert!(again.to_string().contains("not allowed to initialize"), "{again}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn learner_can_be_removed() {
-    let mut stage = Stage::of(1, LIMITS).await;
+    let mut stage = TestCluster::of(1, LIMITS).await;
     stage.start(2);
     stage.nodes[&1].add_learner(&member(2)).await.unwrap();
     stage.nodes[&1].remove_learner(2).await.unwrap();
@@ -74,7 +74,7 @@ async fn learner_can_be_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn group_can_be_seeded_from_another_groups_state() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     stage.say("one").await;
     stage.say("two").await;
     let leader = &stage.nodes[&stage.leader().await];
@@ -88,7 +88,7 @@ async fn group_can_be_seeded_from_another_groups_state() {
         })
         .unwrap();
 
-    let mut other = Stage::empty(LIMITS);
+    let mut other = TestCluster::empty(LIMITS);
     let disk = Arc::new(FakeDisk::new(9));
     other.disks.insert(7, disk.clone());
     seed(disk.clone(), Path::new("/raft"), &member(7), blocks.into_iter()).unwrap();
@@ -104,7 +104,7 @@ async fn group_can_be_seeded_from_another_groups_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn election_winner_records_how_long_it_took() {
-    let mut stage = Stage::of(3, LIMITS).await;
+    let mut stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     stage.crash(leader).await;
     let next = stage.leader().await;
@@ -113,11 +113,11 @@ async fn election_winner_records_how_long_it_took() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_can_be_read_from_a_groups_files() {
-    let read = |stage: &Stage, id: u64| {
+    let read = |stage: &TestCluster, id: u64| {
         let disk: Arc<dyn Disk> = stage.disks[&id].clone();
         members_on_disk(&disk, Path::new("/raft")).unwrap()
     };
-    let mut stage = Stage::of(2, LIMITS).await;
+    let mut stage = TestCluster::of(2, LIMITS).await;
     stage.say("two").await;
     assert_eq!(read(&stage, 2), [member(1), member(2)]);
     stage.start(3);

@@ -9,7 +9,7 @@ use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_applies_the_same_commands_in_the_same_order() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     for number in 0..20 {
         stage.say(&format!("line {number}")).await;
     }
@@ -18,7 +18,7 @@ async fn every_node_applies_the_same_commands_in_the_same_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_proposals_share_entries_and_get_own_replies() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let node = &stage.nodes[&leader];
     let before = node.status().last.unwrap();
@@ -41,7 +41,7 @@ async fn concurrent_proposals_share_entries_and_get_own_replies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn single_node_group_keeps_its_state_over_crashes() {
-    let mut stage = Stage::of(1, LIMITS).await;
+    let mut stage = TestCluster::of(1, LIMITS).await;
     for round in 0..5 {
         stage.say(&format!("round {round}")).await;
         stage.crash(1).await;
@@ -53,7 +53,7 @@ async fn single_node_group_keeps_its_state_over_crashes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn follower_names_the_leader_and_takes_no_command() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let follower = stage.nodes.iter().find(|(id, _)| **id != leader).unwrap().1;
     let expected = GroupError::NotLeader { leader: Some(member(leader)) };
@@ -65,7 +65,7 @@ async fn follower_names_the_leader_and_takes_no_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn caught_up_leader_has_applied_every_acknowledged_command() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     for number in 1..=50 {
         stage.say(&number.to_string()).await;
         let leader = &stage.nodes[&stage.leader().await];
@@ -76,7 +76,7 @@ async fn caught_up_leader_has_applied_every_acknowledged_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn state_machine_with_a_due_time_advances_without_a_command() {
-    let stage = Stage::of(3, LIMITS).await;
+    let stage = TestCluster::of(3, LIMITS).await;
     stage.say("due in 300").await;
     stage
         .until("all are told", |stage| {
@@ -87,7 +87,7 @@ async fn state_machine_with_a_due_time_advances_without_a_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_over_the_limit_is_refused() {
-    let stage = Stage::of(1, Limits { command_bytes_max: 10, ..LIMITS }).await;
+    let stage = TestCluster::of(1, Limits { command_bytes_max: 10, ..LIMITS }).await;
     let refused = stage.nodes[&1].propose(Bytes::from("eleven bytes")).await;
     assert_eq!(refused, Err(GroupError::TooLarge { bytes: 12, bytes_max: 10 }));
     let garbage = stage.nodes[&1].receive(Bytes::from("garbage")).await.unwrap_err();

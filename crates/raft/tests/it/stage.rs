@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
-use dunlin_raft::{Asking, Frozen, Group, GroupError, Lane, Limits, Machine, Member, Transport};
+use dunlin_raft::{
+    Frozen, Group, GroupError, Limits, Machine, Member, RequestLane, ResponseFuture, Transport,
+};
 use dunlin_wait::{Deadline, POLL};
 
 pub const LIMITS: Limits = Limits {
@@ -29,14 +31,14 @@ pub const LIMITS: Limits = Limits {
 
 /// A state machine that keeps every command in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scroll {
+pub struct CommandLog {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
     /// When the machine needs the time, as set by a command.
     pub due_ms: Option<u64>,
 }
 
-impl Machine for Scroll {
+impl Machine for CommandLog {
     fn advance(&mut self, now_ms: u64) {
         assert!(now_ms >= self.now_ms, "time goes back from {} to {now_ms}", self.now_ms);
         self.now_ms = now_ms;
@@ -80,7 +82,7 @@ impl Machine for Scroll {
     }
 }
 
-impl Frozen for Scroll {
+impl Frozen for CommandLog {
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         take(&self.now_ms.to_le_bytes())?;
         self.lines.iter().try_for_each(|line| take(line))
@@ -89,23 +91,23 @@ impl Frozen for Scroll {
 
 /// The links between nodes.
 #[derive(Default)]
-struct Ways {
-    nodes: BTreeMap<u64, Weak<Group<Scroll>>>,
+struct Network {
+    nodes: BTreeMap<u64, Weak<Group<CommandLog>>>,
     cut: BTreeSet<(u64, u64)>,
 }
 
 /// The transport of one node.
-struct Way {
+struct TestTransport {
     from: u64,
-    ways: Arc<RwLock<Ways>>,
+    ways: Arc<RwLock<Network>>,
 }
 
-impl Transport for Way {
-    fn ask(&self, member: &Member, _lane: Lane, request: Vec<Bytes>) -> Asking {
+impl Transport for TestTransport {
+    fn ask(&self, member: &Member, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
         Box::pin(async move {
-            let is_cut = |ways: &RwLock<Ways>, way| ways.read().unwrap().cut.contains(&way);
+            let is_cut = |ways: &RwLock<Network>, way| ways.read().unwrap().cut.contains(&way);
             if is_cut(&ways, (from, to)) {
                 return Err(io::ErrorKind::HostUnreachable.into());
             }
@@ -120,10 +122,10 @@ impl Transport for Way {
 }
 
 /// The nodes of a test.
-pub struct Stage {
-    ways: Arc<RwLock<Ways>>,
+pub struct TestCluster {
+    ways: Arc<RwLock<Network>>,
     pub disks: BTreeMap<u64, Arc<FakeDisk>>,
-    pub nodes: BTreeMap<u64, Arc<Group<Scroll>>>,
+    pub nodes: BTreeMap<u64, Arc<Group<CommandLog>>>,
     limits: Limits,
     pub acknowledged: Mutex<Vec<Bytes>>,
 }
@@ -132,10 +134,10 @@ pub fn member(id: u64) -> Member {
     Member { id, address: format!("node {id}") }
 }
 
-impl Stage {
+impl TestCluster {
     /// Nodes that have begun a group.
-    pub async fn of(count: u64, limits: Limits) -> Stage {
-        let mut stage = Stage::empty(limits);
+    pub async fn of(count: u64, limits: Limits) -> TestCluster {
+        let mut stage = TestCluster::empty(limits);
         (1..=count).for_each(|id| stage.start(id));
         let members: Vec<Member> = (1..=count).map(member).collect();
         stage.nodes[&1].begin(&members).await.unwrap();
@@ -144,17 +146,18 @@ impl Stage {
     }
 
     /// Without nodes.
-    pub fn empty(limits: Limits) -> Stage {
+    pub fn empty(limits: Limits) -> TestCluster {
         let acknowledged = Mutex::default();
         let (ways, disks, nodes) = Default::default();
-        Stage { ways, disks, nodes, limits, acknowledged }
+        TestCluster { ways, disks, nodes, limits, acknowledged }
     }
 
     /// Starts a node on its disk, or on an empty one.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
-        let way = Way { from: id, ways: Arc::clone(&self.ways) };
-        let group = Group::start(id, disk.clone(), Path::new("/raft"), Scroll::default(), way, self.limits);
+        let way = TestTransport { from: id, ways: Arc::clone(&self.ways) };
+        let group =
+            Group::start(id, disk.clone(), Path::new("/raft"), CommandLog::default(), way, self.limits);
         let group = Arc::new(group.unwrap());
         self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&group));
         self.nodes.insert(id, group);
@@ -233,7 +236,7 @@ impl Stage {
     pub async fn agrees(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {
-            let all: Vec<Scroll> = self.nodes.values().map(|node| node.with(Scroll::clone)).collect();
+            let all: Vec<CommandLog> = self.nodes.values().map(|node| node.with(CommandLog::clone)).collect();
             if all.iter().all(|scroll| scroll.lines == all[0].lines) {
                 let lines = all[0].lines.clone();
                 let acknowledged = self.acknowledged.lock().unwrap();
@@ -249,7 +252,7 @@ impl Stage {
     }
 
     /// Waits until a condition holds.
-    pub async fn until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
+    pub async fn until(&self, what: &str, is_so: impl Fn(&TestCluster) -> bool) {
         let deadline = Deadline::new();
         while !is_so(self) {
             deadline.check(what);

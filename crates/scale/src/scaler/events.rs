@@ -76,7 +76,7 @@ impl Scaler {
 
     fn replace(&mut self, now_ms: u64, decision: Option<u64>, actions: &mut Vec<Action>) {
         if now_ms < self.paused_until_ms {
-            self.owed.push(decision);
+            self.postponed.push(decision);
         } else if self.fleet.serving() < self.policy.workers_max {
             self.launch(now_ms, 1, decision, actions);
         }

@@ -8,13 +8,13 @@ use crate::provider::{Action, Instance};
 use crate::sample::Sample;
 
 use super::Scaler;
-use super::want::Wants;
+use super::want::WantedWorkers;
 
 /// The maximum within a time window: the values that may still become it, falling.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Highest(VecDeque<(u64, u32)>);
+pub(super) struct WindowMax(VecDeque<(u64, u32)>);
 
-impl Highest {
+impl WindowMax {
     fn note(&mut self, now_ms: u64, value: u32, within_ms: u64) -> u32 {
         while self.0.back().is_some_and(|(_, last)| *last <= value) {
             self.0.pop_back();
@@ -28,7 +28,13 @@ impl Highest {
 }
 
 impl Scaler {
-    pub(super) fn scale_in(&mut self, now_ms: u64, sample: &Sample, want: &Wants, actions: &mut Vec<Action>) {
+    pub(super) fn scale_in(
+        &mut self,
+        now_ms: u64,
+        sample: &Sample,
+        want: &WantedWorkers,
+        actions: &mut Vec<Action>,
+    ) {
         let inward = self.policy.inward;
         let highest = self.highest.note(now_ms, want.most(), inward.cooldown_ms);
         let serving = self.fleet.serving();

@@ -7,14 +7,14 @@ use crate::sample::Sample;
 use crate::trigger::Trigger;
 
 use super::Scaler;
-use super::want::Wants;
+use super::want::WantedWorkers;
 
 impl Scaler {
     pub(super) fn scale_out(
         &mut self,
         now_ms: u64,
         sample: &Sample,
-        want: &Wants,
+        want: &WantedWorkers,
         actions: &mut Vec<Action>,
     ) {
         let serving = self.fleet.serving();
@@ -182,11 +182,11 @@ impl Scaler {
     }
 
     /// Launches the replacements that a pause postponed.
-    pub(super) fn pay_what_is_owed(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(super) fn launch_postponed(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if now_ms < self.paused_until_ms {
             return;
         }
-        for decision in std::mem::take(&mut self.owed) {
+        for decision in std::mem::take(&mut self.postponed) {
             if self.fleet.serving() < self.policy.workers_max {
                 self.launch(now_ms, 1, decision, actions);
             }

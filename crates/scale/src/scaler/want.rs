@@ -1,6 +1,6 @@
 //! How many workers each reason wants.
 
-use crate::forecast::Outlook;
+use crate::forecast::ForecastStatus;
 use crate::sample::Sample;
 
 use super::Scaler;
@@ -12,7 +12,7 @@ const SATURATED: f64 = 0.97;
 
 /// The number of workers by reason, within the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Wants {
+pub(super) struct WantedWorkers {
     /// For the target load of processors.
     pub(super) cpu: u32,
     /// For the backlog.
@@ -25,7 +25,7 @@ pub(super) struct Wants {
     pub(super) scheduled: u32,
 }
 
-impl Wants {
+impl WantedWorkers {
     /// The largest of all.
     pub(super) fn most(&self) -> u32 {
         self.cpu.max(self.backlog).max(self.forecast).max(self.floor)
@@ -33,7 +33,7 @@ impl Wants {
 }
 
 impl Scaler {
-    pub(super) fn wants(&self, now_ms: u64, unix_ms: u64, sample: &Sample) -> Wants {
+    pub(super) fn wants(&self, now_ms: u64, unix_ms: u64, sample: &Sample) -> WantedWorkers {
         let target = self.policy.triggers.cpu_target;
         let scheduled = self.policy.windows.iter();
         let scheduled = scheduled
@@ -45,7 +45,7 @@ impl Scaler {
         let backlog = self.for_rate(sample.done_per_s + self.catch_up_per_s(sample));
         let ahead = self.policy.predictive.as_ref().zip(self.forecaster.as_ref());
         let ahead = ahead.and_then(|(config, forecaster)| forecaster.ahead(now_ms, now_ms + config.lead_ms));
-        Wants {
+        WantedWorkers {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
@@ -56,10 +56,10 @@ impl Scaler {
     }
 
     /// The present forecast; `None` without forecasting.
-    pub fn outlook(&self, now_ms: u64) -> Option<Outlook> {
+    pub fn outlook(&self, now_ms: u64) -> Option<ForecastStatus> {
         let (config, forecaster) = self.policy.predictive.as_ref().zip(self.forecaster.as_ref())?;
         let ahead = forecaster.expected(now_ms, now_ms + config.lead_ms);
-        Some(Outlook {
+        Some(ForecastStatus {
             ahead,
             workers: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
             is_trusted: forecaster.is_trusted(),

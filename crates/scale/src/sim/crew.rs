@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::decision::Decisions;
 use crate::fleet::{Fleet, Phase};
 use crate::limits::Limits;
-use crate::policy::{Inward, Out, Policy, Triggers, Warm};
+use crate::policy::{Policy, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, Warm};
 use crate::provider::{Action, Event, Instance, Market, Provider};
 use crate::sample::Sample;
 use crate::scaler::Scaler;
-use crate::simulated::{Delays, Simulated};
+use crate::simulated::{ProviderDelays, SimulatedProvider};
 
 use super::workload::Workload;
 
@@ -24,9 +24,9 @@ pub(super) struct Worker {
 }
 
 /// A scaler and its provider.
-pub(super) struct Scaled {
+pub(super) struct ScaledFleet {
     pub(super) scaler: Scaler,
-    pub(super) provider: Simulated,
+    pub(super) provider: SimulatedProvider,
     pub(super) sample_ms: u64,
     pub(super) unix_ms: u64,
     pub(super) is_oracle: bool,
@@ -42,25 +42,25 @@ pub(super) struct Scaled {
 
 /// Requests of scaler and provider to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum SchedulerRequest {
     Join(Instance),
     Drain(Instance),
     Leave(Instance),
 }
 
-impl Scaled {
+impl ScaledFleet {
     pub(super) fn new(
         policy: &Policy,
-        delays: Delays,
+        delays: ProviderDelays,
         sample_ms: u64,
         unix_ms: u64,
         is_oracle: bool,
         seed: u64,
-    ) -> Scaled {
+    ) -> ScaledFleet {
         let policy = if is_oracle { oracle(policy) } else { policy.clone() };
-        Scaled {
+        ScaledFleet {
             scaler: Scaler::new(policy, Limits::default()).expect("a scenario's policy is valid"),
-            provider: Simulated::new(delays, seed ^ 0x5CA1E),
+            provider: SimulatedProvider::new(delays, seed ^ 0x5CA1E),
             sample_ms: sample_ms.max(1),
             unix_ms,
             is_oracle,
@@ -74,7 +74,7 @@ impl Scaled {
     }
 
     /// Creates the initial workers without counting their start.
-    pub(super) fn begin(&mut self, workers: u32, wishes: &mut Vec<Wish>) {
+    pub(super) fn begin(&mut self, workers: u32, requests: &mut Vec<SchedulerRequest>) {
         let policy = self.scaler.policy().clone();
         let first =
             Policy { workers_min: workers.clamp(policy.workers_min, policy.workers_max), ..policy.clone() };
@@ -85,7 +85,7 @@ impl Scaled {
             if let Action::Launch { instance, is_warm, .. } = action {
                 self.provider.adopt(instance, &action);
                 let event = if is_warm { Event::Prepared { instance } } else { Event::Ready { instance } };
-                self.take(0, event, wishes);
+                self.take(0, event, requests);
             }
         }
         let is_set = self.scaler.set_policy(policy).is_ok();
@@ -93,34 +93,34 @@ impl Scaled {
     }
 
     /// Applies the instances' events up to now.
-    pub(super) fn poll(&mut self, now_ms: u64, wishes: &mut Vec<Wish>) {
+    pub(super) fn poll(&mut self, now_ms: u64, requests: &mut Vec<SchedulerRequest>) {
         while self.provider.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             let mut events = std::mem::take(&mut self.events);
             self.provider.events(now_ms, &mut events);
             for event in events.drain(..) {
-                self.take(now_ms, event, wishes);
+                self.take(now_ms, event, requests);
             }
             self.events = events;
         }
     }
 
-    fn take(&mut self, now_ms: u64, event: Event, wishes: &mut Vec<Wish>) {
+    fn take(&mut self, now_ms: u64, event: Event, requests: &mut Vec<SchedulerRequest>) {
         match event {
-            Event::Ready { instance } => wishes.push(Wish::Join(instance)),
-            Event::Gone { instance } => wishes.push(Wish::Leave(instance)),
+            Event::Ready { instance } => requests.push(SchedulerRequest::Join(instance)),
+            Event::Gone { instance } => requests.push(SchedulerRequest::Leave(instance)),
             _ => {}
         }
         self.scaler.on_event(now_ms, &event, &mut self.actions);
-        self.act(now_ms, wishes);
+        self.act(now_ms, requests);
     }
 
-    fn act(&mut self, now_ms: u64, wishes: &mut Vec<Wish>) {
+    fn act(&mut self, now_ms: u64, requests: &mut Vec<SchedulerRequest>) {
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Drain { instance, .. } => wishes.push(Wish::Drain(instance)),
+                Action::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
                 // Its tasks go to other workers.
                 Action::Terminate { instance } | Action::Park { instance } => {
-                    wishes.push(Wish::Leave(instance))
+                    requests.push(SchedulerRequest::Leave(instance))
                 }
                 Action::Launch { .. } | Action::Wake { .. } => {}
             }
@@ -128,14 +128,20 @@ impl Scaled {
         }
     }
 
-    pub(super) fn tick(&mut self, now_ms: u64, sample: &Sample, wishes: &mut Vec<Wish>) {
+    pub(super) fn tick(&mut self, now_ms: u64, sample: &Sample, requests: &mut Vec<SchedulerRequest>) {
         self.scaler.tick(now_ms, self.unix_ms + now_ms, sample, &mut self.actions);
-        self.act(now_ms, wishes);
+        self.act(now_ms, requests);
     }
 
     /// Gives the oracle the load until an ordered worker would be ready, with square-root staffing as headroom
     /// (Halfin and Whitt 1981).
-    pub(super) fn foretell(&self, now_ms: u64, sample: &mut Sample, workloads: &[Workload], mean_us: f64) {
+    pub(super) fn sample_for_oracle(
+        &self,
+        now_ms: u64,
+        sample: &mut Sample,
+        workloads: &[Workload],
+        mean_us: f64,
+    ) {
         let until_ms = now_ms + self.provider.delays().ready_ms + 2 * self.sample_ms;
         let per_s: f64 = workloads.iter().map(|workload| workload.highest(now_ms, until_ms)).sum();
         let load = per_s * mean_us / 1e6;
@@ -164,21 +170,21 @@ impl Scaled {
 fn oracle(policy: &Policy) -> Policy {
     let document = Policy::document(policy.workers_min, policy.workers_max);
     Policy {
-        triggers: Triggers {
+        triggers: ScaleThresholds {
             cpu_target: 1.0,
             cpu_low: 1.0,
             queue_max: u64::MAX / 2,
             latency_ms_max: u64::MAX / 2,
             ..document.triggers
         },
-        out: Out {
+        out: ScaleOutPolicy {
             detect_ms: 0,
             decide_ms: [0; 4],
             step_percent: 10_000,
             step_workers: u32::MAX,
             step_ms: 1,
         },
-        inward: Inward {
+        inward: ScaleInPolicy {
             cooldown_ms: 0,
             decide_ms: 0,
             step_percent: 100,

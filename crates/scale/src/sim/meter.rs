@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use super::outcome::Waits;
+use super::outcome::WaitTimes;
 
 /// A histogram of times in µs, with three digits, up to one hour.
 pub(super) struct Times(Histogram<u64>);
@@ -26,9 +26,9 @@ impl Times {
         self.0.reset();
     }
 
-    pub(super) fn waits(&self) -> Waits {
+    pub(super) fn waits(&self) -> WaitTimes {
         let at = |quantile| self.0.value_at_quantile(quantile);
-        Waits { count: self.0.len(), p50_us: at(0.5), p99_us: at(0.99), max_us: self.0.max() }
+        WaitTimes { count: self.0.len(), p50_us: at(0.5), p99_us: at(0.99), max_us: self.0.max() }
     }
 }
 

@@ -48,7 +48,7 @@ impl Default for Node {
 
 /// The used shares of a node's resources, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Used {
+pub struct Utilization {
     /// Scheduling processors.
     pub processor: f64,
     /// The log.
@@ -61,7 +61,7 @@ pub struct Used {
     pub workers: f64,
 }
 
-impl Used {
+impl Utilization {
     /// The resource with the highest use, if that is 0.8 or more.
     pub fn bottleneck(&self) -> &'static str {
         let all = [

@@ -2,7 +2,7 @@
 
 use crate::decision::Decisions;
 
-use super::node::Used;
+use super::node::Utilization;
 
 /// The result of a run.
 #[derive(Debug, Clone, Default)]
@@ -16,9 +16,9 @@ pub struct Outcome {
     /// See `submitted`.
     pub completed: u64,
     /// Times from submission to start.
-    pub waits: Waits,
+    pub waits: WaitTimes,
     /// Times from submission to completion.
-    pub done: Waits,
+    pub done: WaitTimes,
     /// Completed tasks per second.
     pub per_s: f64,
     /// Throughput relative to the same workers looping without a scheduler.
@@ -26,7 +26,7 @@ pub struct Outcome {
     /// Throughput relative to 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
     /// Use of the resources.
-    pub used: Used,
+    pub used: Utilization,
     /// Number of minutes.
     pub minutes: u64,
     /// Minutes with too long waits (P99).
@@ -61,7 +61,7 @@ pub struct Outcome {
 
 /// Statistics of waiting times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct WaitTimes {
     /// Number of values.
     pub count: u64,
     /// The median.

@@ -3,7 +3,7 @@
 use dunlin_tasks::Quota;
 
 use crate::policy::Policy;
-use crate::simulated::Delays;
+use crate::simulated::ProviderDelays;
 
 use super::node::Node;
 use super::workload::Workload;
@@ -28,7 +28,7 @@ pub struct Scenario {
     /// The scheduling node.
     pub node: Node,
     /// The workers.
-    pub crew: Crew,
+    pub crew: WorkerSupply,
     /// The highest P99 wait of a minute that is no violation, ms.
     pub latency_ms_max: u64,
     /// Length of the uncounted warm-up, ms.
@@ -75,18 +75,18 @@ pub enum Load {
 
 /// The workers.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Crew {
+pub enum WorkerSupply {
     /// A fixed number of workers.
     Fixed {
         /// Number of workers.
         workers: u32,
     },
     /// A scaled fleet.
-    Scaled {
+    ScaledFleet {
         /// The policy.
         policy: Box<Policy>,
         /// The provider's delays.
-        delays: Delays,
+        delays: ProviderDelays,
         /// Sampling interval, ms.
         sample_ms: u64,
         /// Initial workers.
@@ -114,7 +114,7 @@ impl TenantLoad {
 
 impl Scenario {
     /// A scenario with the requirements' task time of 11.76 ms: 85 tasks per second and worker.
-    pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: Crew) -> Scenario {
+    pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: WorkerSupply) -> Scenario {
         Scenario {
             seed,
             duration_ms: 60_000,

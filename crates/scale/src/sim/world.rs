@@ -11,17 +11,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_tasks::{
-    Answer, Command, Effects, Limits, NewTask, NewWorker, Order, Reply, Start, State, Tenant, jain,
+    AttemptReport, Command, CommandReply, Effects, Limits, NewTask, NewWorker, SchedulerState, Start, Tenant,
+    WorkerOrder, jain,
 };
 
 use crate::random::Random;
-use crate::sample::{Measured, Sample};
+use crate::sample::{LoadMeasurement, Sample};
 
-use super::crew::{Scaled, Wish, Worker, thrash};
+use super::crew::{ScaledFleet, SchedulerRequest, Worker, thrash};
 use super::meter::{Digest, Minutes, Times};
-use super::node::Used;
+use super::node::Utilization;
 use super::outcome::{Outcome, TenantOutcome};
-use super::scenario::{Crew, Load, Scenario};
+use super::scenario::{Load, Scenario, WorkerSupply};
 use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
@@ -40,12 +41,12 @@ struct Done {
 
 pub(super) struct World<'s> {
     scenario: &'s Scenario,
-    state: State,
+    state: SchedulerState,
     effects: Effects,
     random: Random,
     workers: Vec<Worker>,
-    scaled: Option<Scaled>,
-    wishes: Vec<Wish>,
+    scaled: Option<ScaledFleet>,
+    requests: Vec<SchedulerRequest>,
     /// Results by their step of arrival.
     coming: BTreeMap<u64, Vec<Done>>,
     answers: VecDeque<Done>,
@@ -94,11 +95,11 @@ impl<'s> World<'s> {
         };
         World {
             scenario,
-            state: State::new(limits),
+            state: SchedulerState::new(limits),
             effects: Effects::default(),
             workers: Vec::new(),
             scaled: None,
-            wishes: Vec::new(),
+            requests: Vec::new(),
             coming: BTreeMap::new(),
             answers: VecDeque::new(),
             arrivals: VecDeque::new(),
@@ -146,10 +147,12 @@ impl<'s> World<'s> {
             apply(&mut self.state, &mut self.effects, &Command::Tenant { tenant });
         }
         match &self.scenario.crew {
-            Crew::Fixed { workers } => (1..=u64::from(*workers)).for_each(|instance| self.join(instance, 0)),
-            Crew::Scaled { policy, delays, sample_ms, workers, unix_ms, is_oracle } => {
+            WorkerSupply::Fixed { workers } => {
+                (1..=u64::from(*workers)).for_each(|instance| self.join(instance, 0))
+            }
+            WorkerSupply::ScaledFleet { policy, delays, sample_ms, workers, unix_ms, is_oracle } => {
                 let mut scaled =
-                    Scaled::new(policy, *delays, *sample_ms, *unix_ms, *is_oracle, self.scenario.seed);
+                    ScaledFleet::new(policy, *delays, *sample_ms, *unix_ms, *is_oracle, self.scenario.seed);
                 scaled.scaler.expect_rate(1e6 / self.scenario.service.mean_us);
                 if let Some(config) = &policy.predictive {
                     let season = config.seasons.iter().copied().max().unwrap_or(0);
@@ -158,7 +161,7 @@ impl<'s> World<'s> {
                     let sums = before.reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect());
                     scaled.scaler.learn(0, sums.unwrap_or_default());
                 }
-                scaled.begin(*workers, &mut self.wishes);
+                scaled.begin(*workers, &mut self.requests);
                 self.scaled = Some(scaled);
                 self.grant(0);
             }
@@ -178,7 +181,7 @@ impl<'s> World<'s> {
         self.state.advance(now_ms, &mut self.effects);
         self.follow(now_ms);
         if let Some(scaled) = &mut self.scaled {
-            scaled.poll(now_ms, &mut self.wishes);
+            scaled.poll(now_ms, &mut self.requests);
             self.grant(now_ms);
         }
         self.arrive(now_ms, step_ms);
@@ -267,7 +270,7 @@ impl<'s> World<'s> {
             return;
         }
         let cpu_us = run_us;
-        let answer = Answer {
+        let answer = AttemptReport {
             worker: start.worker,
             task: start.task,
             token: start.token,
@@ -298,7 +301,7 @@ impl<'s> World<'s> {
         let task = NewTask { cpu_milli, memory_bytes, ..NewTask::new(b"work", b"") };
         let command = Command::Submit { tenant: name, tasks: vec![task; same] };
         let reply = apply(&mut self.state, &mut self.effects, &command);
-        let Reply::Submitted { tasks, .. } = reply else { unreachable!("submitting is answered so") };
+        let CommandReply::Submitted { tasks, .. } = reply else { unreachable!("submitting is answered so") };
         for taken in tasks {
             let Some((_, at_us)) = self.arrivals.pop_front() else { break };
             let slot = taken.task as u32 as usize;
@@ -324,14 +327,14 @@ impl<'s> World<'s> {
         let mut orders = std::mem::take(&mut self.effects.orders);
         for order in orders.drain(..) {
             match order {
-                Order::Start(start) => self.start(start, now_ms),
-                Order::Drained { worker } => {
+                WorkerOrder::Start(start) => self.start(start, now_ms),
+                WorkerOrder::Drained { worker } => {
                     let instance = self.workers[worker as u32 as usize].instance;
                     if let Some(scaled) = &mut self.scaled {
                         scaled.provider.drained(instance);
                     }
                 }
-                Order::Stop { .. } => {}
+                WorkerOrder::Stop { .. } => {}
             }
         }
         self.effects.orders = orders;
@@ -369,7 +372,7 @@ impl<'s> World<'s> {
             ..NewWorker::default()
         };
         let reply = apply(&mut self.state, &mut self.effects, &Command::Join { worker });
-        let Reply::Joined { worker: id } = reply else { unreachable!("joining is answered so") };
+        let CommandReply::Joined { worker: id } = reply else { unreachable!("joining is answered so") };
         let slot = id as u32 as usize;
         let worker = Worker { id, instance, free_us: now_ms * 1_000, is_there: true };
         if slot >= self.workers.len() {
@@ -384,16 +387,16 @@ impl<'s> World<'s> {
 
     /// Carries out the requests of scaler and provider.
     fn grant(&mut self, now_ms: u64) {
-        while !self.wishes.is_empty() {
-            for wish in std::mem::take(&mut self.wishes) {
-                match wish {
-                    Wish::Join(instance) => self.join(instance, now_ms),
-                    Wish::Drain(instance) => self.tell(instance, now_ms, false),
-                    Wish::Leave(instance) => self.tell(instance, now_ms, true),
+        while !self.requests.is_empty() {
+            for request in std::mem::take(&mut self.requests) {
+                match request {
+                    SchedulerRequest::Join(instance) => self.join(instance, now_ms),
+                    SchedulerRequest::Drain(instance) => self.tell(instance, now_ms, false),
+                    SchedulerRequest::Leave(instance) => self.tell(instance, now_ms, true),
                 }
             }
             if let Some(scaled) = &mut self.scaled {
-                scaled.poll(now_ms, &mut self.wishes);
+                scaled.poll(now_ms, &mut self.requests);
             }
         }
     }
@@ -421,7 +424,7 @@ impl<'s> World<'s> {
     /// Tasks of a lost worker wait again.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.what {
-            dunlin_tasks::Happened::Lost { .. } => Some(event.tenant),
+            dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),
             _ => None,
         });
         for tenant in lost {
@@ -439,7 +442,7 @@ impl<'s> World<'s> {
         scaled.next_ms = now_ms;
         let (arrived, done, busy_us) = std::mem::take(&mut self.since_sample);
         let ready_ms = std::mem::take(&mut self.ready_ms);
-        let measured = Measured {
+        let measured = LoadMeasurement {
             cpu: (busy_us as f64 / 1_000.0 / ready_ms.max(1) as f64).min(1.0),
             workers: ready_ms as f64 / 1_000.0 / passed_s,
             latency_ms: self.lately.p99_ms(),
@@ -453,9 +456,9 @@ impl<'s> World<'s> {
             found.map(|found| found.instance)
         });
         if scaled.is_oracle {
-            scaled.foretell(now_ms, &mut sample, &workloads, self.scenario.service.mean_us);
+            scaled.sample_for_oracle(now_ms, &mut sample, &workloads, self.scenario.service.mean_us);
         }
-        scaled.tick(now_ms, &sample, &mut self.wishes);
+        scaled.tick(now_ms, &sample, &mut self.requests);
         self.grant(now_ms);
     }
 
@@ -532,7 +535,7 @@ impl<'s> World<'s> {
         };
         let busy_us: u64 = counted.tenants.iter().map(|tenant| tenant.busy_us).sum();
         let node = scenario.node;
-        let used = Used {
+        let used = Utilization {
             processor: self.spent_us / (ran_s * 1e6 * f64::from(node.shards)),
             log: per_s * node.log_bytes / node.log_bytes_per_s,
             network: per_s * node.network_bytes / node.network_bytes_per_s,
@@ -585,6 +588,6 @@ struct TenantNeeds<'s> {
 }
 
 /// Applies a command; a refusal is a bug of the simulator.
-fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Reply {
+fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

@@ -1,6 +1,6 @@
 //! For any measurements: within the bounds, and deterministic.
 
-use dunlin_scale::{Delays, Phase, Policy, PolicyError, Sample, Spot, Warm, Window};
+use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, Sample, Spot, Warm, Window};
 use proptest::prelude::*;
 
 use super::play::Play;
@@ -36,7 +36,7 @@ proptest! {
     fn fleet_stays_within_the_policys_bounds(
         samples in samples(), seed in any::<u64>()
     ) {
-        let delays = Delays { interruptions_per_hour: 2.0, spot_max: Some(12), ..Delays::document() };
+        let delays = ProviderDelays { interruptions_per_hour: 2.0, spot_max: Some(12), ..ProviderDelays::document() };
         let mut plays = [Play::new(policy(), delays, seed), Play::new(policy(), delays, seed)];
         for sample in &samples {
             for _ in 0..90 {

@@ -1,21 +1,23 @@
 //! From a scheduler's signals to a provider's instances, as in a node, in virtual time.
 
-use dunlin_scale::{Conductor, Delays, Limits, Looked, Meter, Phase, Policy, Simulated, Totals};
+use dunlin_scale::{
+    Autoscaler, Limits, Meter, Phase, Policy, ProviderDelays, SchedulerSnapshot, SimulatedProvider, Totals,
+};
 use dunlin_tasks::Signals;
 
 use super::play::sound;
 
-fn delays() -> Delays {
-    Delays { ready_ms: 300, terminate_ms: 50, ..sound() }
+fn delays() -> ProviderDelays {
+    ProviderDelays { ready_ms: 300, terminate_ms: 50, ..sound() }
 }
 
-fn conductor(workers_min: u32, workers_max: u32) -> Conductor<Simulated> {
+fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvider> {
     let policy = Policy::local(workers_min, workers_max);
-    Conductor::new(policy, Limits::default(), Simulated::new(delays(), 1), 500).unwrap()
+    Autoscaler::new(policy, Limits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
 /// Workers with one slot each, all busy with this many waiting tasks, or all idle.
-fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> Looked {
+fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
     // Missing workers are not chosen.
     let idle = idle_since_ms.map(|since_ms| (1..=64).map(|worker| (worker, since_ms)).collect());
@@ -29,45 +31,51 @@ fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> Looked {
         grace_ms: 40_000,
         ..Signals::default()
     };
-    Looked { signals, totals: Totals::default() }
+    SchedulerSnapshot { signals, totals: Totals::default() }
 }
 
-fn ready(conductor: &Conductor<Simulated>) -> u32 {
-    conductor.members().filter(|(_, member)| member.phase == Phase::Ready).count() as u32
+fn ready(autoscaler: &Autoscaler<SimulatedProvider>) -> u32 {
+    autoscaler.members().filter(|(_, member)| member.phase == Phase::Ready).count() as u32
 }
 
-fn run(conductor: &mut Conductor<Simulated>, from_ms: u64, until_ms: u64, waiting: u64, is_idle: bool) {
+fn run(
+    autoscaler: &mut Autoscaler<SimulatedProvider>,
+    from_ms: u64,
+    until_ms: u64,
+    waiting: u64,
+    is_idle: bool,
+) {
     for now_ms in (from_ms..until_ms).step_by(100) {
-        let looked = looked(ready(conductor), waiting, is_idle.then_some(from_ms));
-        conductor.look(now_ms, 0, &looked, Some);
+        let looked = looked(ready(autoscaler), waiting, is_idle.then_some(from_ms));
+        autoscaler.look(now_ms, 0, &looked, Some);
     }
 }
 
 #[test]
 fn backlog_scales_out_to_the_maximum_and_silence_back_in() {
-    let mut conductor = conductor(2, 12);
-    run(&mut conductor, 0, 1_000, 0, false);
-    assert_eq!(ready(&conductor), 2);
-    run(&mut conductor, 1_000, 6_000, 5_000, false);
-    assert_eq!(ready(&conductor), 12, "five seconds from the trigger to all of them");
-    run(&mut conductor, 6_000, 15_000, 0, true);
-    assert_eq!(ready(&conductor), 12, "it cools down");
-    run(&mut conductor, 15_000, 60_000, 0, true);
-    assert_eq!(ready(&conductor), 2);
+    let mut autoscaler = autoscaler(2, 12);
+    run(&mut autoscaler, 0, 1_000, 0, false);
+    assert_eq!(ready(&autoscaler), 2);
+    run(&mut autoscaler, 1_000, 6_000, 5_000, false);
+    assert_eq!(ready(&autoscaler), 12, "five seconds from the trigger to all of them");
+    run(&mut autoscaler, 6_000, 15_000, 0, true);
+    assert_eq!(ready(&autoscaler), 12, "it cools down");
+    run(&mut autoscaler, 15_000, 60_000, 0, true);
+    assert_eq!(ready(&autoscaler), 2);
 }
 
 #[test]
 fn stopping_conductor_launches_nobody_and_ends_after_grace() {
-    let mut conductor = conductor(3, 12);
-    run(&mut conductor, 0, 1_000, 0, false);
-    conductor.stop(1_000, 400);
-    assert!(!conductor.is_over());
-    run(&mut conductor, 1_000, 1_300, 5_000, false);
-    conductor.poll(1_399);
-    assert!(!conductor.is_over(), "they have their grace");
-    conductor.poll(1_400);
-    conductor.poll(1_450);
-    assert!(conductor.is_over());
+    let mut autoscaler = autoscaler(3, 12);
+    run(&mut autoscaler, 0, 1_000, 0, false);
+    autoscaler.stop(1_000, 400);
+    assert!(!autoscaler.is_over());
+    run(&mut autoscaler, 1_000, 1_300, 5_000, false);
+    autoscaler.poll(1_399);
+    assert!(!autoscaler.is_over(), "they have their grace");
+    autoscaler.poll(1_400);
+    autoscaler.poll(1_450);
+    assert!(autoscaler.is_over());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Costs, and the cheapest machines.
 
 use dunlin_scale::sim::{Workload, savings};
-use dunlin_scale::{Need, PRICES_TOML, Policy, Prices};
+use dunlin_scale::{PRICES_TOML, Policy, Prices, WorkerNeed};
 
 #[test]
 fn edited_price_table_is_read_and_checked() {
@@ -19,17 +19,17 @@ fn edited_price_table_is_read_and_checked() {
 #[test]
 fn cheapest_machine_that_fits_a_worker_is_chosen() {
     let prices = Prices::default();
-    let fit = Need { cpus: 1.4, memory_gib: 4.6 }.cheapest(&prices).unwrap();
+    let fit = WorkerNeed { cpus: 1.4, memory_gib: 4.6 }.cheapest(&prices).unwrap();
     assert!(f64::from(fit.machine.cpus) >= 1.4 * 1.15 * f64::from(fit.workers));
     assert!(fit.machine.memory_gib >= 4.6 * 1.15 * f64::from(fit.workers));
     assert!(fit.per_worker_hour <= prices.machine("m6i.large").unwrap().per_hour);
-    assert!(Need { cpus: 500.0, memory_gib: 1.0 }.cheapest(&prices).is_none());
+    assert!(WorkerNeed { cpus: 500.0, memory_gib: 1.0 }.cheapest(&prices).is_none());
 }
 
 #[test]
 fn machines_are_paid_whole_and_reserve_system_memory() {
     let prices = Prices::default();
-    let need = Need { cpus: 1.4, memory_gib: 4.6 };
+    let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let large = need.fit(prices.machine("m6i.8xlarge").unwrap()).unwrap();
     assert!(large.workers > 1);
     assert_eq!(large.per_hour(1.0, 0.0), large.machine.per_hour);
@@ -47,17 +47,17 @@ fn machines_are_paid_whole_and_reserve_system_memory() {
 #[test]
 fn worker_need_is_a_high_quantile_of_its_use() {
     let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
-    let need = Need::of(&cpus, &cpus).unwrap();
+    let need = WorkerNeed::of(&cpus, &cpus).unwrap();
     assert_eq!((need.cpus, need.memory_gib), (0.95, 0.99));
-    assert_eq!(Need::of(&cpus[..10], &cpus), None, "too few to say anything");
-    assert_eq!(Need::of(&[f64::NAN; 50], &cpus), None);
+    assert_eq!(WorkerNeed::of(&cpus[..10], &cpus), None, "too few to say anything");
+    assert_eq!(WorkerNeed::of(&[f64::NAN; 50], &cpus), None);
 }
 
 #[test]
 fn monthly_savings_come_from_runs_at_table_prices() {
     let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(4, 60).with_forecast(75_000, vec![48]);
-    let need = Need { cpus: 1.4, memory_gib: 4.6 };
+    let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let rows = savings(1, &workload, &policy, 2_000_000.0, &Prices::default(), (need, "m6i.large")).unwrap();
     let saves: Vec<f64> = rows.iter().map(dunlin_scale::sim::CostRow::saves).collect();
     assert_eq!(rows.len(), 5, "the document's four, and all of them");

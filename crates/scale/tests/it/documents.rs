@@ -1,7 +1,7 @@
 //! Cluster documents: parsed, planned, recommended.
 
 use dunlin_scale::sim::Node;
-use dunlin_scale::{Demand, Document, Need, Prices, Window, plan, recommend};
+use dunlin_scale::{Demand, Document, Prices, Window, WorkerNeed, plan, recommend};
 
 const SEED: &str = "\
 coordinators:
@@ -109,7 +109,7 @@ fn plan_has_the_workers_the_cost_and_the_warnings() {
 
 #[test]
 fn recommended_document_is_planned_without_warnings() {
-    let need = Need { cpus: 1.4, memory_gib: 4.6 };
+    let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let prices = Prices::default();
     for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {
         let recommended = recommend(&demand, &need, &prices, &Node::default(), 70).unwrap();

@@ -131,7 +131,7 @@ fn window_over_midnight_ends_on_the_next_day() {
 fn failed_launches_are_repeated() {
     let mut play = Play::new(
         Policy::document(50, 50),
-        dunlin_scale::Delays { cold_failures_permille: 300.0, ..super::play::sound() },
+        dunlin_scale::ProviderDelays { cold_failures_permille: 300.0, ..super::play::sound() },
         7,
     );
     play.run(900, |_| calm());
@@ -146,7 +146,11 @@ fn failed_launches_are_repeated() {
 fn failing_launches_are_retried_at_a_limited_rate() {
     let mut play = Play::new(
         Policy::document(1, 50),
-        dunlin_scale::Delays { cold_failures_permille: 1_000.0, ready_ms: 1_000, ..super::play::sound() },
+        dunlin_scale::ProviderDelays {
+            cold_failures_permille: 1_000.0,
+            ready_ms: 1_000,
+            ..super::play::sound()
+        },
         7,
     );
     play.run(3_600, |_| calm());

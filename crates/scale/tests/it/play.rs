@@ -1,12 +1,13 @@
 //! A scaler and a simulated provider, second by second.
 
 use dunlin_scale::{
-    Action, Delays, Event, Instance, Limits, Phase, Policy, Provider, Sample, Scaler, Simulated,
+    Action, Event, Instance, Limits, Phase, Policy, Provider, ProviderDelays, Sample, Scaler,
+    SimulatedProvider,
 };
 
 pub struct Play {
     pub scaler: Scaler,
-    pub provider: Simulated,
+    pub provider: SimulatedProvider,
     pub now_ms: u64,
     /// All actions and events with their times.
     pub told: Vec<(u64, Action)>,
@@ -14,14 +15,20 @@ pub struct Play {
 }
 
 /// A provider without failures.
-pub fn sound() -> Delays {
-    Delays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..Delays::document() }
+pub fn sound() -> ProviderDelays {
+    ProviderDelays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..ProviderDelays::document() }
 }
 
 impl Play {
-    pub fn new(policy: Policy, delays: Delays, seed: u64) -> Play {
+    pub fn new(policy: Policy, delays: ProviderDelays, seed: u64) -> Play {
         let scaler = Scaler::new(policy, Limits::default()).unwrap();
-        Play { scaler, provider: Simulated::new(delays, seed), now_ms: 0, told: Vec::new(), said: Vec::new() }
+        Play {
+            scaler,
+            provider: SimulatedProvider::new(delays, seed),
+            now_ms: 0,
+            told: Vec::new(),
+            said: Vec::new(),
+        }
     }
 
     /// Starts with the minimum of workers ready.

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use dunlin_scale::sim::{
-    Crew, Load, Node, Scenario, Series, SeriesError, Service, TenantLoad, Workload, compare, noisy_neighbour,
-    run, scale_in, scale_out, tenants, throughput, warm_pool,
+    Load, Node, Scenario, Series, SeriesError, Service, TenantLoad, WorkerSupply, Workload, compare,
+    noisy_neighbour, run, scale_in, scale_out, tenants, throughput, warm_pool,
 };
-use dunlin_scale::{Delays, Policy, Spot, Trigger};
+use dunlin_scale::{Policy, ProviderDelays, Spot, Trigger};
 
 fn crowd(seed: u64) -> Scenario {
     let policy = Policy {
         spot: Spot { percent: 50, base: 2, fallback_after: 3, fallback_ms: 60_000 },
         ..Policy::local(5, 40)
     };
-    let delays =
-        Delays { ready_ms: 5_000, interruptions_per_hour: 30.0, notice_ms: 1_000, ..Delays::document() };
-    let crew = Crew::Scaled {
+    let delays = ProviderDelays {
+        ready_ms: 5_000,
+        interruptions_per_hour: 30.0,
+        notice_ms: 1_000,
+        ..ProviderDelays::document()
+    };
+    let crew = WorkerSupply::ScaledFleet {
         policy: Box::new(policy),
         delays,
         sample_ms: 1_000,
@@ -98,7 +102,7 @@ fn warm_pool_starts_faster_and_fails_less() {
     let rows = warm_pool(1, 5_000);
     let (cold, warm) = (rows[0], rows[1]);
     assert!(warm.total_ms <= 55_000 && cold.total_ms <= 120_000, "{rows:?}");
-    let share = |row: &dunlin_scale::sim::WarmRow| row.failed as f64 / row.starts as f64;
+    let share = |row: &dunlin_scale::sim::WarmPoolRow| row.failed as f64 / row.starts as f64;
     assert!(share(&warm) < share(&cold), "{rows:?}");
 }
 

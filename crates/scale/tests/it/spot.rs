@@ -1,6 +1,6 @@
 //! Spot instances: their number, interruptions, and the fallback.
 
-use dunlin_scale::{Action, Delays, Event, Market, Phase, Policy, Provider, Spot};
+use dunlin_scale::{Action, Event, Market, Phase, Policy, Provider, ProviderDelays, Spot};
 
 use super::play::{Play, calm, sound};
 
@@ -34,7 +34,7 @@ fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
 
 #[test]
 fn refused_spot_launches_fall_back_to_on_demand_for_a_while() {
-    let delays = Delays { spot_max: Some(5), ..sound() };
+    let delays = ProviderDelays { spot_max: Some(5), ..sound() };
     let mut play = Play::new(Policy { spot: SPOT, ..Policy::document(24, 50) }, delays, 1);
     play.run(120, |_| calm());
     assert_eq!((play.ready(), on_spot(&play)), (24, 5));

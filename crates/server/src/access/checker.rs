@@ -11,13 +11,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
 use super::AccessLimits;
-use super::throttle::{From, network};
+use super::throttle::{ClientIp, network};
 
-type Job = Box<dyn FnOnce(Turn) + Send>;
+type Job = Box<dyn FnOnce(CheckDecision) + Send>;
 
 /// What happens with a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum CheckDecision {
     /// The password is verified now.
     Check,
     /// The queue has no room for the job.
@@ -34,14 +34,14 @@ pub(super) struct Checker {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Mutex<Turns<Job>>,
+    waiting: Mutex<FairQueue<Job>>,
     came: Condvar,
 }
 
 /// Waiting jobs by address, and the order of the addresses.
-struct Turns<T> {
-    of: HashMap<From, VecDeque<T>>,
-    order: VecDeque<From>,
+struct FairQueue<T> {
+    of: HashMap<ClientIp, VecDeque<T>>,
+    order: VecDeque<ClientIp>,
     count: usize,
     is_over: bool,
 }
@@ -51,15 +51,15 @@ impl Checker {
         Checker { limits, queue: Arc::default(), start: Once::new() }
     }
 
-    /// Calls `job` with [`Turn::Check`] on a thread of the checker, or with [`Turn::TurnedAway`] on any thread.
-    pub(super) fn run(&self, from: From, job: impl FnOnce(Turn) + Send + 'static) {
+    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::TurnedAway`] on any thread.
+    pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
         self.start.call_once(|| start(self.limits, &self.queue));
         let turned_away =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
         self.queue.came.notify_one();
         // Without the lock: the job may call this function again.
         if let Some(job) = turned_away {
-            job(Turn::TurnedAway);
+            job(CheckDecision::TurnedAway);
         }
     }
 }
@@ -72,7 +72,7 @@ impl Drop for Checker {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Turns<Job>> {
+    fn lock(&self) -> MutexGuard<'_, FairQueue<Job>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,9 +91,9 @@ impl Queue {
     }
 }
 
-impl<T> Turns<T> {
+impl<T> FairQueue<T> {
     /// Queues a job behind those of its address; returns the job that is dropped for it, which may be itself.
-    fn add(&mut self, from: From, job: T, waiting_max: usize) -> Option<T> {
+    fn add(&mut self, from: ClientIp, job: T, waiting_max: usize) -> Option<T> {
         let mut turned_away = None;
         if self.count >= waiting_max {
             let own = self.of.get(&from).map_or(0, VecDeque::len);
@@ -125,7 +125,7 @@ impl<T> Turns<T> {
     }
 
     /// Takes a job of an address, which stays in the order while it has more.
-    fn take(&mut self, from: From, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
+    fn take(&mut self, from: ClientIp, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.of.get_mut(&from)?;
         let job = which(jobs);
         self.count -= usize::from(job.is_some());
@@ -137,13 +137,13 @@ impl<T> Turns<T> {
     }
 }
 
-impl<T> Default for Turns<T> {
-    fn default() -> Turns<T> {
-        Turns { of: HashMap::new(), order: VecDeque::new(), count: 0, is_over: false }
+impl<T> Default for FairQueue<T> {
+    fn default() -> FairQueue<T> {
+        FairQueue { of: HashMap::new(), order: VecDeque::new(), count: 0, is_over: false }
     }
 }
 
-impl<T> std::fmt::Debug for Turns<T> {
+impl<T> std::fmt::Debug for FairQueue<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turns").field("addresses", &self.of.len()).field("count", &self.count).finish()
     }
@@ -155,7 +155,7 @@ fn start(limits: AccessLimits, queue: &Arc<Queue>) {
         let queue = Arc::clone(queue);
         let work = move || {
             while let Some(job) = queue.next() {
-                job(Turn::Check);
+                job(CheckDecision::Check);
             }
         };
         let started = thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(work);
@@ -169,13 +169,13 @@ fn start(limits: AccessLimits, queue: &Arc<Queue>) {
 mod tests {
     use super::*;
 
-    fn address(last: u8) -> From {
+    fn address(last: u8) -> ClientIp {
         Some(([10, 0, 0, last], 0).into()).map(|address: std::net::SocketAddr| address.ip())
     }
 
     #[test]
     fn addresses_alternate_and_keep_their_own_order() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         for (from, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
             assert_eq!(turns.add(address(from), job, 100), None);
         }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn full_queue_drops_a_job_of_the_busiest_address() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         for job in 0..4 {
             assert_eq!(turns.add(address(1), job, 4), None);
         }

@@ -10,9 +10,9 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, now_ns};
 use sha2::{Digest as _, Sha256};
 
-use super::checker::Turn;
+use super::checker::CheckDecision;
 use super::secret::{self, Digest};
-use super::throttle::From;
+use super::throttle::ClientIp;
 use super::users::UsersError;
 use super::{Access, AccessLimits, Account, Credentials, lock};
 
@@ -43,22 +43,22 @@ enum Proof {
 }
 
 /// The result of a login.
-type LoggedIn = Result<Arc<Login>, Refused>;
+type LoginResult = Result<Arc<Login>, Refused>;
 
 /// A login whose result is not known yet.
 #[derive(Debug)]
-pub(crate) struct Pending(Arc<Mutex<Option<LoggedIn>>>);
+pub(crate) struct PendingLogin(Arc<Mutex<Option<LoginResult>>>);
 
-impl Pending {
+impl PendingLogin {
     /// Takes the result; `None` before it is known. The users are checked again, because they may have changed since.
-    pub(crate) fn take(&self) -> Option<LoggedIn> {
+    pub(crate) fn take(&self) -> Option<LoginResult> {
         lock(&self.0).take().map(still)
     }
 }
 
 /// Checks that the login still holds.
-fn still(login: LoggedIn) -> LoggedIn {
-    login.and_then(|login| login.standing().map(|()| login))
+fn still(login: LoginResult) -> LoginResult {
+    login.and_then(|login| login.validity().map(|()| login))
 }
 
 impl Access {
@@ -67,20 +67,20 @@ impl Access {
         self: &Arc<Access>,
         credentials: Credentials,
         tenant: &str,
-        from: From,
+        from: ClientIp,
         (waiter, token): (Arc<Waiter>, u32),
-    ) -> Pending {
+    ) -> PendingLogin {
         let answer = Arc::new(Mutex::new(None));
         let kept = Arc::clone(&answer);
         self.check(credentials, tenant, from, move |login| {
             *lock(&kept) = Some(login);
             waiter.notify(token);
         });
-        Pending(answer)
+        PendingLogin(answer)
     }
 
     /// Logs in, and waits for the result.
-    pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: From) -> LoggedIn {
+    pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: ClientIp) -> LoginResult {
         let (send, receive) = tokio::sync::oneshot::channel();
         self.check(credentials, "", from, move |login| drop(send.send(login)));
         let given_up = |_| Err(Refused::new(ErrorCode::Internal, "the verification was aborted"));
@@ -92,8 +92,8 @@ impl Access {
         self: &Arc<Access>,
         credentials: Credentials,
         tenant: &str,
-        from: From,
-        done: impl FnOnce(LoggedIn) + Send + 'static,
+        from: ClientIp,
+        done: impl FnOnce(LoginResult) + Send + 'static,
     ) {
         let tenant = tenant.to_owned();
         match credentials {
@@ -139,7 +139,7 @@ impl Access {
     }
 
     /// Refuses a login without checking it while earlier failures delay it.
-    fn wait(&self, from: From, user: &str) -> Option<Refused> {
+    fn wait(&self, from: ClientIp, user: &str) -> Option<Refused> {
         let wait_ns = lock(&self.throttle).wait_ns(from, user, now_ns());
         (wait_ns > 0).then(|| {
             self.counts.throttled.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl Access {
     }
 
     /// Counts a failure without a user, or refuses it while earlier ones delay it.
-    fn refuse(&self, from: From, why: &str) -> Refused {
+    fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }
 
@@ -158,8 +158,8 @@ impl Access {
         user: String,
         password: Vec<u8>,
         tenant: String,
-        from: From,
-        done: impl FnOnce(LoggedIn) + Send + 'static,
+        from: ClientIp,
+        done: impl FnOnce(LoginResult) + Send + 'static,
     ) {
         let hash = self.users().by_name.get(&user).and_then(|user| user.password.clone());
         let key = lock(&self.cache).key(&user, &password, hash.as_deref().unwrap_or(NOBODYS));
@@ -170,7 +170,7 @@ impl Access {
         }
         let access = Arc::clone(self);
         self.checker.run(from, move |turn| {
-            if turn == Turn::TurnedAway {
+            if turn == CheckDecision::TurnedAway {
                 let waiting_max = access.limits.logins_waiting_max.into();
                 return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
             }
@@ -190,7 +190,7 @@ impl Access {
     }
 
     /// Completes the login of a user whose credential matched.
-    fn enter(self: &Arc<Access>, name: &str, proof: Proof, tenant: &str, from: From) -> LoggedIn {
+    fn enter(self: &Arc<Access>, name: &str, proof: Proof, tenant: &str, from: ClientIp) -> LoginResult {
         let generation = self.generation();
         let Some(account) = self.account(name) else {
             return Err(self.fail(from, name, "unknown user"));
@@ -209,13 +209,13 @@ impl Access {
         }
         let login = Arc::new(Login { access: Arc::clone(self), account, proof, generation });
         // The users may have changed since the comparison.
-        login.standing()?;
+        login.validity()?;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(login)
     }
 
     /// Counts a failed login. The log has the user's name if it is valid, and nothing else of the credentials.
-    fn fail(&self, from: From, user: &str, why: &str) -> Refused {
+    fn fail(&self, from: ClientIp, user: &str, why: &str) -> Refused {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         lock(&self.throttle).failed(from, user, now_ns());
         let from = from.map_or_else(|| "unix socket".to_owned(), |address| address.to_string());
@@ -246,7 +246,7 @@ impl Login {
         let mut changes = dunlin::User::changes(&*self.account);
         let shut_out = async {
             loop {
-                self.standing()?;
+                self.validity()?;
                 // The sender is gone: the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
@@ -267,7 +267,7 @@ impl Login {
     }
 
     /// Whether the users file still has the credential of this login.
-    pub(crate) fn standing(&self) -> Result<(), Refused> {
+    pub(crate) fn validity(&self) -> Result<(), Refused> {
         let users = self.access.users();
         let gone = |why: &str| {
             let text = format!("user {} {why}", self.account.name());
@@ -300,15 +300,19 @@ impl Drop for Login {
 /// Caches verified passwords, so that many connections or requests with one password cost one verification. The keys
 /// are keyed hashes; their key never leaves the process.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct PasswordCache {
     key: Digest,
     known: HashMap<Digest, Instant>,
     limits: AccessLimits,
 }
 
-impl Cache {
-    pub(super) fn new(limits: AccessLimits) -> Result<Cache, UsersError> {
-        Ok(Cache { key: secret::random().map_err(UsersError::unlikely)?, known: HashMap::new(), limits })
+impl PasswordCache {
+    pub(super) fn new(limits: AccessLimits) -> Result<PasswordCache, UsersError> {
+        Ok(PasswordCache {
+            key: secret::random().map_err(UsersError::unlikely)?,
+            known: HashMap::new(),
+            limits,
+        })
     }
 
     fn key(&self, user: &str, password: &[u8], hash: &str) -> Digest {
@@ -355,7 +359,7 @@ mod tests {
     #[test]
     fn correct_passwords_are_cached_up_to_the_limit() {
         let limits = AccessLimits { logins_remembered_max: 2, ..AccessLimits::default() };
-        let mut cache = Cache::new(limits).unwrap();
+        let mut cache = PasswordCache::new(limits).unwrap();
         let keys = ["a", "b", "c"].map(|password| cache.key("ana", password.as_bytes(), "hash"));
         keys.iter().for_each(|key| cache.remember(*key));
         assert_eq!(keys.map(|key| cache.knows(&key)), [true, true, false]);

@@ -6,29 +6,29 @@ use std::sync::Arc;
 use dunlin::Refused;
 use tokio::sync::Mutex;
 
-use super::throttle::From;
+use super::throttle::ClientIp;
 use super::{Access, Credentials, Login};
 use crate::tls::ClientCertificate;
 
 /// The cached login of one connection.
 #[derive(Debug)]
-pub(crate) struct Remembered {
-    known: Mutex<Option<Known>>,
+pub(crate) struct RequestLoginCache {
+    known: Mutex<Option<CachedLogin>>,
     /// The client's certificate, for requests without other credentials.
     certificate: Option<ClientCertificate>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedLogin {
     header: Vec<u8>,
     generation: u64,
     login: Arc<Login>,
 }
 
-impl Remembered {
+impl RequestLoginCache {
     /// An empty cache for a connection with this client certificate.
-    pub(crate) fn of(certificate: Option<ClientCertificate>) -> Remembered {
-        Remembered { known: Mutex::default(), certificate }
+    pub(crate) fn of(certificate: Option<ClientCertificate>) -> RequestLoginCache {
+        RequestLoginCache { known: Mutex::default(), certificate }
     }
 
     /// Logs in a request with this `authorization` header.
@@ -36,7 +36,7 @@ impl Remembered {
         &self,
         access: &Arc<Access>,
         header: Option<&[u8]>,
-        from: From,
+        from: ClientIp,
     ) -> Result<Arc<Login>, Refused> {
         let generation = access.generation();
         // Concurrent requests wait for one login.
@@ -51,7 +51,7 @@ impl Remembered {
         remembered.take();
         let credentials = Credentials::of_header(header).or_certificate(self.certificate.as_ref());
         let login = access.log_in(credentials, from).await?;
-        let known = Known { header: header.unwrap_or_default().to_vec(), generation, login };
+        let known = CachedLogin { header: header.unwrap_or_default().to_vec(), generation, login };
         let login = Arc::clone(&known.login);
         *remembered = Some(known);
         Ok(login)

@@ -23,13 +23,13 @@ pub(crate) struct Tenancy {
     pub(super) quota: Quota,
     limits: Mutex<TenantLimits>,
     /// Topics that the tenant's users created.
-    topics: Mutex<HashMap<String, Made>>,
+    topics: Mutex<HashMap<String, CreatedTopic>>,
     /// Number of topics that were deleted as unused.
     expired: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Made {
+struct CreatedTopic {
     by_itself: bool,
     at_ns: u64,
     /// The topic itself, not a later one of its name; `None` until it is created.
@@ -65,7 +65,8 @@ impl Tenancy {
             loop {
                 let page = self.node.topics(Some(bounds), &after, usize::MAX);
                 let at_ns = now_ns();
-                let made = |topic| Made { by_itself: false, at_ns, topic: Some(Arc::downgrade(topic)) };
+                let made =
+                    |topic| CreatedTopic { by_itself: false, at_ns, topic: Some(Arc::downgrade(topic)) };
                 self.topics().extend(page.topics.iter().map(|topic| (topic.name().to_owned(), made(topic))));
                 match page.topics.last() {
                     Some(last) if page.more => after = last.name().to_owned(),
@@ -101,7 +102,7 @@ impl Tenancy {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
-        let new = Made { by_itself, at_ns: now_ns(), topic: None };
+        let new = CreatedTopic { by_itself, at_ns: now_ns(), topic: None };
         let made = topics.entry(name.to_owned()).or_insert(new);
         // An explicit creation makes an automatically created topic permanent.
         made.by_itself &= by_itself;
@@ -150,7 +151,7 @@ impl Tenancy {
         self.quota.enter()
     }
 
-    fn topics(&self) -> MutexGuard<'_, HashMap<String, Made>> {
+    fn topics(&self) -> MutexGuard<'_, HashMap<String, CreatedTopic>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,5 +164,5 @@ fn is_idle(topic: &Topic, made_ns: u64, now_ns: u64, max: Duration) -> bool {
     let last_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0).max(made_ns);
     u128::from(now_ns.saturating_sub(last_ns)) >= max.as_nanos()
         && topic.publishers() == 0
-        && !topic.logs().iter().any(|log| log.has_listener(""))
+        && !topic.logs().iter().any(|log| log.has_subscriber(""))
 }

@@ -13,9 +13,9 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Config, Node, User as _};
 
 use super::*;
-use crate::append::{ToAppend, append_when_there_is_room, try_append};
+use crate::append::{AppendRequest, append_when_there_is_room, try_append};
 
-struct Stage {
+struct AccessFixture {
     node: Node,
     access: Arc<Access>,
     file: PathBuf,
@@ -24,16 +24,16 @@ struct Stage {
     _dir: tempfile::TempDir,
 }
 
-impl Stage {
+impl AccessFixture {
     /// A node with the user `ana`, who has a token and these permissions.
-    fn new(permissions: &str) -> Stage {
+    fn new(permissions: &str) -> AccessFixture {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
         let (token, digest) = new_token().unwrap();
         fs::write(&file, ana(&digest, permissions)).unwrap();
         let node = Node::start(Config::default()).unwrap();
         let access = Access::open(&file, &node, AccessLimits::default()).unwrap();
-        Stage { node, access, file, token, digest, _dir: dir }
+        AccessFixture { node, access, file, token, digest, _dir: dir }
     }
 
     fn rewrite(&self, users: &str) {
@@ -41,7 +41,7 @@ impl Stage {
         self.access.reload().unwrap();
     }
 
-    fn pending(&self) -> Pending {
+    fn pending(&self) -> PendingLogin {
         let told = (Waiter::new(), 1);
         self.access.log_in_waking(
             Credentials::of_header(Some(format!("Bearer {}", self.token).as_bytes())),
@@ -64,7 +64,7 @@ const NOBODY: &str = "# nobody\n";
 
 #[test]
 fn login_that_a_reload_overtook_is_refused() {
-    let stage = Stage::new("publish = [\">\"]");
+    let stage = AccessFixture::new("publish = [\">\"]");
     let pending = stage.pending();
     stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
     // The result was known, and the session had not taken it.
@@ -75,7 +75,7 @@ fn login_that_a_reload_overtook_is_refused() {
 
 #[test]
 fn account_made_during_a_reload_has_the_permissions_after_it() {
-    let stage = Stage::new("publish = [\">\"]");
+    let stage = AccessFixture::new("publish = [\">\"]");
     let before = stage.access.users();
     stage.rewrite(&ana(&stage.digest, "publish = [\"a\"]"));
     // A login read the name from the old users.
@@ -88,23 +88,23 @@ fn account_made_during_a_reload_has_the_permissions_after_it() {
 
 #[test]
 fn recreated_user_does_not_revive_an_old_login() {
-    let stage = Stage::new("publish = [\">\"]");
+    let stage = AccessFixture::new("publish = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
     // No check happened in between.
     stage.rewrite(&ana(&stage.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
-    assert_eq!(login.standing().unwrap_err().code, ErrorCode::Unauthenticated);
-    stage.log_in().standing().unwrap();
+    assert_eq!(login.validity().unwrap_err().code, ErrorCode::Unauthenticated);
+    stage.log_in().validity().unwrap();
 }
 
 #[test]
 fn stream_of_an_outdated_login_is_refused_at_once() {
-    let stage = Stage::new("subscribe = [\">\"]");
+    let stage = AccessFixture::new("subscribe = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
     assert_eq!(Admission::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
-    assert_eq!(Standing::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
+    assert_eq!(SubscriptionAccess::of(&login).check().unwrap_err().code, ErrorCode::Unauthenticated);
 }
 
 #[test]
@@ -119,16 +119,16 @@ fn stream_ends_only_when_its_read_permissions_shrink() {
         (format!("{everything}publish = [\"a\"]\n"), false),
         (format!("{everything}groups = [\"a\"]\n"), false),
     ] {
-        let stage = Stage::new(everything);
-        let mut standing = Standing::of(&stage.log_in());
+        let stage = AccessFixture::new(everything);
+        let mut validity = SubscriptionAccess::of(&stage.log_in());
         stage.rewrite(&ana(&stage.digest, &after));
-        assert_eq!(standing.check().is_err(), ends, "{after}");
+        assert_eq!(validity.check().is_err(), ends, "{after}");
     }
 }
 
 #[test]
 fn query_is_checked_when_it_is_answered() {
-    let stage = Stage::new("keys = [\"*\"]");
+    let stage = AccessFixture::new("keys = [\"*\"]");
     let node = stage.log_in().node(&stage.node);
     let control = Arc::clone(stage.node.control().unwrap());
     let put = Command::Put { key: b"a", value: b"1", lease: 0 };
@@ -144,7 +144,7 @@ fn query_is_checked_when_it_is_answered() {
 
 #[test]
 fn pending_record_is_refused_after_its_permission_ends() {
-    let stage = Stage::new("publish = [\"a\"]");
+    let stage = AccessFixture::new("publish = [\"a\"]");
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
         reliable: Some(Reliable { wait_max: Duration::from_secs(3_600), ..Reliable::default() }),
@@ -163,7 +163,7 @@ fn pending_record_is_refused_after_its_permission_ends() {
     };
     let node = stage.log_in().node(&stage.node);
     let (frames, tail) = (&frame[..], "");
-    let what = ToAppend {
+    let what = AppendRequest {
         frames,
         count: 1,
         partition: 0,

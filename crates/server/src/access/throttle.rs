@@ -23,12 +23,12 @@ const LONGEST_NS: u64 = 64_000_000_000;
 const FORGET_NS: u64 = 600_000_000_000;
 
 /// The address of an attempt; `None` over a Unix socket.
-pub(crate) type From = Option<IpAddr>;
+pub(crate) type ClientIp = Option<IpAddr>;
 
 /// Failed logins by address and user.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    failures: HashMap<(From, Option<Box<str>>), Failures>,
+    failures: HashMap<(ClientIp, Option<Box<str>>), Failures>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ impl Failures {
 
 impl Throttle {
     /// The delay of an attempt of this user from this address, ns; 0 if it may be made now.
-    pub(crate) fn wait_ns(&self, from: From, user: &str, now_ns: u64) -> u64 {
+    pub(crate) fn wait_ns(&self, from: ClientIp, user: &str, now_ns: u64) -> u64 {
         let from = network(from);
         let of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));
         let pair = of(Some(user));
@@ -61,7 +61,7 @@ impl Throttle {
         if pair.is_some_and(|pair| pair.is_known) { of_pair } else { of_pair.max(of_address()) }
     }
 
-    pub(crate) fn failed(&mut self, from: From, user: &str, now_ns: u64) {
+    pub(crate) fn failed(&mut self, from: ClientIp, user: &str, now_ns: u64) {
         let from = network(from);
         for user in [Some(user.into()), None] {
             self.make_room(now_ns);
@@ -76,14 +76,14 @@ impl Throttle {
     }
 
     /// Records a login with a password.
-    pub(crate) fn succeeded(&mut self, from: From, user: &str, now_ns: u64) {
+    pub(crate) fn succeeded(&mut self, from: ClientIp, user: &str, now_ns: u64) {
         self.make_room(now_ns);
         let none = Failures { count: 0, last_ns: now_ns, is_known: true };
         self.failures.insert((network(from), Some(user.into())), none);
     }
 
     /// Records a login without a password.
-    pub(crate) fn proved(&mut self, from: From) {
+    pub(crate) fn proved(&mut self, from: ClientIp) {
         if !self.failures.is_empty() {
             self.failures.remove(&(network(from), Some("".into())));
         }
@@ -106,7 +106,7 @@ impl Throttle {
 }
 
 /// The part of an address that counts.
-pub(super) fn network(from: From) -> From {
+pub(super) fn network(from: ClientIp) -> ClientIp {
     from.map(|address| match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
@@ -122,7 +122,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn address(text: &str) -> From {
+    fn address(text: &str) -> ClientIp {
         Some(text.parse().unwrap())
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::Pattern;
-use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule, Work};
+use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule, WorkScope};
 use toml::Spanned;
 
 use super::nkey;
@@ -347,7 +347,7 @@ impl Reader<'_> {
         for text in texts {
             match text.get_ref().as_str() {
                 "submit" => rule.submit = true,
-                "work" => rule.work = Work::All,
+                "work" => rule.work = WorkScope::All,
                 "manage" => rule.manage = true,
                 other => match other.strip_prefix("work:").filter(|tenant| is_name(tenant)) {
                     Some(tenant) => drop(of_tenants.insert(tenant.to_owned())),
@@ -359,8 +359,8 @@ impl Reader<'_> {
                 },
             }
         }
-        if rule.work == Work::None && !of_tenants.is_empty() {
-            rule.work = Work::Of(of_tenants);
+        if rule.work == WorkScope::None && !of_tenants.is_empty() {
+            rule.work = WorkScope::Of(of_tenants);
         }
         Ok(rule)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::raft::{Frozen, Member, Status};
 use dunlin::state::{Command, Operation, Reply};
-use dunlin::{Consistency, Control, ControlError, Shard, TasksError};
+use dunlin::{Consistency, Control, ControlError, TaskShard, TasksError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
@@ -15,10 +15,10 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::frame::{self, Frames, Kind};
 use super::hello::Purpose;
 use super::records::{self, NodeRecord, TokenRecord};
-use super::seat::Seat;
+use super::seat::ClusterMember;
 use super::serving::say;
 use super::token::Token;
-use crate::figures::{Answer, Wanted};
+use crate::figures::{Answer, FiguresRequest};
 use crate::stream::Stream;
 
 /// Pause between two checks of an awaited change.
@@ -33,7 +33,7 @@ const READY_WITHIN: Duration = Duration::from_secs(2);
 /// The administration requests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Question {
+pub(super) enum AdminRequest {
     /// The node's view of the cluster.
     Status,
     /// Creates a join token.
@@ -47,13 +47,13 @@ pub(super) enum Question {
     /// Sends all tasks of a shard in the same way.
     BackupShard { shard: u8 },
     /// The node's figures of topics.
-    Figures(Wanted),
+    Figures(FiguresRequest),
 }
 
 /// The replies to administration requests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum AdminReply {
     Status(Box<NodeStatus>),
     Token {
         token: String,
@@ -119,7 +119,7 @@ pub struct NodeStatus {
 
 /// Serves requests until the client disconnects.
 pub(super) async fn serve(
-    seat: &Arc<Seat>,
+    seat: &Arc<ClusterMember>,
     mut frames: Frames<ReadHalf<Stream>>,
     mut write: WriteHalf<Stream>,
 ) -> io::Result<()> {
@@ -127,22 +127,22 @@ pub(super) async fn serve(
         let frame = frames.next().await?;
         let id = frame.id;
         let said = match super::parse(frame, Kind::Request)? {
-            Question::Backup => match keys_of(seat).await {
+            AdminRequest::Backup => match keys_of(seat).await {
                 Ok((keys, revision)) => give(keys, revision, id, &mut write).await?,
                 Err(said) => said,
             },
-            Question::BackupShard { shard } => match tasks_of(seat, shard).await {
+            AdminRequest::BackupShard { shard } => match tasks_of(seat, shard).await {
                 Ok(tasks) => give(tasks, 0, id, &mut write).await?,
                 Err(said) => said,
             },
-            Question::Figures(wanted) => figures(seat, wanted).await,
+            AdminRequest::Figures(wanted) => figures(seat, wanted).await,
             question => answer(seat, question).await,
         };
         say(&mut write, id, Kind::Answer, &super::text(&said)).await?;
     }
 }
 
-async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
+async fn answer(seat: &Arc<ClusterMember>, question: AdminRequest) -> AdminReply {
     let Some(control) = seat.control() else {
         return starting();
     };
@@ -151,56 +151,61 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
         Err(error) => return failed(&error),
     };
     let said = match question {
-        Question::Status => return Said::Status(Box::new(survey(seat, control, &status))),
-        Question::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
-        Question::Remove { node } => remove(seat, control, node).await,
-        Question::Transfer { to } => transfer(control, &status, to).await,
-        Question::Backup | Question::BackupShard { .. } | Question::Figures(_) => {
-            Err(Said::Refused { why: "this request is handled elsewhere".to_owned() })
+        AdminRequest::Status => return AdminReply::Status(Box::new(survey(seat, control, &status))),
+        AdminRequest::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
+        AdminRequest::Remove { node } => remove(seat, control, node).await,
+        AdminRequest::Transfer { to } => transfer(control, &status, to).await,
+        AdminRequest::Backup | AdminRequest::BackupShard { .. } | AdminRequest::Figures(_) => {
+            Err(AdminReply::Refused { why: "this request is handled elsewhere".to_owned() })
         }
     };
     said.unwrap_or_else(|said| said)
 }
 
 /// Collects the figures off the thread of connections, because that visits every topic.
-async fn figures(seat: &Seat, wanted: Wanted) -> Said {
+async fn figures(seat: &ClusterMember, wanted: FiguresRequest) -> AdminReply {
     let Some(tell) = seat.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || tell(&wanted)).await {
-        Ok(answer) => Said::Figures(answer),
-        Err(error) => Said::Failed { why: error.to_string() },
+        Ok(answer) => AdminReply::Figures(answer),
+        Err(error) => AdminReply::Failed { why: error.to_string() },
     }
 }
 
 /// Requests figures of topics from another node.
 pub(super) async fn ask_for_figures(
-    seat: &Seat,
+    seat: &ClusterMember,
     node: u64,
     address: &str,
-    wanted: &Wanted,
+    wanted: &FiguresRequest,
 ) -> io::Result<Answer> {
-    match ask_node(seat, node, address, &Question::Figures(wanted.clone())).await? {
-        Said::Figures(answer) => Ok(answer),
+    match ask_node(seat, node, address, &AdminRequest::Figures(wanted.clone())).await? {
+        AdminReply::Figures(answer) => Ok(answer),
         other => Err(io::Error::other(format!("an unexpected reply: {other:?}"))),
     }
 }
 
 /// Whether another node reports that it is ready.
-pub(super) async fn is_ready(seat: &Seat, node: &Member) -> bool {
-    let asked = timeout(READY_WITHIN, ask_node(seat, node.id, &node.address, &Question::Status)).await;
-    matches!(asked, Ok(Ok(Said::Status(status))) if status.missing.is_none())
+pub(super) async fn is_ready(seat: &ClusterMember, node: &Member) -> bool {
+    let asked = timeout(READY_WITHIN, ask_node(seat, node.id, &node.address, &AdminRequest::Status)).await;
+    matches!(asked, Ok(Ok(AdminReply::Status(status))) if status.missing.is_none())
 }
 
-async fn ask_node(seat: &Seat, node: u64, address: &str, question: &Question) -> io::Result<Said> {
+async fn ask_node(
+    seat: &ClusterMember,
+    node: u64,
+    address: &str,
+    question: &AdminRequest,
+) -> io::Result<AdminReply> {
     let (mut frames, mut write) = seat.open(node, address, Purpose::Admin).await?;
     say(&mut write, 1, Kind::Request, &super::text(question)).await?;
     super::parse(frames.next().await?, Kind::Answer)
 }
 
-fn failed(error: &ControlError) -> Said {
-    Said::Failed { why: error.to_string() }
+fn failed(error: &ControlError) -> AdminReply {
+    AdminReply::Failed { why: error.to_string() }
 }
 
-pub(super) fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeStatus {
+pub(super) fn survey(seat: &ClusterMember, control: &Control, status: &Status) -> NodeStatus {
     let (revision, nodes) =
         control.with(|state| (state.revision(), records::nodes(state))).unwrap_or_default();
     let ids = |members: &[dunlin::raft::Member]| members.iter().map(|member| member.id).collect();
@@ -225,18 +230,18 @@ pub(super) fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeSta
 }
 
 async fn make_token(
-    seat: &Seat,
+    seat: &ClusterMember,
     control: &Control,
     ttl_ms: Option<u64>,
     reusable: bool,
-) -> Result<Said, Said> {
+) -> Result<AdminReply, AdminReply> {
     let ask = async |command: &Command<'_>| control.ask(command).await.map_err(|error| failed(&error));
-    let internal = |error: super::ClusterError| Said::Failed { why: error.to_string() };
+    let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
     // A restored node first forgets the tokens in its backup.
     let deadline = Instant::now() + PATIENCE;
     while !seat.was_announced() {
         if Instant::now() > deadline {
-            return Err(Said::Failed {
+            return Err(AdminReply::Failed {
                 why: "the cluster's table does not have this node yet: retry".to_owned(),
             });
         }
@@ -246,7 +251,7 @@ async fn make_token(
     let lease = match ttl_ms {
         Some(ttl_ms) => match ask(&Command::Grant { ttl_ms }).await? {
             Reply::Granted { lease, .. } => lease,
-            other => return Err(Said::Failed { why: format!("{other:?}") }),
+            other => return Err(AdminReply::Failed { why: format!("{other:?}") }),
         },
         None => 0,
     };
@@ -254,11 +259,11 @@ async fn make_token(
     let value = records::value(&TokenRecord { reusable });
     let then = vec![Operation::Put { key: &key, value: &value, lease }];
     ask(&Command::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;
-    Ok(Said::Token { token: token.to_string() })
+    Ok(AdminReply::Token { token: token.to_string() })
 }
 
 /// Why a node must not be removed now: without it, too few of the other voters respond for a majority.
-async fn needs_more(seat: &Seat, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
+async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
     let is_removed =
         |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());
     let left: Vec<&Member> = status.voters.iter().filter(|member| !is_removed(member.id)).collect();
@@ -284,17 +289,17 @@ async fn needs_more(seat: &Seat, status: &Status, node: u64, all: &[NodeRecord])
 }
 
 /// Marks a node as removed, and waits until the leader has taken its vote.
-async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said> {
+async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
     let failed = |error| failed(&error);
     let look = |state: &_| (records::node(state, node), records::nodes(state));
     let ((record, revision), all) = control.read(Consistency::Linearizable, look).await.map_err(failed)?;
     let Some(record) = record.filter(|record| record.removed.is_none()) else {
-        return Err(Said::Refused {
+        return Err(AdminReply::Refused {
             why: format!("there is no node {node}: `dunlin cluster status` lists them"),
         });
     };
     if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
-        return Err(Said::Refused {
+        return Err(AdminReply::Refused {
             why: format!(
                 "node {node} is the cluster's only node and cannot be \
              removed"
@@ -303,7 +308,7 @@ async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said>
     }
     let status = control.status().map_err(failed)?;
     if let Some(why) = needs_more(seat, &status, node, &all).await {
-        return Err(Said::Refused { why });
+        return Err(AdminReply::Refused { why });
     }
     let removed = Some("by `dunlin cluster remove`".to_owned());
     let (key, value) = (records::node_key(node), records::value(&NodeRecord { removed, ..record }));
@@ -312,39 +317,39 @@ async fn remove(seat: &Seat, control: &Control, node: u64) -> Result<Said, Said>
     let command = Command::System { compare, then, otherwise: Vec::new() };
     match control.ask(&command).await.map_err(failed)? {
         Reply::Transaction { succeeded: true, .. } => {}
-        _ => return Err(Said::Failed { why: "the node's entry changed meanwhile: retry".to_owned() }),
+        _ => return Err(AdminReply::Failed { why: "the node's entry changed meanwhile: retry".to_owned() }),
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
         let status = control.status().map_err(failed)?;
         if !status.voters.iter().chain(&status.learners).any(|member| member.id == node) {
-            return Ok(Said::Done);
+            return Ok(AdminReply::Done);
         }
         if Instant::now() > deadline {
             let why = "the node is marked as removed, but too few of the others respond to take its vote"
                 .to_owned();
-            return Err(Said::Failed { why });
+            return Err(AdminReply::Failed { why });
         }
         sleep(LOOK).await;
     }
 }
 
-async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result<Said, Said> {
+async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result<AdminReply, AdminReply> {
     if status.leader != Some(status.id) {
         let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
         return Err(match leader {
-            Some(leader) => Said::Elsewhere { node: leader.id, address: leader.address.clone() },
-            None => Said::Failed { why: "nobody leads right now".to_owned() },
+            Some(leader) => AdminReply::Elsewhere { node: leader.id, address: leader.address.clone() },
+            None => AdminReply::Failed { why: "nobody leads right now".to_owned() },
         });
     }
     if let Some(to) = to
         && !status.voters.iter().any(|member| member.id == to)
     {
-        return Err(Said::Refused { why: format!("node {to} has no vote") });
+        return Err(AdminReply::Refused { why: format!("node {to} has no vote") });
     }
     match hand_over(control, to).await {
-        Ok(Some(node)) => Ok(Said::Leads { node }),
-        Ok(None) => Err(Said::Failed { why: "no other node took the lead".to_owned() }),
+        Ok(Some(node)) => Ok(AdminReply::Leads { node }),
+        Ok(None) => Err(AdminReply::Failed { why: "no other node took the lead".to_owned() }),
         Err(error) => Err(failed(&error)),
     }
 }
@@ -371,7 +376,7 @@ pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Opti
 }
 
 /// Transfers the lead of a task shard, if this node leads it, to `to` or to any other voter.
-pub(super) async fn hand_over_tasks(tasks: &Shard, to: Option<u64>) {
+pub(super) async fn hand_over_tasks(tasks: &TaskShard, to: Option<u64>) {
     let Ok(status) = tasks.status() else { return };
     if status.leader != Some(status.id) {
         return;
@@ -392,7 +397,7 @@ pub(super) async fn hand_over_tasks(tasks: &Shard, to: Option<u64>) {
 }
 
 /// The state of all keys, and their last revision.
-async fn keys_of(seat: &Seat) -> Result<(Box<dyn Frozen>, u64), Said> {
+async fn keys_of(seat: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), AdminReply> {
     let control = seat.control().ok_or_else(starting)?;
     let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
     let revision = read.map_err(|error| failed(&error))?;
@@ -400,17 +405,17 @@ async fn keys_of(seat: &Seat) -> Result<(Box<dyn Frozen>, u64), Said> {
 }
 
 /// The state of all tasks of a shard.
-async fn tasks_of(seat: &Seat, shard: u8) -> Result<Box<dyn Frozen>, Said> {
+async fn tasks_of(seat: &ClusterMember, shard: u8) -> Result<Box<dyn Frozen>, AdminReply> {
     let tasks = seat.tasks().ok_or_else(starting)?;
-    let none = || Said::Refused { why: format!("there is no shard {shard} of tasks") };
+    let none = || AdminReply::Refused { why: format!("there is no shard {shard} of tasks") };
     let shard = tasks.shards().get(usize::from(shard)).ok_or_else(none)?;
-    let failed = |error: TasksError| Said::Failed { why: error.to_string() };
+    let failed = |error: TasksError| AdminReply::Failed { why: error.to_string() };
     shard.catch_up().await.map_err(failed)?;
     shard.freeze().map_err(failed)
 }
 
-fn starting() -> Said {
-    Said::Failed { why: "the node is starting".to_owned() }
+fn starting() -> AdminReply {
+    AdminReply::Failed { why: "the node is starting".to_owned() }
 }
 
 /// Sends a state in parts.
@@ -419,7 +424,7 @@ async fn give(
     revision: u64,
     id: u64,
     write: &mut WriteHalf<Stream>,
-) -> io::Result<Said> {
+) -> io::Result<AdminReply> {
     let (blocks, mut given) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
     let writing = tokio::task::spawn_blocking(move || {
         frozen.write(&mut |block| {
@@ -435,5 +440,5 @@ async fn give(
         parts += 1;
     }
     writing.await.map_err(io::Error::other)??;
-    Ok(Said::Backup { parts, revision })
+    Ok(AdminReply::Backup { parts, revision })
 }

@@ -26,7 +26,7 @@ pub(super) struct Authority {
 
 /// A node's certificate and its key, PEM.
 #[derive(Debug)]
-pub(super) struct Issued {
+pub(super) struct NodeCertificate {
     pub(super) cert_pem: String,
     pub(super) key_pem: String,
 }
@@ -56,7 +56,7 @@ impl Authority {
     }
 
     /// Issues a node's certificate, also valid for the host at which other nodes reach the node.
-    pub(super) fn issue(&self, node: u64, host: &str) -> Result<Issued, ClusterError> {
+    pub(super) fn issue(&self, node: u64, host: &str) -> Result<NodeCertificate, ClusterError> {
         let issuer = Issuer::new(params(&self.cluster)?, KeyPair::from_pem(&self.key_pem)?);
         let name = name_of(&self.cluster, node);
         let mut params = CertificateParams::new(vec![name.clone(), host.to_owned()])?;
@@ -68,7 +68,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &issuer)?;
-        Ok(Issued { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
+        Ok(NodeCertificate { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
 
     /// The fingerprint by which a joining node recognizes the authority.

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::authority::Authority;
 use super::client::ClusterClient;
 use super::error::ClusterError;
-use super::files::{Files, Identity};
+use super::files::{Files, NodeIdentity};
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
 const VERSION: u32 = 3;
@@ -55,7 +55,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     let beside = file.with_extension("part");
     let cannot = || ClusterError::io(format!("cannot write {}", file.display()));
     let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let mut out = Checked::new(BufWriter::new(created.map_err(cannot())?));
+    let mut out = ChecksumWriter::new(BufWriter::new(created.map_err(cannot())?));
     let begun = (|| {
         out.write(MAGIC)?;
         out.write(&VERSION.to_le_bytes())?;
@@ -90,7 +90,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     }
     // The file is read twice, so that a damaged one has no effect.
     let header = {
-        let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
+        let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
         while backup.has_part() {
             backup.part().try_for_each(|block| block.map(drop)).map_err(cannot("cannot restore"))?;
         }
@@ -98,7 +98,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     };
     let cluster = super::new_cluster()?;
     let member = Member { id: FIRST, address: address.to_owned() };
-    let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
+    let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
     let keys_dir = Files::control_dir(data_dir);
     seed(Arc::new(RealDisk), &keys_dir, &member, backup.part()).map_err(cannot("cannot restore"))?;
     let tasks_dir = Files::tasks_dir(data_dir);
@@ -111,12 +111,12 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
         seeded.map_err(cannot("cannot restore the tasks of"))?;
     }
     files.write_authority(&Authority::make(&cluster)?)?;
-    files.write_identity(&Identity::restored(&cluster, FIRST, address)?)?;
+    files.write_identity(&NodeIdentity::restored(&cluster, FIRST, address)?)?;
     Ok(header)
 }
 
 /// Writes bytes and computes their checksum.
-struct Checked<W> {
+struct ChecksumWriter<W> {
     out: W,
     digest: crc_fast::Digest,
 }
@@ -125,9 +125,9 @@ fn digest() -> crc_fast::Digest {
     crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme)
 }
 
-impl<W: Write> Checked<W> {
-    fn new(out: W) -> Checked<W> {
-        Checked { out, digest: digest() }
+impl<W: Write> ChecksumWriter<W> {
+    fn new(out: W) -> ChecksumWriter<W> {
+        ChecksumWriter { out, digest: digest() }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -145,7 +145,7 @@ impl<W: Write> Checked<W> {
     }
 }
 
-impl Checked<BufWriter<File>> {
+impl ChecksumWriter<BufWriter<File>> {
     fn finish(&mut self) -> io::Result<()> {
         let check = self.digest.finalize();
         self.out.write_all(&check.to_le_bytes())?;
@@ -155,7 +155,7 @@ impl Checked<BufWriter<File>> {
 }
 
 /// Reads a backup, part by part.
-struct Backup {
+struct BackupReader {
     from: BufReader<File>,
     digest: crc_fast::Digest,
     header: BackupHeader,
@@ -165,16 +165,16 @@ struct Backup {
 }
 
 /// Iterates over the blocks of a part; ends with an error if the file is damaged.
-struct Part<'a> {
-    of: &'a mut Backup,
+struct BackupPart<'a> {
+    of: &'a mut BackupReader,
     is_over: bool,
 }
 
-impl Backup {
-    fn open(file: &Path) -> io::Result<Backup> {
+impl BackupReader {
+    fn open(file: &Path) -> io::Result<BackupReader> {
         let header = BackupHeader { cluster: String::new(), release: String::new(), made_ms: 0 };
         let from = BufReader::new(File::open(file)?);
-        let mut backup = Backup { from, digest: digest(), header, parts_left: 2, counts_shards: false };
+        let mut backup = BackupReader { from, digest: digest(), header, parts_left: 2, counts_shards: false };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         if backup.read(8)? != MAGIC[..] {
             return Err(damaged("the file is no backup of a cluster".to_owned()));
@@ -200,8 +200,8 @@ impl Backup {
         self.parts_left > 0
     }
 
-    fn part(&mut self) -> Part<'_> {
-        Part { is_over: !self.has_part(), of: self }
+    fn part(&mut self) -> BackupPart<'_> {
+        BackupPart { is_over: !self.has_part(), of: self }
     }
 
     fn read(&mut self, count: usize) -> io::Result<Vec<u8>> {
@@ -247,7 +247,7 @@ impl Backup {
     }
 }
 
-impl Iterator for Part<'_> {
+impl Iterator for BackupPart<'_> {
     type Item = io::Result<Bytes>;
 
     fn next(&mut self) -> Option<io::Result<Bytes>> {
@@ -267,7 +267,7 @@ mod tests {
     fn written(version: u32, parts: &[&[&[u8]]]) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
-        let mut out = Checked::new(BufWriter::new(File::create(&path).unwrap()));
+        let mut out = ChecksumWriter::new(BufWriter::new(File::create(&path).unwrap()));
         let header = BackupHeader { cluster: "c".to_owned(), release: "r".to_owned(), made_ms: 7 };
         out.write(MAGIC).unwrap();
         out.write(&version.to_le_bytes()).unwrap();
@@ -287,7 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
         std::fs::write(&path, bytes).unwrap();
-        let (mut backup, mut parts) = (Backup::open(&path)?, Vec::new());
+        let (mut backup, mut parts) = (BackupReader::open(&path)?, Vec::new());
         while backup.has_part() {
             parts.push(backup.part().collect::<io::Result<_>>()?);
         }

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::admin::{NodeStatus, Question, Said};
+use super::admin::{AdminReply, AdminRequest, NodeStatus};
 use super::error::ClusterError;
-use super::files::{Files, Known};
+use super::files::{Files, KnownMember};
 use super::frame::Kind;
 use super::hello::{self, Purpose};
-use super::seat::{Connection, Seat};
-use super::secure::Secrets;
+use super::seat::{ClusterMember, Connection};
+use super::secure::ClusterTls;
 use super::serving::say;
 use super::{ClusterLimits, Token};
 
@@ -28,12 +28,12 @@ const PATIENCE_WORK: Duration = Duration::from_secs(60);
 /// A client that administers a cluster.
 pub struct ClusterClient {
     runtime: Runtime,
-    seat: std::sync::Arc<Seat>,
+    seat: std::sync::Arc<ClusterMember>,
 }
 
 /// One node's status, or why it is unknown.
 #[derive(Debug, Clone)]
-pub struct Surveyed {
+pub struct NodeSurvey {
     /// The node's number.
     pub node: u64,
     /// The node's address.
@@ -56,8 +56,9 @@ impl ClusterClient {
         let authority = files.authority(&identity.cluster)?;
         let host = super::host_of(&identity.address).to_owned();
         let own = authority.issue(identity.node, &host)?;
-        let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
-        let seat = Seat::new(ClusterLimits::default(), hello::one(), files, identity, authority, secrets);
+        let secrets = ClusterTls::new(&identity.cluster, &authority, &own)?;
+        let seat =
+            ClusterMember::new(ClusterLimits::default(), hello::one(), files, identity, authority, secrets);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, seat })
     }
@@ -78,27 +79,28 @@ impl ClusterClient {
     }
 
     /// Requests the status of each node.
-    pub fn survey(&self) -> Vec<Surveyed> {
+    pub fn survey(&self) -> Vec<NodeSurvey> {
         self.runtime.block_on(async {
-            let mut left: VecDeque<Known> = self.known().into();
-            let mut all: Vec<Surveyed> = Vec::new();
-            while let Some(Known { node, address }) = left.pop_front() {
+            let mut left: VecDeque<KnownMember> = self.known().into();
+            let mut all: Vec<NodeSurvey> = Vec::new();
+            while let Some(KnownMember { node, address }) = left.pop_front() {
                 if all.iter().any(|known| known.node == node) {
                     continue;
                 }
-                let asked = self.ask_at(node, &address, Question::Status, PATIENCE).await;
+                let asked = self.ask_at(node, &address, AdminRequest::Status, PATIENCE).await;
                 let status = match asked {
-                    Ok(Said::Status(status)) => Ok(*status),
+                    Ok(AdminReply::Status(status)) => Ok(*status),
                     Ok(other) => Err(format!("{other:?}")),
                     Err(error) => Err(error.to_string()),
                 };
                 if let Ok(status) = &status {
                     let nodes = status.nodes.iter().filter(|record| record.removed.is_none());
                     left.extend(
-                        nodes.map(|record| Known { node: record.node, address: record.address.clone() }),
+                        nodes
+                            .map(|record| KnownMember { node: record.node, address: record.address.clone() }),
                     );
                 }
-                all.push(Surveyed { node, address, status });
+                all.push(NodeSurvey { node, address, status });
             }
             all.sort_by_key(|surveyed| surveyed.node);
             all
@@ -108,34 +110,34 @@ impl ClusterClient {
     /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`.
     pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<Token, ClusterError> {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
-        match self.ask(Question::Token { ttl_ms, reusable })? {
-            Said::Token { token } => token.parse(),
+        match self.ask(AdminRequest::Token { ttl_ms, reusable })? {
+            AdminReply::Token { token } => token.parse(),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Removes a node from the cluster.
     pub fn remove(&self, node: u64) -> Result<(), ClusterError> {
-        self.ask(Question::Remove { node }).map(drop)
+        self.ask(AdminRequest::Remove { node }).map(drop)
     }
 
     /// Transfers the lead; returns the new leader.
     pub fn transfer(&self, to: Option<u64>) -> Result<u64, ClusterError> {
-        match self.ask(Question::Transfer { to })? {
-            Said::Leads { node } => Ok(node),
+        match self.ask(AdminRequest::Transfer { to })? {
+            AdminReply::Leads { node } => Ok(node),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Passes all keys to `take` in parts; returns their revision.
     pub fn back_up(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
-        self.hand_out(&Question::Backup, take)
+        self.hand_out(&AdminRequest::Backup, take)
     }
 
     /// Number of shards of the tasks.
     pub fn shards_of_tasks(&self) -> Result<u8, ClusterError> {
-        match self.ask(Question::Status)? {
-            Said::Status(status) => Ok(status.shards),
+        match self.ask(AdminRequest::Status)? {
+            AdminReply::Status(status) => Ok(status.shards),
             other => Err(unexpected(&other)),
         }
     }
@@ -146,12 +148,12 @@ impl ClusterClient {
         shard: u8,
         take: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), ClusterError> {
-        self.hand_out(&Question::BackupShard { shard }, take).map(drop)
+        self.hand_out(&AdminRequest::BackupShard { shard }, take).map(drop)
     }
 
     fn hand_out(
         &self,
-        question: &Question,
+        question: &AdminRequest,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, ClusterError> {
         let (said, revision) = self.runtime.block_on(async {
@@ -167,7 +169,7 @@ impl ClusterClient {
                 return Err(ClusterError::io("cannot write the backup")(error));
             }
             let revision = match said {
-                Said::Backup { parts: given, revision } if given == parts => Some(revision),
+                AdminReply::Backup { parts: given, revision } if given == parts => Some(revision),
                 _ => None,
             };
             Ok((said, revision))
@@ -175,14 +177,14 @@ impl ClusterClient {
         revision.ok_or_else(|| unexpected(&said))
     }
 
-    fn ask(&self, question: Question) -> Result<Said, ClusterError> {
+    fn ask(&self, question: AdminRequest) -> Result<AdminReply, ClusterError> {
         self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
     }
 
     /// The nodes to ask, this one first.
-    fn known(&self) -> Vec<Known> {
+    fn known(&self) -> Vec<KnownMember> {
         let identity = &self.seat.identity;
-        let mut known = vec![Known { node: identity.node, address: identity.address.clone() }];
+        let mut known = vec![KnownMember { node: identity.node, address: identity.address.clone() }];
         known.extend(self.seat.files.members().into_iter().filter(|other| other.node != identity.node));
         known
     }
@@ -190,12 +192,12 @@ impl ClusterClient {
     /// Sends a request to one node after another until one serves it, and follows redirections to the leader.
     async fn ask_anyone(
         &self,
-        question: &Question,
+        question: &AdminRequest,
         take_part: &mut impl FnMut(Bytes),
-    ) -> Result<Said, ClusterError> {
-        let mut left: VecDeque<Known> = self.known().into();
+    ) -> Result<AdminReply, ClusterError> {
+        let mut left: VecDeque<KnownMember> = self.known().into();
         let (mut failed, mut sent_on) = (None, 0);
-        while let Some(Known { node, address }) = left.pop_front() {
+        while let Some(KnownMember { node, address }) = left.pop_front() {
             let opened = within(PATIENCE, self.seat.open(node, &address, Purpose::Admin)).await;
             let mut connection = match opened {
                 Ok(connection) => connection,
@@ -208,13 +210,13 @@ impl ClusterClient {
             return match asked
                 .map_err(|error| ClusterError::Unreachable { address, why: error.to_string() })?
             {
-                Said::Elsewhere { node, address } if sent_on < 3 => {
+                AdminReply::Elsewhere { node, address } if sent_on < 3 => {
                     sent_on += 1;
-                    left.push_front(Known { node, address });
+                    left.push_front(KnownMember { node, address });
                     continue;
                 }
-                Said::Refused { why } => Err(ClusterError::Refused(why)),
-                Said::Failed { why } => Err(ClusterError::Files(why)),
+                AdminReply::Refused { why } => Err(ClusterError::Refused(why)),
+                AdminReply::Failed { why } => Err(ClusterError::Files(why)),
                 said => Ok(said),
             };
         }
@@ -225,9 +227,9 @@ impl ClusterClient {
         &self,
         node: u64,
         address: &str,
-        question: Question,
+        question: AdminRequest,
         patience: Duration,
-    ) -> io::Result<Said> {
+    ) -> io::Result<AdminReply> {
         within(patience, async {
             let mut connection = self.seat.open(node, address, Purpose::Admin).await?;
             exchange(&mut connection, &question, &mut |_| ()).await
@@ -242,9 +244,9 @@ async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>
 
 async fn exchange(
     (frames, write): &mut Connection,
-    question: &Question,
+    question: &AdminRequest,
     take_part: &mut impl FnMut(Bytes),
-) -> io::Result<Said> {
+) -> io::Result<AdminReply> {
     say(write, 1, Kind::Request, &super::text(question)).await?;
     loop {
         let frame = frames.next().await?;
@@ -255,6 +257,6 @@ async fn exchange(
     }
 }
 
-fn unexpected(said: &Said) -> ClusterError {
+fn unexpected(said: &AdminReply) -> ClusterError {
     ClusterError::Files(format!("an unexpected reply: {said:?}"))
 }

@@ -41,7 +41,7 @@ pub(super) struct Incarnation {
 
 /// The node and cluster of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct NodeIdentity {
     format: u32,
     /// The release of Dunlin that wrote it.
     release: String,
@@ -72,9 +72,9 @@ impl Incarnation {
     }
 }
 
-impl Identity {
-    pub(super) fn new(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
-        Ok(Identity {
+impl NodeIdentity {
+    pub(super) fn new(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
+        Ok(NodeIdentity {
             format: FORMAT,
             release: super::RELEASE.to_owned(),
             cluster: cluster.to_owned(),
@@ -89,33 +89,33 @@ impl Identity {
     }
 
     /// The first node of a new cluster, which begins at the first start.
-    pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
-        Ok(Identity { begins: true, ..Identity::new(cluster, node, address)? })
+    pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
+        Ok(NodeIdentity { begins: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
     /// The identity with another address, before its cluster has begun.
-    pub(super) fn at(self, address: &str) -> Identity {
-        Identity { address: address.to_owned(), ..self }
+    pub(super) fn at(self, address: &str) -> NodeIdentity {
+        NodeIdentity { address: address.to_owned(), ..self }
     }
 
     /// The first node of a cluster that begins with a backup's state.
-    pub(super) fn restored(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
-        Ok(Identity { is_restored: true, ..Identity::new(cluster, node, address)? })
+    pub(super) fn restored(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
+        Ok(NodeIdentity { is_restored: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
     /// The identity after the cluster has begun and a backup's nodes are forgotten.
-    pub(super) fn settled(self) -> Identity {
-        Identity { is_restored: false, begins: false, ..self }
+    pub(super) fn settled(self) -> NodeIdentity {
+        NodeIdentity { is_restored: false, begins: false, ..self }
     }
 
     /// The identity of the node's next start.
-    pub(super) fn started_again(self, address: &str) -> Result<Identity, ClusterError> {
+    pub(super) fn started_again(self, address: &str) -> Result<NodeIdentity, ClusterError> {
         let now = Incarnation::after(Some(&self.now))?;
         let mut earlier = self.earlier;
         earlier.splice(0..0, self.before);
         earlier.truncate(LINEAGE_MAX - 2);
         let (before, address) = (Some(self.now), address.to_owned());
-        Ok(Identity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
+        Ok(NodeIdentity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
     /// Whether `text` has no other entries than this identity.
@@ -133,7 +133,7 @@ impl Identity {
 
 /// A remembered member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct KnownMember {
     pub(super) node: u64,
     pub(super) address: String,
 }
@@ -164,7 +164,7 @@ impl Files {
     }
 
     /// Reads the identity; `None` if the directory has none.
-    pub(super) fn identity(&self) -> Result<Option<Identity>, ClusterError> {
+    pub(super) fn identity(&self) -> Result<Option<NodeIdentity>, ClusterError> {
         let path = self.path("identity.json");
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -194,7 +194,8 @@ impl Files {
                 super::RELEASE
             )));
         }
-        let identity: Identity = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        let identity: NodeIdentity =
+            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.says_all(&text) {
             // A file of an old release without a checksum; or the word `checksum` is damaged.
             return Err(damaged(
@@ -206,7 +207,7 @@ impl Files {
         Ok(Some(identity))
     }
 
-    pub(super) fn write_identity(&self, identity: &Identity) -> Result<(), ClusterError> {
+    pub(super) fn write_identity(&self, identity: &NodeIdentity) -> Result<(), ClusterError> {
         let text = serde_json::to_string_pretty(identity).map_err(io::Error::other);
         let text = text.map_err(ClusterError::io("cannot write identity.json"))?;
         self.write("identity.json", sealed::seal(&text).as_bytes(), PUBLIC)
@@ -226,12 +227,12 @@ impl Files {
         self.write("node.pem", cert_pem.as_bytes(), PUBLIC)
     }
 
-    pub(super) fn members(&self) -> Vec<Known> {
+    pub(super) fn members(&self) -> Vec<KnownMember> {
         let read = fs::read(self.path("members.json")).ok();
         read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
-    pub(super) fn write_members(&self, members: &[Known]) -> Result<(), ClusterError> {
+    pub(super) fn write_members(&self, members: &[KnownMember]) -> Result<(), ClusterError> {
         self.write("members.json", &serde_json::to_vec(members).unwrap_or_default(), PUBLIC)
     }
 
@@ -267,7 +268,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);
-        let first = Identity::new("c0ffee", 3, "a:1").unwrap();
+        let first = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();
         files.write_identity(&first).unwrap();
         let again = files.identity().unwrap().unwrap().started_again("b:2").unwrap();
         assert_eq!((again.now.number, again.before.as_ref(), &*again.address), (2, Some(&first.now), "b:2"));
@@ -282,7 +283,7 @@ mod tests {
     fn flipped_bit_of_an_identity_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
-        let mut identity = Identity::first("c0ffee", 3, "a:1").unwrap();
+        let mut identity = NodeIdentity::first("c0ffee", 3, "a:1").unwrap();
         for _ in 0..3 {
             identity = identity.started_again("a:1").unwrap();
         }
@@ -307,7 +308,7 @@ mod tests {
     fn identity_of_an_older_build_has_no_checksum() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
-        let identity = Identity::new("c0ffee", 3, "a:1").unwrap();
+        let identity = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();
         let text = serde_json::to_string_pretty(&identity).unwrap();
         files.write("identity.json", text.as_bytes(), PUBLIC).unwrap();
         assert_eq!(files.identity().unwrap(), Some(identity));

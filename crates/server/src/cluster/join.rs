@@ -27,11 +27,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::authority::Authority;
 use super::error::ClusterError;
-use super::files::{Files, Identity};
+use super::files::{Files, NodeIdentity};
 use super::frame::{Frames, Kind};
 use super::hello::{self, Hello, Purpose, Welcome};
 use super::records::{self, NodeRecord, TokenRecord};
-use super::seat::Seat;
+use super::seat::ClusterMember;
 use super::secure::connect_by_token;
 use super::serving::say;
 use super::token::Token;
@@ -57,7 +57,7 @@ pub(super) struct Join {
 /// The reply to a joining node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Joined {
+pub(super) enum JoinReply {
     LetIn {
         cluster: String,
         node: u64,
@@ -114,7 +114,7 @@ pub(super) async fn join(
     token: &Token,
     address: &str,
     config: &ClusterConfig,
-) -> Result<(Identity, Authority), ClusterError> {
+) -> Result<(NodeIdentity, Authority), ClusterError> {
     let limits = &config.limits;
     if !is_reachable(through) {
         return Err(ClusterError::Refused(format!(
@@ -128,22 +128,22 @@ pub(super) async fn join(
     loop {
         let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, config));
         let why = match asked.await.unwrap_or_else(|late| Err(late.into())) {
-            Ok(Ok(Joined::LetIn { cluster, node, ca_pem, ca_key_pem })) => {
+            Ok(Ok(JoinReply::LetIn { cluster, node, ca_pem, ca_key_pem })) => {
                 let authority = Authority::of(&cluster, ca_pem, ca_key_pem);
-                let identity = Identity::new(&cluster, node, address)?;
+                let identity = NodeIdentity::new(&cluster, node, address)?;
                 files.write_authority(&authority)?;
                 files.write_identity(&identity)?;
                 tracing::info!(cluster, node, "joined");
                 return Ok((identity, authority));
             }
-            Ok(Ok(Joined::Refused { why }) | Err(why)) => {
+            Ok(Ok(JoinReply::Refused { why }) | Err(why)) => {
                 return Err(ClusterError::Refused(format!("cannot join through {at}: {why}")));
             }
-            Ok(Ok(Joined::Elsewhere { address })) => {
+            Ok(Ok(JoinReply::Elsewhere { address })) => {
                 at = address;
                 "another node named this one as the leader".to_owned()
             }
-            Ok(Ok(Joined::Later { why })) => {
+            Ok(Ok(JoinReply::Later { why })) => {
                 complaint.say(&at, &why);
                 why
             }
@@ -169,7 +169,7 @@ async fn ask(
     token: &Token,
     address: &str,
     config: &ClusterConfig,
-) -> io::Result<Result<Joined, String>> {
+) -> io::Result<Result<JoinReply, String>> {
     let stream = match timeout(SHAKE_WITHIN, connect_by_token(token, at)).await?? {
         Ok(stream) => stream,
         Err(why) => return Ok(Err(why.to_owned())),
@@ -196,23 +196,23 @@ async fn ask(
 }
 
 /// Answers a joining node.
-pub(super) async fn answer(seat: &Arc<Seat>, join: Join) -> Joined {
+pub(super) async fn answer(seat: &Arc<ClusterMember>, join: Join) -> JoinReply {
     let Some(control) = seat.control() else {
-        return Joined::Later { why: "that node is starting".to_owned() };
+        return JoinReply::Later { why: "that node is starting".to_owned() };
     };
     match control.status() {
         Ok(status) if status.leader == Some(status.id) => {}
         Ok(status) => {
             let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
             return match leader {
-                Some(leader) => Joined::Elsewhere { address: leader.address.clone() },
-                None => Joined::Later { why: "the cluster has no leader right now".to_owned() },
+                Some(leader) => JoinReply::Elsewhere { address: leader.address.clone() },
+                None => JoinReply::Later { why: "the cluster has no leader right now".to_owned() },
             };
         }
-        Err(error) => return Joined::Later { why: error.to_string() },
+        Err(error) => return JoinReply::Later { why: error.to_string() },
     }
     match let_in(seat, &join).await {
-        Ok(node) => Joined::LetIn {
+        Ok(node) => JoinReply::LetIn {
             cluster: seat.identity.cluster.clone(),
             node,
             ca_pem: seat.authority.cert_pem.clone(),
@@ -226,9 +226,9 @@ const NOT_GOOD: &str = "the token is not good here: it was used, has run out, or
                         node of the cluster makes another";
 
 /// Assigns a number to a joining node.
-async fn let_in(seat: &Arc<Seat>, join: &Join) -> Result<u64, Joined> {
-    let refused = |why: String| Joined::Refused { why };
-    let later = |error: ControlError| Joined::Later { why: error.to_string() };
+async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply> {
+    let refused = |why: String| JoinReply::Refused { why };
+    let later = |error: ControlError| JoinReply::Later { why: error.to_string() };
     let control = seat.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
     let secret = hex::read(&join.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     let digest = Token::digest(&secret.ok_or_else(|| refused(NOT_GOOD.to_owned()))?);
@@ -279,7 +279,7 @@ async fn let_in(seat: &Arc<Seat>, join: &Join) -> Result<u64, Joined> {
     }
     match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
         Ok(Reply::Transaction { succeeded: true, .. }) => Ok(node),
-        Ok(_) => Err(Joined::Later { why: "another node joined at the same time".to_owned() }),
+        Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
         // The token may be used up: then the next attempt reports that.
         Err(error) => Err(later(error)),
     }

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin::raft::Lane;
+use dunlin::raft::RequestLane;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frame::{self, Frames, Kind};
-use super::seat::Seat;
+use super::seat::ClusterMember;
 use crate::stream::Stream;
 
 /// First and longest pause before an unreachable node is tried again; the pause doubles.
@@ -37,14 +37,14 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// Counters of requests and connections to other nodes since the start.
 #[derive(Debug, Default)]
-pub(super) struct Used {
+pub(super) struct LinkCounters {
     pub(super) asked: AtomicU64,
     pub(super) opened: AtomicU64,
     /// Time of each node's last message.
     heard: Mutex<HashMap<u64, Instant>>,
 }
 
-impl Used {
+impl LinkCounters {
     fn hears(&self, node: u64) {
         lock(&self.heard).insert(node, Instant::now());
     }
@@ -56,7 +56,7 @@ impl Used {
 }
 
 /// A request, and the sender of its response.
-pub(super) struct Ask {
+pub(super) struct QueuedRequest {
     /// The request's bytes in pieces.
     pub(super) request: Vec<Bytes>,
     pub(super) answer: oneshot::Sender<io::Result<Bytes>>,
@@ -67,13 +67,13 @@ pub(super) struct Ask {
 pub(super) struct Target {
     pub(super) node: u64,
     pub(super) address: String,
-    pub(super) lane: Lane,
+    pub(super) lane: RequestLane,
     /// The shard of tasks; `None` for the group of keys.
     pub(super) shard: Option<u8>,
 }
 
 /// Sends requests until the queue's senders are gone.
-pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receiver<Ask>) {
+pub(super) async fn run(seat: Arc<ClusterMember>, target: Target, mut asks: mpsc::Receiver<QueuedRequest>) {
     let (mut rest, mut by_table) = (REST.0, false);
     while let Some(first) = asks.recv().await {
         if first.answer.is_closed() {
@@ -111,11 +111,11 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
     }
 }
 
-fn fail(ask: Ask, why: &str) {
+fn fail(ask: QueuedRequest, why: &str) {
     let _ = ask.answer.send(Err(io::Error::new(io::ErrorKind::NotConnected, why.to_owned())));
 }
 
-type Awaited = Arc<Mutex<HashMap<u64, (Instant, oneshot::Sender<io::Result<Bytes>>)>>>;
+type PendingRequests = Arc<Mutex<HashMap<u64, (Instant, oneshot::Sender<io::Result<Bytes>>)>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,13 +123,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Exchanges requests and responses until the connection ends; returns the cause.
 async fn talk(
-    seat: &Seat,
+    seat: &ClusterMember,
     target: &Target,
     (frames, write): (Frames<ReadHalf<Stream>>, WriteHalf<Stream>),
-    first: Ask,
-    asks: &mut mpsc::Receiver<Ask>,
+    first: QueuedRequest,
+    asks: &mut mpsc::Receiver<QueuedRequest>,
 ) -> io::Error {
-    let awaited = Awaited::default();
+    let awaited = PendingRequests::default();
     let heard = Mutex::new(Instant::now());
     let ended = tokio::select! {
         ended = ask_all((seat, target.ping()), write, first, asks, (&awaited, &heard)) => ended,
@@ -144,11 +144,11 @@ async fn talk(
 }
 
 async fn ask_all(
-    (seat, ping): (&Seat, Duration),
+    (seat, ping): (&ClusterMember, Duration),
     mut write: WriteHalf<Stream>,
-    first: Ask,
-    asks: &mut mpsc::Receiver<Ask>,
-    (awaited, heard): (&Awaited, &Mutex<Instant>),
+    first: QueuedRequest,
+    asks: &mut mpsc::Receiver<QueuedRequest>,
+    (awaited, heard): (&PendingRequests, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
     // Progress of a large write shows that the node is alive, though its pong waits behind the data. Small writes fit
@@ -193,7 +193,7 @@ async fn ask_all(
 
 async fn hear(
     mut frames: Frames<ReadHalf<Stream>>,
-    awaited: &Awaited,
+    awaited: &PendingRequests,
     heard: &Mutex<Instant>,
     hears: impl Fn(),
 ) -> io::Result<()> {
@@ -215,15 +215,15 @@ async fn hear(
 
 impl Target {
     fn ping(&self) -> Duration {
-        if self.lane == Lane::Forward { PING_LEADER } else { PING }
+        if self.lane == RequestLane::Forward { PING_LEADER } else { PING }
     }
 
     /// Whether the node is asked as the leader and leads no more: another node leads, or a later term began.
-    fn is_deposed(&self, seat: &Seat) -> bool {
-        self.lane == Lane::Forward && seat.leader_of(self.shard) != Some(self.node)
+    fn is_deposed(&self, seat: &ClusterMember) -> bool {
+        self.lane == RequestLane::Forward && seat.leader_of(self.shard) != Some(self.node)
     }
 
-    async fn until_deposed(&self, seat: &Seat) {
+    async fn until_deposed(&self, seat: &ClusterMember) {
         loop {
             sleep(PING_LEADER).await;
             if self.is_deposed(seat) {
@@ -234,7 +234,12 @@ impl Target {
 }
 
 /// Ends a connection whose peer is silent while requests are pending, or leaves a request open for too long.
-async fn watch(seat: &Seat, target: &Target, awaited: &Awaited, heard: &Mutex<Instant>) -> io::Result<()> {
+async fn watch(
+    seat: &ClusterMember,
+    target: &Target,
+    awaited: &PendingRequests,
+    heard: &Mutex<Instant>,
+) -> io::Result<()> {
     let silent_max = Duration::from_millis(seat.limits.silent_ms_max);
     let ask_max = Duration::from_millis(seat.limits.ask_ms_max);
     loop {

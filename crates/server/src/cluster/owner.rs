@@ -3,11 +3,11 @@
 use dunlin::topic::Topic;
 use serde::Serialize;
 
-use super::seat::Seat;
+use super::seat::ClusterMember;
 
 /// The node that owns a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Owner {
+pub(crate) struct TopicOwner {
     /// The node's number.
     node: u64,
     /// The epoch of the owner, as far as this node knows.
@@ -21,18 +21,18 @@ pub(crate) struct Owner {
     address: Option<String>,
 }
 
-impl Seat {
+impl ClusterMember {
     /// The owner of a topic; `None` before it is known.
-    pub(crate) fn owner_of(&self, topic: &Topic) -> Option<Owner> {
+    pub(crate) fn owner_of(&self, topic: &Topic) -> Option<TopicOwner> {
         let ownership = self.ownership()?;
         let (node, epoch) = ownership.owner_of(topic);
         let address = self.record(node).and_then(|mut record| record.doors.remove("tcp"));
         let (here, alive) = (node == ownership.id(), self.is_alive(node));
-        Some(Owner { node, epoch, here, alive, address })
+        Some(TopicOwner { node, epoch, here, alive, address })
     }
 }
 
-impl Owner {
+impl TopicOwner {
     /// The node's number.
     pub(crate) fn node(&self) -> u64 {
         self.node
@@ -40,7 +40,7 @@ impl Owner {
 
     /// The owner as named settings.
     pub(crate) fn settings(self) -> Vec<(String, String)> {
-        let Owner { node, epoch, here, alive, address } = self;
+        let TopicOwner { node, epoch, here, alive, address } = self;
         let is = if here {
             "here"
         } else if alive {

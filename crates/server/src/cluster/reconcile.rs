@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use dunlin::raft::{Member, Status};
 use dunlin::state::{Command, Operation, State};
-use dunlin::{Consistency, Control, ControlError, Shard, Tasks};
+use dunlin::{Consistency, Control, ControlError, TaskShard, Tasks};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admin;
 use super::error::ClusterError;
-use super::files::Known;
+use super::files::KnownMember;
 use super::records::{self, NodeRecord};
-use super::seat::Seat;
-use super::started::{self, Outcome};
+use super::seat::ClusterMember;
+use super::started::{self, StartOutcome};
 
 /// Interval of the work.
 const LOOK: Duration = Duration::from_millis(300);
@@ -29,7 +29,7 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 const GIVE_WAY: Duration = Duration::from_secs(2);
 
 /// Runs until it is dropped.
-pub(super) async fn run(seat: Arc<Seat>) {
+pub(super) async fn run(seat: Arc<ClusterMember>) {
     let mut remembered = Vec::new();
     let mut led_by = None;
     let mut is_restored = seat.identity.is_restored;
@@ -75,7 +75,7 @@ pub(super) async fn run(seat: Arc<Seat>) {
 }
 
 /// Transfers the lead to a node that is ready: a leader with a full disk refuses changes that enlarge the state.
-async fn give_way(seat: &Seat, control: &Control, status: &Status) {
+async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
     let leads_keys = is_leader(status);
@@ -108,7 +108,7 @@ async fn give_way(seat: &Seat, control: &Control, status: &Status) {
 }
 
 /// Checks repeatedly whether this node has the complete agreed state.
-pub(super) async fn follow(seat: Arc<Seat>) {
+pub(super) async fn follow(seat: Arc<ClusterMember>) {
     loop {
         if let Some(control) = seat.control()
             && control.read(Consistency::Linearizable, |_| ()).await.is_ok()
@@ -121,7 +121,7 @@ pub(super) async fn follow(seat: Arc<Seat>) {
 
 /// Removes the nodes and tokens of the backup's cluster from the restored state. Numbers are not reused, and a new
 /// epoch tells watchers of keys about the restore.
-async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), ClusterError> {
+async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     let status = control.status()?;
     if status.leader != Some(status.id) {
         return Ok(control.catch_up().await?);
@@ -142,7 +142,7 @@ async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), Cluster
 }
 
 /// Writes this node's address and start into the table.
-async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlError> {
+async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), ControlError> {
     let identity = &seat.identity;
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
     let removed = known.as_ref().and_then(|record| record.removed.clone());
@@ -155,12 +155,12 @@ async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlErro
     if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
         // The table does not have this start yet, or has a later one.
         match started::ask_all(seat).await {
-            Outcome::Refused(why) => seat.expel(why),
-            Outcome::Silent(why) | Outcome::Unknown(why) => tracing::debug!(
+            StartOutcome::Refused(why) => seat.expel(why),
+            StartOutcome::Silent(why) | StartOutcome::Unknown(why) => tracing::debug!(
                 "this start is not registered \
                  yet: {why}"
             ),
-            Outcome::TakenIn => {}
+            StartOutcome::TakenIn => {}
         }
         return Ok(());
     }
@@ -177,7 +177,7 @@ async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlErro
 }
 
 /// A Raft group whose members follow the table.
-trait Members {
+trait RaftGroup {
     async fn set_voters(&self, voters: &[u64]) -> Result<(), String>;
     async fn add_learner(&self, member: &Member) -> Result<(), String>;
     async fn remove_learner(&self, node: u64) -> Result<(), String>;
@@ -186,7 +186,7 @@ trait Members {
 
 macro_rules! members {
     ($($group:ty)*) => {$(
-        impl Members for $group {
+        impl RaftGroup for $group {
             async fn set_voters(&self, voters: &[u64]) -> Result<(), String> {
                 <$group>::set_voters(self, voters).await.map_err(|error| error.to_string())
             }
@@ -205,7 +205,7 @@ macro_rules! members {
         }
     )*};
 }
-members!(Control Shard);
+members!(Control TaskShard);
 
 /// Reconciles the Raft groups of the task shards. One node begins them, once in the cluster's life; each group's
 /// leader makes its members follow the table.
@@ -236,7 +236,7 @@ async fn look_after_tasks(
     }
 }
 
-async fn look_after_shard(shard: &Shard, begins: bool, table: &[NodeRecord]) -> Result<(), String> {
+async fn look_after_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord]) -> Result<(), String> {
     let status = shard.status().map_err(|error| error.to_string())?;
     if begins && !shard.is_begun().await.map_err(|error| error.to_string())? {
         let own = table.iter().find(|record| record.node == status.id);
@@ -251,7 +251,7 @@ async fn look_after_shard(shard: &Shard, begins: bool, table: &[NodeRecord]) -> 
 }
 
 /// Makes the first necessary change.
-async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord]) -> Result<(), String> {
+async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeRecord]) -> Result<(), String> {
     let wanted: BTreeMap<u64, &NodeRecord> =
         table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();
     // The table is incomplete before this node has written its own entry.
@@ -289,10 +289,10 @@ async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord
 }
 
 /// Writes the members to a file, for commands that run while this node is down.
-fn remember(seat: &Seat, status: &Status, remembered: &mut Vec<Known>) {
+fn remember(seat: &ClusterMember, status: &Status, remembered: &mut Vec<KnownMember>) {
     let members = status.voters.iter().chain(&status.learners);
-    let known: Vec<Known> =
-        members.map(|member| Known { node: member.id, address: member.address.clone() }).collect();
+    let known: Vec<KnownMember> =
+        members.map(|member| KnownMember { node: member.id, address: member.address.clone() }).collect();
     if !known.is_empty() && known != *remembered && seat.files.write_members(&known).is_ok() {
         *remembered = known;
     }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::state::{Compare, Is, Item, Pair, State, Target, prefix_end};
+use dunlin::state::{Compare, Comparison, Item, Pair, State, Target, prefix_end};
 use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
@@ -110,7 +110,7 @@ pub(super) fn token(state: &State, digest: &str) -> Option<(TokenRecord, u64)> {
 
 /// A condition that a key is unchanged since a revision; 0 for a missing key.
 pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
-    Compare { key, is: Is::Equal, target: Target::Modified { revision } }
+    Compare { key, is: Comparison::Equal, target: Target::Modified { revision } }
 }
 
 fn read<T: for<'de> Deserialize<'de>>(item: &Item) -> Option<T> {

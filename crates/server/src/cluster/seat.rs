@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use dunlin::raft::{Lane, Status};
-use dunlin::{Control, Lead, Ownership, Tasks};
+use dunlin::raft::{RequestLane, Status};
+use dunlin::{Control, Leadership, Ownership, Tasks};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -17,15 +17,15 @@ use tokio::time::{Instant, timeout};
 use super::ClusterLimits;
 use super::admin::{self, NodeStatus};
 use super::authority::Authority;
-use super::files::{Files, Identity, Incarnation};
+use super::files::{Files, Incarnation, NodeIdentity};
 use super::frame::{Frames, Kind};
 use super::hello::{self, Hello, Purpose, Refused, Welcome};
-use super::link::Used;
+use super::link::LinkCounters;
 use super::records::NodeRecord;
-use super::secure::Secrets;
+use super::secure::ClusterTls;
 use super::serving::say;
-use crate::Door;
-use crate::figures::{ANSWER_WITHIN, Answer, Wanted};
+use crate::Protocol;
+use crate::figures::{ANSWER_WITHIN, Answer, FiguresRequest};
 use crate::stream::Stream;
 
 /// How long a check of the agreed state counts as current.
@@ -36,25 +36,25 @@ const SILENT: Duration = Duration::from_secs(5);
 const TOLD: Duration = Duration::from_secs(30);
 
 /// Handles connections of a node that use Dunlin's own protocol.
-type ForDoor = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
+type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
 /// Collects this node's figures of topics for another node; may take a while.
-type TellFigures = Arc<dyn Fn(&Wanted) -> Answer + Send + Sync>;
+type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> Answer + Send + Sync>;
 
 /// A node's part in its cluster.
-pub(crate) struct Seat {
+pub(crate) struct ClusterMember {
     pub(super) limits: ClusterLimits,
     /// Number of task shards that this node is configured with.
     pub(super) shards: u8,
     pub(super) files: Files,
-    pub(super) identity: Identity,
+    pub(super) identity: NodeIdentity,
     pub(super) authority: Authority,
-    pub(super) secrets: Secrets,
-    pub(super) links: Used,
+    pub(super) secrets: ClusterTls,
+    pub(super) links: LinkCounters,
     control: OnceLock<Arc<Control>>,
     tasks: OnceLock<Arc<Tasks>>,
     ownership: OnceLock<Weak<Ownership>>,
-    door: OnceLock<ForDoor>,
-    figures: OnceLock<TellFigures>,
+    listener: OnceLock<ConnectionHandler>,
+    figures: OnceLock<FiguresSource>,
     /// The threads of connections to other nodes, and of those with large messages.
     handles: OnceLock<(Handle, Handle)>,
     doors: Mutex<BTreeMap<String, String>>,
@@ -69,7 +69,7 @@ pub(crate) struct Seat {
     told: Mutex<BTreeMap<u64, Instant>>,
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for ClusterMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Seat").field("identity", &self.identity).finish_non_exhaustive()
     }
@@ -82,27 +82,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A connection after its handshake.
 pub(super) type Connection = (Frames<ReadHalf<Stream>>, WriteHalf<Stream>);
 
-impl Seat {
+impl ClusterMember {
     pub(super) fn new(
         limits: ClusterLimits,
         shards: u8,
         files: Files,
-        identity: Identity,
+        identity: NodeIdentity,
         authority: Authority,
-        secrets: Secrets,
-    ) -> Arc<Seat> {
-        Arc::new(Seat {
+        secrets: ClusterTls,
+    ) -> Arc<ClusterMember> {
+        Arc::new(ClusterMember {
             limits,
             shards,
             files,
             identity,
             authority,
             secrets,
-            links: Used::default(),
+            links: LinkCounters::default(),
             control: OnceLock::new(),
             tasks: OnceLock::new(),
             ownership: OnceLock::new(),
-            door: OnceLock::new(),
+            listener: OnceLock::new(),
             figures: OnceLock::new(),
             handles: OnceLock::new(),
             doors: Mutex::default(),
@@ -145,17 +145,21 @@ impl Seat {
     }
 
     /// Sets the listeners' addresses, and the handler of connections that use Dunlin's own protocol.
-    pub(crate) fn set_doors(&self, addresses: BTreeMap<String, String>, for_door: ForDoor) {
+    pub(crate) fn set_listeners(
+        &self,
+        addresses: BTreeMap<String, String>,
+        on_connection: ConnectionHandler,
+    ) {
         *lock(&self.doors) = addresses;
-        let _ = self.door.set(for_door);
+        let _ = self.listener.set(on_connection);
     }
 
     /// Sets the function that collects this node's figures for other nodes.
-    pub(crate) fn set_figures(&self, tell: impl Fn(&Wanted) -> Answer + Send + Sync + 'static) {
+    pub(crate) fn set_figures(&self, tell: impl Fn(&FiguresRequest) -> Answer + Send + Sync + 'static) {
         let _ = self.figures.set(Arc::new(tell));
     }
 
-    pub(super) fn figures(&self) -> Option<TellFigures> {
+    pub(super) fn figures(&self) -> Option<FiguresSource> {
         self.figures.get().cloned()
     }
 
@@ -179,9 +183,9 @@ impl Seat {
 
     /// Requests figures of topics from other nodes in parallel.
     pub(crate) fn ask_for_figures(
-        self: &Arc<Seat>,
+        self: &Arc<ClusterMember>,
         others: Vec<(u64, String)>,
-        wanted: Wanted,
+        wanted: FiguresRequest,
     ) -> Vec<(u64, JoinHandle<Option<Answer>>)> {
         let Some((handle, _)) = self.handles.get() else { return Vec::new() };
         let wanted = Arc::new(wanted);
@@ -207,12 +211,12 @@ impl Seat {
         lock(&self.doors).clone()
     }
 
-    pub(super) fn hand_to_door(&self, node: u64, stream: Stream) -> io::Result<()> {
+    pub(super) fn hand_to_listener(&self, node: u64, stream: Stream) -> io::Result<()> {
         if self.record(node).is_none_or(|record| record.removed.is_some()) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let door = self.door.get().ok_or(io::ErrorKind::NotConnected)?;
-        door(node, stream)
+        let listener = self.listener.get().ok_or(io::ErrorKind::NotConnected)?;
+        listener(node, stream)
     }
 
     /// Raft's status.
@@ -240,10 +244,10 @@ impl Seat {
 
     /// The live members' listener addresses of a protocol, without wildcard addresses, which clients cannot connect
     /// to.
-    pub(crate) fn addresses_of(&self, door: Door) -> Vec<String> {
+    pub(crate) fn addresses_of(&self, listener: Protocol) -> Vec<String> {
         let Some(ownership) = self.ownership() else { return Vec::new() };
         let takes_part = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
-        let address = |record: &NodeRecord| record.doors.get(door.name()).cloned();
+        let address = |record: &NodeRecord| record.doors.get(listener.name()).cloned();
         let is_one = |address: &String| {
             address.parse::<SocketAddr>().map_or(true, |address| !address.ip().is_unspecified())
         };
@@ -307,7 +311,12 @@ impl Seat {
     }
 
     /// Connects to another node for a lane of Raft messages.
-    pub(super) async fn open_lane(&self, node: u64, address: &str, lane: Lane) -> io::Result<Connection> {
+    pub(super) async fn open_lane(
+        &self,
+        node: u64,
+        address: &str,
+        lane: RequestLane,
+    ) -> io::Result<Connection> {
         self.open_for(node, address, (Purpose::Control, lane.may_be_large())).await
     }
 
@@ -424,9 +433,9 @@ impl Seat {
             Some(shard) => self.tasks()?.shards().get(usize::from(shard))?.lead().ok()?,
         };
         match lead {
-            Lead::Here => Some(self.identity.node),
-            Lead::There(leader) => Some(leader.id),
-            Lead::Nobody => None,
+            Leadership::Here => Some(self.identity.node),
+            Leadership::There(leader) => Some(leader.id),
+            Leadership::Nobody => None,
         }
     }
 

@@ -18,10 +18,10 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 
-use super::authority::{Authority, Issued, fingerprint, name_of, node_of};
+use super::authority::{Authority, NodeCertificate, fingerprint, name_of, node_of};
 use super::error::ClusterError;
 use super::token::Token;
-use crate::stream::{Secured, Stream};
+use crate::stream::{Stream, TlsStream};
 use crate::tls::poll_shake;
 
 /// The ALPN name of the protocol between nodes.
@@ -29,7 +29,7 @@ pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
 
 /// TLS configurations for accepting and connecting.
 #[derive(Debug, Clone)]
-pub(super) struct Secrets {
+pub(super) struct ClusterTls {
     cluster: String,
     accepting: Arc<ServerConfig>,
     connecting: Arc<ClientConfig>,
@@ -39,8 +39,12 @@ fn files(what: &'static str) -> impl Fn(String) -> ClusterError {
     move |why| ClusterError::Files(format!("{what}: {why}"))
 }
 
-impl Secrets {
-    pub(super) fn new(cluster: &str, authority: &Authority, own: &Issued) -> Result<Secrets, ClusterError> {
+impl ClusterTls {
+    pub(super) fn new(
+        cluster: &str,
+        authority: &Authority,
+        own: &NodeCertificate,
+    ) -> Result<ClusterTls, ClusterError> {
         let roots = Arc::new(authorities(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let mut chain = certificates(own.cert_pem.as_bytes()).map_err(files("node.pem"))?;
         let key = || private_key(own.key_pem.as_bytes()).map_err(files("node-key.pem"));
@@ -61,7 +65,7 @@ impl Secrets {
             .with_single_cert(chain, key()?)?;
         accepting.alpn_protocols = vec![PROTOCOL.to_vec(), tls::PROTOCOL.to_vec()];
         let (accepting, connecting) = (Arc::new(accepting), Arc::new(connecting));
-        Ok(Secrets { cluster: cluster.to_owned(), accepting, connecting })
+        Ok(ClusterTls { cluster: cluster.to_owned(), accepting, connecting })
     }
 
     /// Connects to a node, and verifies that it is this node.
@@ -72,16 +76,16 @@ impl Secrets {
     }
 
     /// Accepts a connection.
-    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Caller> {
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<AcceptedNode> {
         let codec = Codec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
-        let mut secured = Box::new(Secured::new(socket, codec));
+        let mut secured = Box::new(TlsStream::new(socket, codec));
         poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
-        let is_for_doors = secured.protocol() == Some(tls::PROTOCOL);
+        let is_for_listener = secured.protocol() == Some(tls::PROTOCOL);
         let certificate = secured.client_certificate();
         let names = certificate.as_ref().map_or(&[][..], |certificate| &certificate.names);
         let node = names.iter().find_map(|name| node_of(name));
         let node = node.filter(|(cluster, _)| *cluster == self.cluster).map(|(_, node)| node);
-        Ok(Caller { node, is_for_doors, stream: Stream::Tls(secured) })
+        Ok(AcceptedNode { node, is_for_listener, stream: Stream::Tls(secured) })
     }
 
     fn explain(&self, node: u64, error: io::Error) -> io::Error {
@@ -105,11 +109,11 @@ impl Secrets {
 }
 
 /// An accepted connection.
-pub(super) struct Caller {
+pub(super) struct AcceptedNode {
     /// The node named by the certificate; `None` without one.
     pub(super) node: Option<u64>,
     /// The peer uses Dunlin's own protocol, chosen by ALPN.
-    pub(super) is_for_doors: bool,
+    pub(super) is_for_listener: bool,
     pub(super) stream: Stream,
 }
 
@@ -146,7 +150,7 @@ async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Res
     socket.set_nodelay(true)?;
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let codec = Codec::client(config, name).map_err(io::Error::other)?;
-    let mut secured = Box::new(Secured::new(socket, codec));
+    let mut secured = Box::new(TlsStream::new(socket, codec));
     poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
     Ok(Stream::Tls(secured))
 }

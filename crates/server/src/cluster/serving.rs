@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::frame::{self, Frames, Kind};
 use super::hello::{self, Hello, Purpose, Refused, Welcome};
-use super::seat::Seat;
+use super::seat::ClusterMember;
 use super::{admin, join, started};
 use crate::stream::Stream;
 
@@ -33,7 +33,7 @@ const REST: Duration = Duration::from_millis(50);
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Accepts connections until the future is dropped.
-pub(super) async fn accept(seat: Arc<Seat>, listener: TcpListener) {
+pub(super) async fn accept(seat: Arc<ClusterMember>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(seat.limits.connections_max));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -58,13 +58,13 @@ pub(super) async fn accept(seat: Arc<Seat>, listener: TcpListener) {
 }
 
 /// Serves one connection until it ends.
-async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
+async fn serve(seat: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let patience = Duration::from_millis(seat.limits.handshake_ms_max);
     let caller = timeout(patience, seat.secrets.accept(socket)).await??;
-    if caller.is_for_doors {
+    if caller.is_for_listener {
         let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
-        return seat.hand_to_door(node, caller.stream);
+        return seat.hand_to_listener(node, caller.stream);
     }
     let (read, mut write) = split(caller.stream);
     let mut frames = Frames::new(read, seat.limits.hello_bytes_max);
@@ -112,7 +112,7 @@ async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
 }
 
 /// Checks that a peer may use the connection for its purpose.
-fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
+fn check(seat: &ClusterMember, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
     hello::check_version(hello.version, &hello.release)?;
     if matches!(hello.purpose, Purpose::Join | Purpose::Start) {
         hello::check_shards(hello.shards, seat.shards)?;
@@ -126,7 +126,7 @@ fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
 }
 
 /// Serves a connection on another thread; dropping the future ends it.
-async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<Seat>) -> io::Result<()> {
+async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<ClusterMember>) -> io::Result<()> {
     let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
     let leaving = secured.leave()?;
     let mut answering = JoinSet::new();
@@ -150,15 +150,15 @@ pub(super) async fn say(
     write.flush().await
 }
 
-type Answering = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + Send>>;
+type PendingResponse = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + Send>>;
 
 /// Passes requests to Raft in the order of their arrival.
 async fn answer_all(
-    seat: &Arc<Seat>,
+    seat: &Arc<ClusterMember>,
     mut frames: Frames<ReadHalf<Stream>>,
     mut write: WriteHalf<Stream>,
 ) -> io::Result<()> {
-    let mut answering = FuturesUnordered::<Answering>::new();
+    let mut answering = FuturesUnordered::<PendingResponse>::new();
     let mut out = Vec::new();
     loop {
         let may_ask = answering.len() < seat.limits.answers_max;
@@ -193,13 +193,13 @@ async fn answer_all(
 
 /// Starts a request, before later ones; returns the response if it is known at once.
 async fn begin(
-    seat: &Arc<Seat>,
+    seat: &Arc<ClusterMember>,
     id: u64,
     request: Bytes,
-    answering: &mut FuturesUnordered<Answering>,
+    answering: &mut FuturesUnordered<PendingResponse>,
 ) -> Option<(u64, io::Result<Bytes>)> {
     let seat = Arc::clone(seat);
-    let mut answer: Answering = Box::pin(async move {
+    let mut answer: PendingResponse = Box::pin(async move {
         let Some(control) = seat.control() else {
             return (id, Err(io::Error::other("the node is not ready yet")));
         };

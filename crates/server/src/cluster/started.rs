@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::files::{Incarnation, Known};
+use super::files::{Incarnation, KnownMember};
 use super::frame::Kind;
 use super::hello::Purpose;
 use super::records::{self, NodeRecord};
-use super::seat::Seat;
+use super::seat::ClusterMember;
 use super::serving::say;
 
 /// How long a start waits for the lease of a start that does not respond.
@@ -44,7 +44,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 
 /// A node's request to register its start.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Started {
+pub(super) struct StartRequest {
     /// The starts of its directory, newest first.
     lineage: Vec<Incarnation>,
     /// The node's entry for the table.
@@ -54,7 +54,7 @@ pub(super) struct Started {
 /// The reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Told {
+pub(super) enum StartReply {
     /// The start is registered.
     TakenIn,
     /// Another start of the node responds at that address.
@@ -64,13 +64,13 @@ pub(super) enum Told {
     /// The registered start is not of this directory.
     Stale { number: u64 },
     /// The leader must be asked instead.
-    Elsewhere { leader: Known },
+    Elsewhere { leader: KnownMember },
     /// Try again later.
     Later { why: String },
 }
 
 /// The result of asking the other nodes.
-pub(super) enum Outcome {
+pub(super) enum StartOutcome {
     TakenIn,
     /// Another start may be running.
     Silent(String),
@@ -79,24 +79,24 @@ pub(super) enum Outcome {
     Unknown(String),
 }
 
-impl Started {
-    fn of(seat: &Seat) -> Started {
+impl StartRequest {
+    fn of(seat: &ClusterMember) -> StartRequest {
         let lineage = seat.identity.lineage();
         let record = seat.own_record();
-        Started { lineage, record }
+        StartRequest { lineage, record }
     }
 }
 
 /// Registers this start, and waits for a silent earlier one; an error if another start runs or is newer.
-pub(super) async fn begin(seat: &Arc<Seat>) -> Result<(), String> {
+pub(super) async fn begin(seat: &Arc<ClusterMember>) -> Result<(), String> {
     let deadline = Instant::now() + SILENT_WITHIN;
     loop {
         match ask_all(seat).await {
-            Outcome::Refused(why) => return Err(why),
-            Outcome::Silent(why) if Instant::now() >= deadline => return Err(why),
-            Outcome::Silent(_) => sleep(AGAIN).await,
-            Outcome::TakenIn => return Ok(()),
-            Outcome::Unknown(why) => {
+            StartOutcome::Refused(why) => return Err(why),
+            StartOutcome::Silent(why) if Instant::now() >= deadline => return Err(why),
+            StartOutcome::Silent(_) => sleep(AGAIN).await,
+            StartOutcome::TakenIn => return Ok(()),
+            StartOutcome::Unknown(why) => {
                 tracing::debug!("the cluster does not know of this start yet: {why}");
                 return Ok(());
             }
@@ -105,27 +105,29 @@ pub(super) async fn begin(seat: &Arc<Seat>) -> Result<(), String> {
 }
 
 /// Asks one node after another for a final reply; this node itself, if it leads.
-pub(super) async fn ask_all(seat: &Arc<Seat>) -> Outcome {
+pub(super) async fn ask_all(seat: &Arc<ClusterMember>) -> StartOutcome {
     let status = seat.status();
     if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {
-        return outcome(seat, answer(seat, seat.identity.node, Started::of(seat)).await);
+        return outcome(seat, answer(seat, seat.identity.node, StartRequest::of(seat)).await);
     }
     let mut others = seat.files.members();
     let members = status.iter().flat_map(|status| status.voters.iter().chain(&status.learners));
-    others.extend(members.map(|member| Known { node: member.id, address: member.address.clone() }));
+    others.extend(members.map(|member| KnownMember { node: member.id, address: member.address.clone() }));
     others.retain(|other| other.node != seat.identity.node);
     others.dedup();
-    let mut last = Outcome::Unknown("no other node is reachable".to_owned());
+    let mut last = StartOutcome::Unknown("no other node is reachable".to_owned());
     for other in others {
         let told = match ask(seat, &other).await {
-            Ok(Told::Elsewhere { leader }) if leader.node != seat.identity.node => ask(seat, &leader).await,
+            Ok(StartReply::Elsewhere { leader }) if leader.node != seat.identity.node => {
+                ask(seat, &leader).await
+            }
             told => told,
         };
         if let Some(why) = seat.ended() {
-            return Outcome::Refused(why);
+            return StartOutcome::Refused(why);
         }
         match told.map(|told| outcome(seat, told)) {
-            Ok(Outcome::Unknown(why)) => last = Outcome::Unknown(why),
+            Ok(StartOutcome::Unknown(why)) => last = StartOutcome::Unknown(why),
             Ok(outcome) => return outcome,
             Err(error) => tracing::debug!(node = other.node, "a node is unreachable: {error}"),
         }
@@ -133,42 +135,42 @@ pub(super) async fn ask_all(seat: &Arc<Seat>) -> Outcome {
     last
 }
 
-fn outcome(seat: &Seat, told: Told) -> Outcome {
+fn outcome(seat: &ClusterMember, told: StartReply) -> StartOutcome {
     let (node, own) = (seat.identity.node, seat.identity.now.number);
     match told {
-        Told::TakenIn => Outcome::TakenIn,
-        Told::Runs { address } => Outcome::Refused(format!(
+        StartReply::TakenIn => StartOutcome::TakenIn,
+        StartReply::Runs { address } => StartOutcome::Refused(format!(
             "node {node} runs already, at {address}: this directory is a copy of that node's, or the node has not ended yet. Give a new node an \
              empty directory and let it join; to move node {node}, end it first"
         )),
-        Told::Silent { address } => Outcome::Silent(format!(
+        StartReply::Silent { address } => StartOutcome::Silent(format!(
             "node {node} seems to run at {address}: it does not answer there, but keeps its lease. End it first; if this directory is a \
              copy of that node's, give the new node an empty one and let it join"
         )),
-        Told::Stale { number } => Outcome::Refused(format!(
+        StartReply::Stale { number } => StartOutcome::Refused(format!(
             "the directory of node {node} is stale: the cluster knows of its start number {number}, which was not of this directory \
              (this is its start number {own}). It is an older copy, or a copy of it was started since. Start the node with the directory it had last; \
              if that is lost, `dunlin cluster remove {node}`, empty the directory and let it join anew"
         )),
-        Told::Elsewhere { leader } => {
-            Outcome::Unknown(format!("node {} was named as the leader", leader.node))
+        StartReply::Elsewhere { leader } => {
+            StartOutcome::Unknown(format!("node {} was named as the leader", leader.node))
         }
-        Told::Later { why } => Outcome::Unknown(why),
+        StartReply::Later { why } => StartOutcome::Unknown(why),
     }
 }
 
-async fn ask(seat: &Seat, other: &Known) -> io::Result<Told> {
+async fn ask(seat: &ClusterMember, other: &KnownMember) -> io::Result<StartReply> {
     let connect = Duration::from_millis(seat.limits.connect_ms_max);
     let opened = seat.open(other.node, &other.address, Purpose::Start);
     let (mut frames, mut write) = timeout(connect, opened).await??;
-    say(&mut write, 1, Kind::Request, &super::text(&Started::of(seat))).await?;
+    say(&mut write, 1, Kind::Request, &super::text(&StartRequest::of(seat))).await?;
     let answer = timeout(Duration::from_millis(seat.limits.handshake_ms_max), frames.next()).await??;
     super::parse(answer, Kind::Answer)
 }
 
 /// Answers a node that has started.
-pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Told {
-    let later = |why: String| Told::Later { why };
+pub(super) async fn answer(seat: &Arc<ClusterMember>, node: u64, started: StartRequest) -> StartReply {
+    let later = |why: String| StartReply::Later { why };
     let Some(control) = seat.control() else { return later("that node is starting".to_owned()) };
     let status = match control.status() {
         Ok(status) => status,
@@ -188,15 +190,15 @@ pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Tol
     }
     if !leads {
         let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
-        let leader = leader.map(|member| Known { node: member.id, address: member.address.clone() });
+        let leader = leader.map(|member| KnownMember { node: member.id, address: member.address.clone() });
         let none = || later("the cluster has no leader right now".to_owned());
-        return leader.map_or_else(none, |leader| Told::Elsewhere { leader });
+        return leader.map_or_else(none, |leader| StartReply::Elsewhere { leader });
     }
     let (key, value) = (records::node_key(node), records::value(&NodeRecord { node, ..started.record }));
     let compare = vec![records::unchanged(&key, revision)];
     let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
     match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
-        Ok(Reply::Transaction { succeeded: true, .. }) => Told::TakenIn,
+        Ok(Reply::Transaction { succeeded: true, .. }) => StartReply::TakenIn,
         Ok(_) => later("the node's entry was changed at the same time".to_owned()),
         Err(error) => later(error.to_string()),
     }
@@ -205,42 +207,42 @@ pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Tol
 /// The reply that needs no change of the table, if any. Only the leader's table is current enough to call a directory
 /// stale.
 async fn check(
-    seat: &Seat,
+    seat: &ClusterMember,
     node: u64,
     known: Option<&NodeRecord>,
-    started: &Started,
+    started: &StartRequest,
     leads: bool,
-) -> Option<Told> {
+) -> Option<StartReply> {
     let Some(now) = started.lineage.first() else {
-        return Some(Told::Later { why: "the request has no start".to_owned() });
+        return Some(StartReply::Later { why: "the request has no start".to_owned() });
     };
     let known = known?;
     if let Some(why) = &known.removed {
-        return Some(Told::Later { why: format!("node {node} was removed ({why})") });
+        return Some(StartReply::Later { why: format!("node {node} was removed ({why})") });
     }
     let last = known.incarnation.as_ref()?;
     if last == now {
-        return leads.then_some(Told::TakenIn);
+        return leads.then_some(StartReply::TakenIn);
     }
     if leads && !started.lineage.contains(last) {
-        return Some(Told::Stale { number: last.number });
+        return Some(StartReply::Stale { number: last.number });
     }
     let address = known.address.clone();
     match seat.who_is_at(node, &address).await {
         Ok(Some(there)) if there == *now => None,
-        Ok(_) => Some(Told::Runs { address }),
+        Ok(_) => Some(StartReply::Runs { address }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
         Err(error) => {
             let holds = seat.ownership().is_some_and(|ownership| ownership.is_alive(node));
             let is_there = holds || error.kind() == io::ErrorKind::TimedOut && listens(seat, &address).await;
-            is_there.then_some(Told::Silent { address })
+            is_there.then_some(StartReply::Silent { address })
         }
     }
 }
 
 /// Whether a process listens at the address, even a frozen one. On a busy machine the lease of a running node may
 /// lapse.
-async fn listens(seat: &Seat, address: &str) -> bool {
+async fn listens(seat: &ClusterMember, address: &str) -> bool {
     let connect = Duration::from_millis(seat.limits.connect_ms_max);
     matches!(timeout(connect, TcpStream::connect(address)).await, Ok(Ok(_)))
 }

@@ -22,14 +22,15 @@ use std::time::{Duration, Instant};
 use dunlin::state::{Command, Events, State};
 use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, Wait};
 use dunlin::{
-    AskError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits, TopicError, block_on,
+    ClusterCommandError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits,
+    TopicError, block_on,
 };
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Address, Limits, Options};
 
 use super::authority::name_of;
 use super::error::ClusterError;
-use super::seat::Seat;
+use super::seat::ClusterMember;
 use crate::peers::NodeLinks;
 
 /// Pause after a change, so that further changes are applied together: keys change often, owners of topics seldom.
@@ -44,32 +45,34 @@ const HISTORY_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The node's part in the cluster's topics.
-pub(super) struct Topics {
+pub(super) struct ClusterTopics {
     ownership: Arc<Ownership>,
-    shared: Arc<Known>,
+    shared: Arc<OwnershipFollower>,
 }
 
 /// Applies the agreed owners to the node's topics.
-struct Known {
-    seat: Weak<Seat>,
+struct OwnershipFollower {
+    seat: Weak<ClusterMember>,
     control: Arc<Control>,
     /// The last applied revision.
     revision: AtomicU64,
     ended: AtomicBool,
 }
 
-impl Topics {
+impl ClusterTopics {
     /// Makes the node's topics those of the cluster.
     pub(super) fn start(
         node: &Node,
-        seat: &Arc<Seat>,
+        seat: &Arc<ClusterMember>,
         control: &Arc<Control>,
         limits: OwnershipLimits,
-    ) -> Result<Topics, ClusterError> {
+    ) -> Result<ClusterTopics, ClusterError> {
         let id = seat.identity.node;
         let asked = Arc::clone(control);
         let ask = move |commands: &[Command<'_>]| match block_on(asked.ask_all(commands)) {
-            Ok(answers) => answers.into_iter().map(|answer| answer.map_err(AskError::Refused)).collect(),
+            Ok(answers) => {
+                answers.into_iter().map(|answer| answer.map_err(ClusterCommandError::Refused)).collect()
+            }
             Err(error) => vec![Err(ask_error(error)); commands.len()],
         };
         let (ways, of) = (ways(seat)?, Arc::downgrade(seat));
@@ -78,12 +81,12 @@ impl Topics {
         seat.set_ownership(&ownership);
         let (revision, ended) = (AtomicU64::new(0), AtomicBool::new(false));
         let (seat, control) = (Arc::downgrade(seat), Arc::clone(control));
-        let shared = Arc::new(Known { seat, control, revision, ended });
+        let shared = Arc::new(OwnershipFollower { seat, control, revision, ended });
         let (known, of) = (Arc::clone(&shared), Arc::downgrade(&ownership));
         let news =
             watch(node).map_err(|error| ClusterError::io("cannot watch topics")(io::Error::other(error)))?;
         spawn("dunlin-topics", move || known.follow(news, &of))?;
-        Ok(Topics { ownership, shared })
+        Ok(ClusterTopics { ownership, shared })
     }
 
     /// Takes the node's share of topics as soon as the cluster responds: announces the durable topics on this disk,
@@ -118,7 +121,7 @@ impl Topics {
     }
 }
 
-impl Known {
+impl OwnershipFollower {
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -273,7 +276,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
 }
 
 /// Options for connections to other nodes, without the expected name.
-fn ways(seat: &Seat) -> Result<Options, ClusterError> {
+fn ways(seat: &ClusterMember) -> Result<Options, ClusterError> {
     let read = |name| {
         let path = seat.files.path(name);
         std::fs::read(&path).map_err(ClusterError::io("cannot read the node's certificate"))
@@ -286,7 +289,7 @@ fn ways(seat: &Seat) -> Result<Options, ClusterError> {
 }
 
 /// A live node's address, and the options to connect.
-fn reach(seat: &Seat, ways: &Options, to: u64) -> Option<(Address, Options)> {
+fn reach(seat: &ClusterMember, ways: &Options, to: u64) -> Option<(Address, Options)> {
     // A node without a lease is not contacted until its lease is back.
     seat.ownership().filter(|ownership| ownership.is_alive(to))?;
     let record = seat.record(to).filter(|record| record.removed.is_none())?;
@@ -297,10 +300,10 @@ fn reach(seat: &Seat, ways: &Options, to: u64) -> Option<(Address, Options)> {
     Some((address, options))
 }
 
-fn ask_error(error: ControlError) -> AskError {
+fn ask_error(error: ControlError) -> ClusterCommandError {
     match error {
-        ControlError::Refused(refusal) => AskError::Refused(refusal),
-        other => AskError::Away(other.to_string()),
+        ControlError::Refused(refusal) => ClusterCommandError::Refused(refusal),
+        other => ClusterCommandError::Away(other.to_string()),
     }
 }
 

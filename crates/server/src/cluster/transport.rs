@@ -5,36 +5,41 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use dunlin::raft::{Asking, Lane, Member, Transport};
+use dunlin::raft::{Member, RequestLane, ResponseFuture, Transport};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::link::{self, Ask, Target};
-use super::seat::Seat;
+use super::link::{self, QueuedRequest, Target};
+use super::seat::ClusterMember;
 
 /// One connection for each node and lane in use.
-pub(super) struct Links {
-    seat: Arc<Seat>,
+pub(super) struct RaftTransport {
+    seat: Arc<ClusterMember>,
     /// The shard of tasks; `None` for the group of keys.
     shard: Option<u8>,
     /// Thread of the group and its connections for short messages.
     handle: Handle,
     /// Thread of the connections for large messages.
     bulk: Handle,
-    links: Mutex<HashMap<(u64, Lane), Link>>,
+    links: Mutex<HashMap<(u64, RequestLane), RaftLink>>,
 }
 
-struct Link {
+struct RaftLink {
     address: String,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<QueuedRequest>,
 }
 
-impl Links {
-    pub(super) fn new(seat: Arc<Seat>, shard: Option<u8>, handle: Handle, bulk: Handle) -> Links {
-        Links { seat, shard, handle, bulk, links: Mutex::default() }
+impl RaftTransport {
+    pub(super) fn new(
+        seat: Arc<ClusterMember>,
+        shard: Option<u8>,
+        handle: Handle,
+        bulk: Handle,
+    ) -> RaftTransport {
+        RaftTransport { seat, shard, handle, bulk, links: Mutex::default() }
     }
 
-    fn asks(&self, member: &Member, lane: Lane) -> mpsc::Sender<Ask> {
+    fn asks(&self, member: &Member, lane: RequestLane) -> mpsc::Sender<QueuedRequest> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.get(&(member.id, lane)) {
             Some(link) if link.address == member.address => link.asks.clone(),
@@ -45,7 +50,7 @@ impl Links {
                 let target = Target { node, address, lane, shard };
                 let handle = if lane.may_be_large() { &self.bulk } else { &self.handle };
                 handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
-                let link = Link { address: member.address.clone(), asks: asks.clone() };
+                let link = RaftLink { address: member.address.clone(), asks: asks.clone() };
                 links.insert((member.id, lane), link);
                 asks
             }
@@ -53,10 +58,10 @@ impl Links {
     }
 }
 
-impl Transport for Links {
-    fn ask(&self, member: &Member, lane: Lane, request: Vec<Bytes>) -> Asking {
+impl Transport for RaftTransport {
+    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let (answer, answered) = oneshot::channel();
-        let sent = self.asks(member, lane).try_send(Ask { request, answer });
+        let sent = self.asks(member, lane).try_send(QueuedRequest { request, answer });
         Box::pin(async move {
             sent.map_err(|_full| {
                 io::Error::new(

@@ -1,10 +1,10 @@
 //! The JSON in which nodes exchange figures.
 
-use dunlin::topic::{LogInfo, Losses, Position, ReaderInfo, StoredInfo};
+use dunlin::topic::{LogInfo, LossCounters, Position, ReaderInfo, StoredInfo};
 use dunlin::{GroupInfo, GroupKind};
 use serde::{Deserialize, Serialize};
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LogForm {
@@ -14,7 +14,7 @@ pub(super) struct LogForm {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct LossesForm(#[serde(with = "LossesFields")] pub(super) Losses);
+pub(super) struct LossesForm(#[serde(with = "LossesFields")] pub(super) LossCounters);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ReaderForm {
@@ -27,7 +27,7 @@ pub(super) struct ReaderForm {
     lagging_ns: u64,
     lost_ns: u64,
     #[serde(rename = "door")]
-    door: String,
+    protocol: String,
     registered: bool,
 }
 
@@ -43,7 +43,7 @@ struct LogInfoForm {
     bytes: u64,
     appended_bytes: u64,
     #[serde(with = "LossesFields")]
-    losses: Losses,
+    losses: LossCounters,
     waiting: usize,
     registered: usize,
     last_append_ns: u64,
@@ -52,7 +52,7 @@ struct LogInfoForm {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Losses")]
+#[serde(remote = "LossCounters")]
 struct LossesFields {
     warnings: u64,
     gaps: u64,
@@ -108,22 +108,32 @@ mod stored {
 
 impl From<ReaderInfo> for ReaderForm {
     fn from(reader: ReaderInfo) -> ReaderForm {
-        let ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, door, registered } =
+        let ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, protocol, registered } =
             reader;
         let Position { epoch, seq } = position;
-        let door = door.to_owned();
-        ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, door, registered }
+        let protocol = protocol.to_owned();
+        ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, protocol, registered }
     }
 }
 
 impl From<ReaderForm> for ReaderInfo {
     fn from(form: ReaderForm) -> ReaderInfo {
-        let ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, door, registered } =
-            form;
+        let ReaderForm {
+            name,
+            partition,
+            epoch,
+            seq,
+            behind,
+            lost,
+            lagging_ns,
+            lost_ns,
+            protocol,
+            registered,
+        } = form;
         let position = Position { epoch, seq };
         // A node of a newer release may send a protocol that this one does not know.
-        let known = Door::ALL.iter().map(|door| door.name()).chain([dunlin::NODE_DOOR]);
-        let door = known.into_iter().find(|known| *known == door).unwrap_or("");
-        ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, door, registered }
+        let known = Protocol::ALL.iter().map(|protocol| protocol.name()).chain([dunlin::NODE_PROTOCOL]);
+        let protocol = known.into_iter().find(|known| *known == protocol).unwrap_or("");
+        ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, protocol, registered }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use dunlin::topic::frame::Meta;
 use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use dunlin::wire::ErrorCode;
-use dunlin::{Node, Owner, Refused};
+use dunlin::{Node, OwningTopic, Refused};
 
 use super::proto::dunlin as v1;
-use crate::append::{self, ToAppend};
+use crate::append::{self, AppendRequest};
 
 /// A frame's memory is kept for the next one up to this size.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -22,14 +22,14 @@ thread_local! {
 
 /// The topic of a subject. A topic that was created for a record exists on if one of its records is accepted.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) topic: Arc<Owner>,
+pub(super) struct PublishTarget {
+    pub(super) topic: Arc<OwningTopic>,
     tail: String,
     /// The node with the publisher's permissions.
     node: Node,
 }
 
-impl Target {
+impl PublishTarget {
     /// Finds the topic that owns the subject. The node may create it for a record with such a payload, unless the
     /// publisher names its last record.
     pub(super) async fn find(
@@ -37,7 +37,7 @@ impl Target {
         subject: &str,
         payload: &[u8],
         after: Option<Position>,
-    ) -> Result<Target, Refused> {
+    ) -> Result<PublishTarget, Refused> {
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         let found = match after {
@@ -47,13 +47,13 @@ impl Target {
         let topic = found.map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
-        Ok(Target { topic: Arc::new(topic), tail, node: node.clone() })
+        Ok(PublishTarget { topic: Arc::new(topic), tail, node: node.clone() })
     }
 }
 
 /// A record on its way into a topic.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Incoming<'a> {
+pub(super) struct IncomingRecord<'a> {
     pub(super) record: &'a v1::Draft,
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
@@ -62,12 +62,12 @@ pub(super) struct Incoming<'a> {
 }
 
 /// Appends the record, and waits for room as long as its topic allows.
-pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Receipt, Refused> {
+pub(super) async fn append(target: &PublishTarget, incoming: IncomingRecord<'_>) -> Result<Receipt, Refused> {
     let topic = &*target.topic;
     let appended =
         with_frame(target, incoming.record, |frame| append::try_append(topic, incoming.to(target, frame)))?;
     let appended = match appended {
-        Err(refused) if append::may_be_taken_later(&refused) => {
+        Err(refused) if append::can_retry_append(&refused) => {
             let frame = with_frame(target, incoming.record, <[u8]>::to_vec)?;
             append::append_when_there_is_room(topic, incoming.to(target, &frame)).await
         }
@@ -77,21 +77,25 @@ pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Re
 }
 
 /// Waits for the record's level of acknowledgement.
-pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, Refused> {
-    append::stored(topic, receipt).await.map_err(|error| Refused::from(&error))
+pub(super) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, Refused> {
+    append::wait_until_stored(topic, receipt).await.map_err(|error| Refused::from(&error))
 }
 
-impl Incoming<'_> {
-    fn to<'f>(&self, target: &'f Target, frame: &'f [u8]) -> ToAppend<'f> {
+impl IncomingRecord<'_> {
+    fn to<'f>(&self, target: &'f PublishTarget, frame: &'f [u8]) -> AppendRequest<'f> {
         let partition = target.topic.partition_of(self.record.key.as_deref());
-        let Incoming { mark, expect_last, after, .. } = *self;
-        let Target { node, tail, .. } = target;
-        ToAppend { frames: frame, count: 1, partition, mark, expect_last, after, node, tail }
+        let IncomingRecord { mark, expect_last, after, .. } = *self;
+        let PublishTarget { node, tail, .. } = target;
+        AppendRequest { frames: frame, count: 1, partition, mark, expect_last, after, node, tail }
     }
 }
 
 /// Encodes the record's frame and passes it to `look`.
-fn with_frame<R>(target: &Target, record: &v1::Draft, look: impl FnOnce(&[u8]) -> R) -> Result<R, Refused> {
+fn with_frame<R>(
+    target: &PublishTarget,
+    record: &v1::Draft,
+    look: impl FnOnce(&[u8]) -> R,
+) -> Result<R, Refused> {
     if !record.reply.is_empty() {
         let parsed = Subject::parse(&record.reply);
         parsed.map_err(|error| Refused::new(ErrorCode::Subject, format!("reply: {error}")))?;

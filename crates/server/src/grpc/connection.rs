@@ -20,14 +20,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::dispatch::Dispatch;
+use super::dispatch::CallRouter;
 use super::proto::dunlin as v1;
-use super::requests::Requests;
-use crate::access::{Access, Login, Remembered};
-use crate::departures::{Departure, Fate, in_words};
-use crate::door::Door;
-use crate::publishes::Publishes;
-use crate::shared::{Place, STOP, Shared, USERS};
+use super::requests::PendingRequests;
+use crate::access::{Access, Login, RequestLoginCache};
+use crate::departures::{Departure, DepartureKind, in_words};
+use crate::protocol::Protocol;
+use crate::publishes::PublishedTopics;
+use crate::shared::{STOP, SessionGuard, Shared, USERS};
 use crate::stream::Stream;
 
 /// The start of an HTTP/2 connection.
@@ -57,31 +57,31 @@ pub(super) struct Connection {
     pub(super) node: Node,
     /// The caller's login, on a node with users.
     pub(super) login: Option<Arc<Login>>,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
 }
 
 /// What the calls of all users share.
 #[derive(Debug)]
-struct State {
-    remembered: Remembered,
+struct ConnectionState {
+    remembered: RequestLoginCache,
     admitted: bool,
     stopping: AtomicBool,
     /// The streams to notify when the server stops.
     streams: Mutex<HashMap<u64, Arc<Waiter>>>,
     stream_last: AtomicU64,
-    publishes: Publishes,
+    publishes: PublishedTopics,
     /// Calls so far.
     calls: AtomicU64,
     /// The requests that wait for replies; created with the first.
-    pub(super) requests: Mutex<Option<Requests>>,
+    pub(super) requests: Mutex<Option<PendingRequests>>,
 }
 
 /// A stream's entry in its connection; dropping it removes the entry.
 #[derive(Debug)]
-pub(super) struct StreamPlace {
+pub(super) struct StreamRegistration {
     peer: Option<SocketAddr>,
     shared: Arc<Shared>,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
     number: u64,
 }
 
@@ -93,20 +93,20 @@ impl Connection {
             return Ok(());
         }
         let refused = self.shared.no_place();
-        self.departs(Fate::Refused, "", &in_words(&refused));
+        self.record_departure(DepartureKind::Refused, "", &in_words(&refused));
         Err(refused)
     }
 
     /// The requests that wait for replies.
-    pub(super) fn requests(&self) -> &Mutex<Option<Requests>> {
+    pub(super) fn requests(&self) -> &Mutex<Option<PendingRequests>> {
         &self.state.requests
     }
 
     /// Registers a long call, which is notified of [`STOP`].
-    pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamPlace, Refused> {
+    pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamRegistration, Refused> {
         let number = self.state.stream_last.fetch_add(1, Ordering::Relaxed);
         self.state.streams().insert(number, Arc::clone(waiter));
-        let place = StreamPlace {
+        let place = StreamRegistration {
             peer: self.peer,
             shared: Arc::clone(&self.shared),
             state: Arc::clone(&self.state),
@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// Records why a client was refused or cut off, for operators.
-    pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
+    pub(super) fn record_departure(&self, fate: DepartureKind, name: &str, why: &str) {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
 
@@ -175,10 +175,10 @@ impl Connection {
 
     fn stop(&self) {
         self.state.stopping.store(true, Ordering::Release);
-        self.tell(STOP);
+        self.notify_streams(STOP);
     }
 
-    fn tell(&self, token: u32) {
+    fn notify_streams(&self, token: u32) {
         self.state.streams().values().for_each(|waiter| waiter.notify(token));
     }
 
@@ -195,15 +195,15 @@ impl Connection {
     }
 }
 
-impl State {
+impl ConnectionState {
     fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl StreamPlace {
+impl StreamRegistration {
     /// Records why a client was refused or cut off, for operators.
-    pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
+    pub(super) fn record_departure(&self, fate: DepartureKind, name: &str, why: &str) {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
 
@@ -213,11 +213,11 @@ impl StreamPlace {
     }
 }
 
-fn note_departure(shared: &Shared, peer: Option<SocketAddr>, fate: Fate, name: &str, why: &str) {
-    shared.departures.note(Departure::new(Door::Grpc, fate, why).of(name, peer));
+fn note_departure(shared: &Shared, peer: Option<SocketAddr>, fate: DepartureKind, name: &str, why: &str) {
+    shared.departures.note(Departure::new(Protocol::Grpc, fate, why).of(name, peer));
 }
 
-impl Drop for StreamPlace {
+impl Drop for StreamRegistration {
     fn drop(&mut self) {
         self.state.streams().remove(&self.number);
     }
@@ -236,13 +236,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     let waiter = Waiter::new();
     let place = shared.admit(shared.node.next_session(), &waiter);
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
-    let state = State {
-        remembered: Remembered::of(stream.client_certificate()),
+    let state = ConnectionState {
+        remembered: RequestLoginCache::of(stream.client_certificate()),
         admitted: place.is_some(),
         stopping: AtomicBool::new(false),
         streams: Mutex::default(),
         stream_last: AtomicU64::new(0),
-        publishes: Publishes::default(),
+        publishes: PublishedTopics::default(),
         calls: AtomicU64::new(0),
         requests: Mutex::default(),
     };
@@ -251,7 +251,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     if connection.shared.is_stopping() {
         waiter.notify(STOP);
     }
-    Serving::new(connection, stream, waiter, place).run().await;
+    ConnectionDriver::new(connection, stream, waiter, place).run().await;
 }
 
 /// Whether the connection starts with the HTTP/2 preface.
@@ -311,24 +311,24 @@ async fn say_no(mut stream: Stream) {
 }
 
 /// A connection that is being served.
-struct Serving {
+struct ConnectionDriver {
     connection: Arc<Connection>,
-    http2: Pin<Box<Http2<TokioIo<Stream>, Dispatch, TokioExecutor>>>,
+    http2: Pin<Box<Http2<TokioIo<Stream>, CallRouter, TokioExecutor>>>,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
     /// Calls when the timer was set, to find out whether there were any since.
     calls_before: u64,
     closing: bool,
-    _place: Option<Place>,
+    _place: Option<SessionGuard>,
 }
 
-impl Serving {
+impl ConnectionDriver {
     fn new(
         connection: Arc<Connection>,
         stream: Stream,
         waiter: Arc<Waiter>,
-        place: Option<Place>,
-    ) -> Serving {
+        place: Option<SessionGuard>,
+    ) -> ConnectionDriver {
         let limits = connection.shared.limits.grpc;
         let keep_alive = Duration::from_millis(limits.keep_alive_ms.into());
         let mut builder = Builder::new(TokioExecutor::new());
@@ -341,9 +341,9 @@ impl Serving {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .initial_stream_window_size(limits.stream_window_bytes)
             .initial_connection_window_size(limits.connection_window_bytes);
-        let http2 = builder.serve_connection(TokioIo::new(stream), Dispatch::new(&connection));
+        let http2 = builder.serve_connection(TokioIo::new(stream), CallRouter::new(&connection));
         let timer = Box::pin(sleep(connection.next_look()));
-        Serving {
+        ConnectionDriver {
             connection,
             http2: Box::pin(http2),
             waiter,
@@ -372,7 +372,7 @@ impl Serving {
             });
             if users {
                 // Each stream checks its user itself.
-                self.connection.tell(USERS);
+                self.connection.notify_streams(USERS);
             }
             if stop {
                 self.connection.stop();

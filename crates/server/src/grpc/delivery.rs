@@ -12,9 +12,9 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use tonic::Status;
 
-use super::outgoing::Outgoing;
-use super::reader::Reader;
-use super::writer::Writer;
+use super::outgoing::OutgoingMessages;
+use super::reader::SubscriptionReader;
+use super::writer::EventWriter;
 
 /// Extra room for the record that exceeds a batch, and for headers.
 const SLACK_BYTES: usize = 1 << 10;
@@ -23,21 +23,21 @@ const FIRST_BYTES: usize = 1 << 10;
 
 /// The response body of one subscription.
 #[derive(Debug)]
-pub(super) struct Delivery<W> {
-    reader: Option<Reader>,
+pub(super) struct SubscriptionBody<W> {
+    reader: Option<SubscriptionReader>,
     writer: W,
     /// The size of the last batch, which is the room of the next.
     last_bytes: usize,
     ended: Option<Status>,
 }
 
-impl<W: Writer> Delivery<W> {
-    pub(super) fn new(reader: Reader, writer: W) -> Delivery<W> {
-        Delivery { reader: Some(reader), writer, last_bytes: FIRST_BYTES, ended: None }
+impl<W: EventWriter> SubscriptionBody<W> {
+    pub(super) fn new(reader: SubscriptionReader, writer: W) -> SubscriptionBody<W> {
+        SubscriptionBody { reader: Some(reader), writer, last_bytes: FIRST_BYTES, ended: None }
     }
 }
 
-impl<W: Writer> Body for Delivery<W> {
+impl<W: EventWriter> Body for SubscriptionBody<W> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -50,7 +50,7 @@ impl<W: Writer> Body for Delivery<W> {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));
         }
         let Some(reader) = &mut this.reader else { return Poll::Ready(None) };
-        let mut out = Outgoing::with_room(this.last_bytes + SLACK_BYTES);
+        let mut out = OutgoingMessages::with_room(this.last_bytes + SLACK_BYTES);
         match reader.poll_fill(cx, &mut out, &mut this.writer) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(())) => {}

@@ -17,9 +17,9 @@ use tonic_prost::ProstDecoder;
 use tonic_reflection::server::Builder as Reflection;
 
 use super::connection::Connection;
-use super::delivery::Delivery;
-use super::intake::Intake;
-use super::kv::{self, Keys};
+use super::delivery::SubscriptionBody;
+use super::intake::BoundedRequestBody;
+use super::kv::{self, KvService};
 use super::proto::DESCRIPTORS;
 use super::proto::dunlin::dunlin_server::DunlinServer;
 use super::proto::dunlin::kv_server::KvServer;
@@ -27,14 +27,14 @@ use super::proto::dunlin::tasks_server::TasksServer;
 use super::proto::dunlin::{SubscribeRequest, WatchRequest};
 use super::proto::ratatoskr::message_broker_server::MessageBrokerServer;
 use super::ratatoskr::{self, Ratatoskr};
-use super::service::Topics;
+use super::service::DunlinService;
 use super::status::status;
 use super::subscribe;
-use super::tasks::Scheduler;
-use super::writer::InOurWords;
+use super::tasks::TasksService;
+use super::writer::DunlinWriter;
 use crate::access::Access;
-use crate::departures::{Fate, in_words};
-use crate::spans::{self, Traced};
+use crate::departures::{DepartureKind, in_words};
+use crate::spans::{self, TracedBody};
 
 pub(super) const DUNLIN: &str = "dunlin.v1.Dunlin";
 pub(super) const KV: &str = "dunlin.v1.Kv";
@@ -42,27 +42,27 @@ pub(super) const TASKS: &str = "dunlin.v1.Tasks";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
 /// The response to a call.
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Routes the calls of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct Dispatch {
+pub(super) struct CallRouter {
     connection: Arc<Connection>,
-    dunlin: DunlinServer<Topics>,
-    kv: KvServer<Keys>,
-    tasks: TasksServer<Scheduler>,
+    dunlin: DunlinServer<DunlinService>,
+    kv: KvServer<KvService>,
+    tasks: TasksServer<TasksService>,
     ratatoskr: MessageBrokerServer<Ratatoskr>,
 }
 
-impl Dispatch {
-    pub(super) fn new(connection: &Arc<Connection>) -> Dispatch {
+impl CallRouter {
+    pub(super) fn new(connection: &Arc<Connection>) -> CallRouter {
         // Larger messages are refused before they are decoded.
         let message_bytes_max = usize::MAX;
-        let dunlin = DunlinServer::new(Topics(Arc::clone(connection)));
-        let kv = KvServer::new(Keys(Arc::clone(connection)));
-        let tasks = TasksServer::new(Scheduler(Arc::clone(connection)));
+        let dunlin = DunlinServer::new(DunlinService(Arc::clone(connection)));
+        let kv = KvServer::new(KvService(Arc::clone(connection)));
+        let tasks = TasksServer::new(TasksService(Arc::clone(connection)));
         let ratatoskr = MessageBrokerServer::new(Ratatoskr(Arc::clone(connection)));
-        Dispatch {
+        CallRouter {
             connection: Arc::clone(connection),
             dunlin: dunlin.max_decoding_message_size(message_bytes_max),
             kv: kv.max_decoding_message_size(message_bytes_max),
@@ -71,7 +71,7 @@ impl Dispatch {
         }
     }
 
-    fn answer(&self, request: Request<Incoming>) -> Answer {
+    fn answer(&self, request: Request<Incoming>) -> CallFuture {
         if let Err(refusal) = check(request.headers()) {
             return Box::pin(std::future::ready(Ok(*refusal)));
         }
@@ -85,24 +85,24 @@ impl Dispatch {
     }
 
     /// Routes the call after a login.
-    fn admit(&self, access: Arc<Access>, request: Request<Incoming>) -> Answer {
+    fn admit(&self, access: Arc<Access>, request: Request<Incoming>) -> CallFuture {
         let connection = Arc::clone(&self.connection);
         let authorization = request.headers().get(AUTHORIZATION).cloned();
         Box::pin(async move {
             let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
             match connection.log_in(&access, authorization).await {
-                Ok(connection) => Dispatch::new(&connection).route(request).await,
+                Ok(connection) => CallRouter::new(&connection).route(request).await,
                 Err(refused) => Ok(status(&refused).into_http()),
             }
         })
     }
 
-    fn route(&self, request: Request<Incoming>) -> Answer {
+    fn route(&self, request: Request<Incoming>) -> CallFuture {
         let path = request.uri().path();
         let (service, call) =
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
         let this = self.clone();
-        let intake = |body| Intake::new(body, &this.connection.shared);
+        let intake = |body| BoundedRequestBody::new(body, &this.connection.shared);
         match (service, call) {
             (DUNLIN, "Subscribe") => {
                 let request = request.map(intake);
@@ -143,24 +143,27 @@ impl Dispatch {
         }
     }
 
-    async fn subscribe(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
+    async fn subscribe(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {
         let asked: SubscribeRequest = one_message(request).await?;
         let name = asked.name.clone();
         let reader = subscribe::reader(&self.connection, asked).await.map_err(|refused| {
-            self.connection.departs(Fate::Refused, &name, &in_words(&refused));
+            self.connection.record_departure(DepartureKind::Refused, &name, &in_words(&refused));
             status(&refused)
         })?;
-        Ok(streaming(Body::new(Delivery::new(reader, InOurWords))))
+        Ok(streaming(Body::new(SubscriptionBody::new(reader, DunlinWriter))))
     }
 
-    async fn watch(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
+    async fn watch(&self, request: Request<BoundedRequestBody>) -> Result<Response<Body>, Status> {
         let asked: WatchRequest = one_message(request).await?;
         let (reader, changes) =
             kv::watch(&self.connection, asked).await.map_err(|refused| status(&refused))?;
-        Ok(streaming(Body::new(Delivery::new(reader, changes))))
+        Ok(streaming(Body::new(SubscriptionBody::new(reader, changes))))
     }
 
-    async fn subscribe_to_messages(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
+    async fn subscribe_to_messages(
+        &self,
+        request: Request<BoundedRequestBody>,
+    ) -> Result<Response<Body>, Status> {
         let asked = one_message(request).await?;
         let (delivery, reference) = ratatoskr::subscribe(&self.connection, asked).await?;
         let mut response = streaming(Body::new(delivery));
@@ -171,12 +174,12 @@ impl Dispatch {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Dispatch {
+impl hyper::service::Service<Request<Incoming>> for CallRouter {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = CallFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Answer {
+    fn call(&self, request: Request<Incoming>) -> CallFuture {
         let span = spans::of_call(&request, self.connection.peer);
         let answer = self.answer(request);
         if span.is_disabled() {
@@ -184,7 +187,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
         }
         Box::pin(async move {
             let (parts, body) = answer.await?.into_parts();
-            let body = Traced::of_call(body, span, &parts.headers);
+            let body = TracedBody::of_call(body, span, &parts.headers);
             Ok(Response::from_parts(parts, Body::new(body)))
         })
     }
@@ -218,7 +221,7 @@ fn check(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
     }
 }
 
-fn refuse(status: &Status) -> Answer {
+fn refuse(status: &Status) -> CallFuture {
     Box::pin(std::future::ready(Ok(status.clone().into_http())))
 }
 
@@ -229,7 +232,9 @@ fn streaming(body: Body) -> Response<Body> {
 }
 
 /// The message of a call with one message.
-async fn one_message<M: Message + Default + Send + 'static>(request: Request<Intake>) -> Result<M, Status> {
+async fn one_message<M: Message + Default + Send + 'static>(
+    request: Request<BoundedRequestBody>,
+) -> Result<M, Status> {
     let decoder = ProstDecoder::<M>::default();
     let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));
     let message = messages.message().await?;

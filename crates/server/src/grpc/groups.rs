@@ -12,19 +12,20 @@ use std::time::Duration;
 use dunlin::topic::{Event, Notice, Record, Start, Subscribe, SubscribeError, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{
-    Claimed, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions, now_ns,
+    ClaimedRecord, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions,
+    now_ns,
 };
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
-use v1::join_group_request::Request as Asked;
-use v1::join_group_response::Event as Told;
+use v1::join_group_request::Request as MemberRequest;
+use v1::join_group_response::Event as MemberResponse;
 use v1::start::At;
 
-use super::connection::{Connection, StreamPlace};
+use super::connection::{Connection, StreamRegistration};
 use super::proto::dunlin as v1;
 use super::status::status;
 use super::translate;
-use crate::access::Standing;
+use crate::access::SubscriptionAccess;
 use crate::shared::STOP;
 
 /// The waiter token of new records for the member.
@@ -34,26 +35,26 @@ const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
 /// One membership.
-pub(super) struct Membership {
+pub(super) struct GroupMembership {
     requests: Streaming<v1::JoinGroupRequest>,
-    seat: Option<Seat>,
+    group_member: Option<GroupMember>,
     waiter: Arc<Waiter>,
     /// Responses that are sent first.
-    answers: VecDeque<Told>,
+    answers: VecDeque<MemberResponse>,
     /// Records wanted, and delivered; in `work` groups only.
     wanted: u64,
     given: u64,
-    standing: Option<Standing>,
-    _place: StreamPlace,
+    validity: Option<SubscriptionAccess>,
+    _place: StreamRegistration,
 }
 
-enum Seat {
+enum GroupMember {
     Share(ShareMember),
     Work(WorkMember),
 }
 
 /// A record or a notice for a member.
-enum Given {
+enum MemberEvent {
     Delivery(v1::Delivery),
     Notice(Notice),
 }
@@ -62,10 +63,10 @@ enum Given {
 pub(super) async fn join(
     connection: &Arc<Connection>,
     mut requests: Streaming<v1::JoinGroupRequest>,
-) -> Result<Membership, Status> {
+) -> Result<GroupMembership, Status> {
     let first = requests.message().await?.and_then(|first| first.request);
     let joined = match first {
-        Some(Asked::Join(join)) => begin(connection, requests, &join).await,
+        Some(MemberRequest::Join(join)) => begin(connection, requests, &join).await,
         _ => Err(Refused::new(ErrorCode::Protocol, "the first message must be join")),
     };
     joined.map_err(|refused| status(&refused))
@@ -75,33 +76,33 @@ async fn begin(
     connection: &Arc<Connection>,
     requests: Streaming<v1::JoinGroupRequest>,
     join: &v1::Join,
-) -> Result<Membership, Refused> {
+) -> Result<GroupMembership, Refused> {
     let waiter = Waiter::new();
-    let standing = connection.login.as_ref().map(Standing::of_member);
+    let validity = connection.login.as_ref().map(SubscriptionAccess::of_member);
     let place = connection.stream(&waiter)?;
     let prepared = match join.kind() {
         v1::GroupKind::Work => connection.node.prepare_work(&join.topic, &join.group, &work_options(join)?),
         _ => connection.node.prepare_share(&join.topic, &join.group),
     };
     prepared.await.map_err(|error| Refused::from(&error))?;
-    let seat = Seat::take(connection, join, &waiter)?;
-    let topic = seat.topic();
+    let group_member = GroupMember::take(connection, join, &waiter)?;
+    let topic = group_member.topic();
     let joined = v1::Joined { topic: topic.name().to_owned(), partitions: topic.config().partitions.into() };
-    let answers = VecDeque::from([Told::Joined(joined)]);
-    Ok(Membership {
+    let answers = VecDeque::from([MemberResponse::Joined(joined)]);
+    Ok(GroupMembership {
         requests,
-        seat: Some(seat),
+        group_member: Some(group_member),
         waiter,
         answers,
         wanted: 0,
         given: 0,
-        standing,
+        validity,
         _place: place,
     })
 }
 
-impl Seat {
-    fn take(connection: &Connection, join: &v1::Join, waiter: &Arc<Waiter>) -> Result<Seat, Refused> {
+impl GroupMember {
+    fn take(connection: &Connection, join: &v1::Join, waiter: &Arc<Waiter>) -> Result<GroupMember, Refused> {
         let node = &connection.node;
         let news = (Arc::clone(waiter), NEWS);
         let joined = match join.kind() {
@@ -112,11 +113,11 @@ impl Seat {
                     registered: true,
                     ..ShareOptions::default()
                 };
-                node.join_share_waking(&join.topic, &join.group, &options, news).map(Seat::Share)
+                node.join_share_waking(&join.topic, &join.group, &options, news).map(GroupMember::Share)
             }
-            v1::GroupKind::Work => {
-                node.join_work_waking(&join.topic, &join.group, &work_options(join)?, news).map(Seat::Work)
-            }
+            v1::GroupKind::Work => node
+                .join_work_waking(&join.topic, &join.group, &work_options(join)?, news)
+                .map(GroupMember::Work),
             v1::GroupKind::Unspecified => {
                 return Err(Refused::new(
                     ErrorCode::GroupKind,
@@ -129,76 +130,80 @@ impl Seat {
 
     fn topic(&self) -> &Arc<Topic> {
         match self {
-            Seat::Share(share) => share.topic(),
-            Seat::Work(work) => work.topic(),
+            GroupMember::Share(share) => share.topic(),
+            GroupMember::Work(work) => work.topic(),
         }
     }
 
     fn leave(self) {
         match self {
-            Seat::Share(share) => share.leave(),
-            Seat::Work(work) => work.leave(),
+            GroupMember::Share(share) => share.leave(),
+            GroupMember::Work(work) => work.leave(),
         }
     }
 
     fn sleep(&self, wants: bool) -> bool {
         match self {
-            Seat::Share(share) => share.sleep(wants),
-            Seat::Work(work) => work.sleep(wants),
+            GroupMember::Share(share) => share.sleep(wants),
+            GroupMember::Work(work) => work.sleep(wants),
         }
     }
 
     /// The next record, if one is wanted, or the next notice.
-    fn next(&mut self, wants: bool) -> Result<Option<Given>, SubscribeError> {
+    fn next(&mut self, wants: bool) -> Result<Option<MemberEvent>, SubscribeError> {
         match self {
-            Seat::Share(share) => {
+            GroupMember::Share(share) => {
                 if !share.ready()? {
                     return Ok(None);
                 }
                 Ok(Some(match share.take() {
-                    Event::Record(record) => Given::Delivery(delivery(&record, None)),
-                    Event::Notice(notice) => Given::Notice(notice),
+                    Event::Record(record) => MemberEvent::Delivery(delivery(&record, None)),
+                    Event::Notice(notice) => MemberEvent::Notice(notice),
                 }))
             }
-            Seat::Work(work) => Ok(work.try_claim(wants)?.map(|event| match event {
-                WorkEvent::Claimed(claimed) => Given::Delivery(delivery(&claimed.record(), Some(&claimed))),
-                WorkEvent::Notice(notice) => Given::Notice(notice),
+            GroupMember::Work(work) => Ok(work.try_claim(wants)?.map(|event| match event {
+                WorkEvent::ClaimedRecord(claimed) => {
+                    MemberEvent::Delivery(delivery(&claimed.record(), Some(&claimed)))
+                }
+                WorkEvent::Notice(notice) => MemberEvent::Notice(notice),
             })),
         }
     }
 }
 
-impl Membership {
+impl GroupMembership {
     fn wants(&self) -> bool {
-        matches!(self.seat, Some(Seat::Share(_))) || self.given < self.wanted
+        matches!(self.group_member, Some(GroupMember::Share(_))) || self.given < self.wanted
     }
 
     /// Handles a request of the member.
-    fn take(&mut self, asked: Option<Asked>) -> Result<(), Refused> {
+    fn take(&mut self, asked: Option<MemberRequest>) -> Result<(), Refused> {
         let wrong = |what| Err(Refused::new(ErrorCode::Protocol, what));
-        match (asked, &mut self.seat) {
-            (Some(Asked::Join(_)), _) => return wrong("join was already sent on this stream"),
-            (Some(Asked::Consumed(consumed)), Some(Seat::Share(share))) => {
+        match (asked, &mut self.group_member) {
+            (Some(MemberRequest::Join(_)), _) => return wrong("join was already sent on this stream"),
+            (Some(MemberRequest::Consumed(consumed)), Some(GroupMember::Share(share))) => {
                 let partition = u16::try_from(consumed.partition);
                 if let Ok(partition) = partition {
                     share.consume(partition, consumed.seq);
                 }
             }
-            (Some(Asked::Claim(claim)), Some(Seat::Work(_))) => self.wanted = self.wanted.max(claim.wanted),
-            (Some(Asked::Ack(ack)), Some(Seat::Work(work))) => {
+            (Some(MemberRequest::Claim(claim)), Some(GroupMember::Work(_))) => {
+                self.wanted = self.wanted.max(claim.wanted)
+            }
+            (Some(MemberRequest::Ack(ack)), Some(GroupMember::Work(work))) => {
                 let settled = settle(ack.request, &ack.tokens, |token| work.ack(token).is_ok());
                 self.answers.push_back(settled);
             }
-            (Some(Asked::Nack(nack)), Some(Seat::Work(work))) => {
+            (Some(MemberRequest::Nack(nack)), Some(GroupMember::Work(work))) => {
                 let delay = Duration::from_millis(nack.delay_ms.into());
                 let settled = settle(nack.request, &nack.tokens, |token| work.nack(token, delay).is_ok());
                 self.answers.push_back(settled);
             }
-            (Some(Asked::Renew(renew)), Some(Seat::Work(work))) => {
+            (Some(MemberRequest::Renew(renew)), Some(GroupMember::Work(work))) => {
                 let settled = settle(renew.request, &renew.tokens, |token| work.renew(token).is_ok());
                 self.answers.push_back(settled);
             }
-            (Some(Asked::Consumed(_)), _) => {
+            (Some(MemberRequest::Consumed(_)), _) => {
                 return wrong("consumed is for share groups; members of work groups send ack");
             }
             (Some(_), _) => return wrong("claim, ack, nack and renew are for work groups"),
@@ -208,19 +213,19 @@ impl Membership {
     }
 
     /// The next message for the member: several records, or a notice.
-    fn next(&mut self) -> Result<Option<Told>, Refused> {
+    fn next(&mut self) -> Result<Option<MemberResponse>, Refused> {
         let mut deliveries = Vec::new();
         let mut bytes = 0;
         while self.answers.is_empty() && deliveries.len() < RECORDS_MAX && bytes < RECORD_BYTES_MAX {
             let wants = self.wants();
-            let Some(seat) = &mut self.seat else { break };
-            match seat.next(wants).map_err(|error| Refused::from(&error)) {
-                Ok(Some(Given::Delivery(delivery))) => {
+            let Some(group_member) = &mut self.group_member else { break };
+            match group_member.next(wants).map_err(|error| Refused::from(&error)) {
+                Ok(Some(MemberEvent::Delivery(delivery))) => {
                     self.given += 1;
                     bytes += delivery.record.as_ref().map_or(0, |record| record.payload.len());
                     deliveries.push(delivery);
                 }
-                Ok(Some(Given::Notice(notice))) => self.answers.extend(told(&notice)),
+                Ok(Some(MemberEvent::Notice(notice))) => self.answers.extend(told(&notice)),
                 Ok(None) => break,
                 // The earlier records are sent first; the next call returns the error again.
                 Err(_) if !deliveries.is_empty() => break,
@@ -228,17 +233,17 @@ impl Membership {
             }
         }
         if !deliveries.is_empty() {
-            return Ok(Some(Told::Deliveries(v1::Deliveries { deliveries })));
+            return Ok(Some(MemberResponse::Deliveries(v1::Deliveries { deliveries })));
         }
         Ok(self.answers.pop_front())
     }
 
-    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Told, Status>>> {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<MemberResponse, Status>>> {
         loop {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(Some(Ok(answer)));
             }
-            if let Some(Err(refused)) = self.standing.as_mut().map(Standing::check) {
+            if let Some(Err(refused)) = self.validity.as_mut().map(SubscriptionAccess::check) {
                 return self.end(&refused);
             }
             let mut stop = false;
@@ -253,11 +258,11 @@ impl Membership {
                 },
                 Poll::Ready(Some(Err(broken))) => {
                     // After a broken connection, the member's claims go to others.
-                    self.seat = None;
+                    self.group_member = None;
                     return Poll::Ready(Some(Err(broken)));
                 }
                 Poll::Ready(None) => {
-                    self.seat.take().into_iter().for_each(Seat::leave);
+                    self.group_member.take().into_iter().for_each(GroupMember::leave);
                     return Poll::Ready(None);
                 }
                 Poll::Pending => {}
@@ -268,7 +273,7 @@ impl Membership {
                 Err(refused) => return self.end(&refused),
             }
             let wants = self.wants();
-            let sleeps = self.seat.as_ref().is_none_or(|seat| seat.sleep(wants));
+            let sleeps = self.group_member.as_ref().is_none_or(|group_member| group_member.sleep(wants));
             if sleeps && self.waiter.set_waker(cx.waker()) {
                 return Poll::Pending;
             }
@@ -276,18 +281,18 @@ impl Membership {
     }
 
     /// Leaves the group in order, and ends the stream.
-    fn end(&mut self, refused: &Refused) -> Poll<Option<Result<Told, Status>>> {
-        self.seat.take().into_iter().for_each(Seat::leave);
+    fn end(&mut self, refused: &Refused) -> Poll<Option<Result<MemberResponse, Status>>> {
+        self.group_member.take().into_iter().for_each(GroupMember::leave);
         Poll::Ready(Some(Err(status(refused))))
     }
 }
 
-impl Stream for Membership {
+impl Stream for GroupMembership {
     type Item = Result<v1::JoinGroupResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if this.seat.is_none() {
+        if this.group_member.is_none() {
             return Poll::Ready(None);
         }
         let step = this.poll_step(cx);
@@ -295,24 +300,24 @@ impl Stream for Membership {
     }
 }
 
-fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> Told {
+fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> MemberResponse {
     let stale: Vec<_> = tokens.iter().copied().filter(|token| !settle(*token)).collect();
     let settled = (tokens.len() - stale.len()) as u32;
-    Told::Settled(v1::Settled { request, settled, stale })
+    MemberResponse::Settled(v1::Settled { request, settled, stale })
 }
 
 /// Members receive no other notices.
-fn told(notice: &Notice) -> Option<Told> {
+fn told(notice: &Notice) -> Option<MemberResponse> {
     match notice {
-        Notice::Gap(gap) => Some(Told::Gap(translate::gap(gap))),
+        Notice::Gap(gap) => Some(MemberResponse::Gap(translate::gap(gap))),
         Notice::Deleted { log, last } => {
-            Some(Told::Deleted(v1::Deleted { last: Some(translate::position(log, *last)) }))
+            Some(MemberResponse::Deleted(v1::Deleted { last: Some(translate::position(log, *last)) }))
         }
         _ => None,
     }
 }
 
-fn delivery(record: &Record<'_>, claimed: Option<&Claimed>) -> v1::Delivery {
+fn delivery(record: &Record<'_>, claimed: Option<&ClaimedRecord>) -> v1::Delivery {
     let (token, attempt, claim_ms) = match claimed {
         Some(claimed) => {
             let left_ms = claimed.deadline_ns.saturating_sub(now_ns()) / 1_000_000;

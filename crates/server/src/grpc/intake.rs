@@ -28,7 +28,7 @@ const CHARGED_FROM_BYTES: usize = 64 << 10;
 
 /// A limited request body.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct BoundedRequestBody {
     body: Incoming,
     shared: Arc<Shared>,
     /// The header of an incomplete message.
@@ -40,10 +40,10 @@ pub(super) struct Intake {
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl Intake {
-    pub(super) fn new(body: Incoming, shared: &Arc<Shared>) -> Intake {
+impl BoundedRequestBody {
+    pub(super) fn new(body: Incoming, shared: &Arc<Shared>) -> BoundedRequestBody {
         let shared = Arc::clone(shared);
-        Intake {
+        BoundedRequestBody {
             body,
             shared,
             head: [0; HEAD_BYTES],
@@ -121,7 +121,7 @@ impl Intake {
     }
 }
 
-impl Body for Intake {
+impl Body for BoundedRequestBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -4,10 +4,10 @@
 //! - A command is proposed once. An unknown outcome is reported as unknown.
 //! - A call that waits for a lock, and a stream, ends when the server stops or the user loses access.
 
+mod call_lifetime;
 mod changes;
 mod leases;
 mod translate;
-mod waiting;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub(super) use changes::watch;
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct Keys(pub(super) Arc<Connection>);
+pub(super) struct KvService(pub(super) Arc<Connection>);
 
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The refusal for a reply of the wrong kind.
-fn odd() -> Refused {
+fn unexpected_reply() -> Refused {
     Refused::new(
         ErrorCode::Internal,
         "the cluster's reply does not fit the request; update all nodes to the same version",
@@ -57,7 +57,7 @@ fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|refused| status(&refused))
 }
 
-impl Keys {
+impl KvService {
     async fn command(&self, asked: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
         command(&self.0, asked, bytes).await
     }
@@ -66,14 +66,14 @@ impl Keys {
     async fn write(&self, asked: &Command<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
         match self.command(asked, bytes).await? {
             Reply::Changed { revision, keys } => Ok((revision, keys)),
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
     async fn find(&self, query: &Query<'_>, consistency: Consistency) -> Result<v1::RangeResponse, Refused> {
         match question(&self.0, query, consistency).await? {
             Answer::Found { revision, found } => Ok(translate::found(revision, &found)),
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -84,7 +84,7 @@ impl Keys {
             Reply::Transaction { revision, succeeded, results } => {
                 Ok(translate::transacted(request, revision, succeeded, &results))
             }
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -94,12 +94,12 @@ impl Keys {
         if *no_wait {
             return match self.command(&asked, name.len() + value.len()).await? {
                 Reply::Held { token } => Ok(v1::LockResponse { token }),
-                _ => Err(odd()),
+                _ => Err(unexpected_reply()),
             };
         }
         slow_down(self.0.admit_publish(name.len() + value.len())).await?;
         let acquired = self.0.while_let_in(self.0.node.acquire(name, *lease, value));
-        let token = waiting::until_it_ends(&self.0, acquired);
+        let token = call_lifetime::while_call_lasts(&self.0, acquired);
         Ok(v1::LockResponse { token: token.await? })
     }
 
@@ -109,7 +109,7 @@ impl Keys {
             Answer::Found { found: Found { items, .. }, .. } => {
                 Ok(v1::LeaderResponse { kv: items.first().map(translate::pair) })
             }
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -120,13 +120,13 @@ impl Keys {
                     [keys, bytes, leases].map(|total| Some(total).filter(|total| *total != NOT_SHOWN));
                 Ok(v1::StatusResponse { epoch, revision, keys, bytes, leases })
             }
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 }
 
 #[tonic::async_trait]
-impl Kv for Keys {
+impl Kv for KvService {
     async fn range(&self, request: Request<v1::RangeRequest>) -> Result<Response<v1::RangeResponse>, Status> {
         let request = request.into_inner();
         let consistency = if request.serializable { Consistency::Stale } else { Consistency::Linearizable };
@@ -153,9 +153,9 @@ impl Kv for Keys {
         answer(self.transact(request.get_ref()).await)
     }
 
-    type WatchStream = Answers<v1::WatchResponse>;
+    type WatchStream = ResponseStream<v1::WatchResponse>;
 
-    /// Never called: [`Delivery`](super::delivery::Delivery) answers the call.
+    /// Never called: [`SubscriptionBody`](super::delivery::Delivery) answers the call.
     async fn watch(
         &self,
         _request: Request<v1::WatchRequest>,
@@ -180,7 +180,7 @@ impl Kv for Keys {
         answer(leases::grant(&self.0, request.get_ref().ttl_ms).await)
     }
 
-    type LeaseKeepAliveStream = Answers<v1::LeaseKeepAliveResponse>;
+    type LeaseKeepAliveStream = ResponseStream<v1::LeaseKeepAliveResponse>;
 
     async fn lease_keep_alive(
         &self,

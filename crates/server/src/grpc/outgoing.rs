@@ -18,7 +18,7 @@ const FIELD_HEAD_BYTES_MAX: usize = 6;
 
 /// Messages to send next.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingMessages {
     bytes: Vec<u8>,
     /// Bytes to allocate with the first message.
     room: usize,
@@ -26,9 +26,9 @@ pub(super) struct Outgoing {
     skip: usize,
 }
 
-impl Outgoing {
-    pub(super) fn with_room(room: usize) -> Outgoing {
-        Outgoing { room, ..Outgoing::default() }
+impl OutgoingMessages {
+    pub(super) fn with_room(room: usize) -> OutgoingMessages {
+        OutgoingMessages { room, ..OutgoingMessages::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -40,7 +40,7 @@ impl Outgoing {
     }
 
     /// Adds a message.
-    pub(super) fn say(&mut self, message: &impl Message) {
+    pub(super) fn push(&mut self, message: &impl Message) {
         let bytes = message.encoded_len();
         self.bytes.reserve(self.room.max(HEAD_BYTES + bytes));
         self.room = 0;
@@ -50,11 +50,11 @@ impl Outgoing {
 
     /// Starts a message with a single field, which holds an inner message of unknown length. Bytes appended until
     /// [`close`](Outgoing::close) are the inner message.
-    pub(super) fn open(&mut self) -> Open {
+    pub(super) fn open(&mut self) -> OpenMessage {
         self.bytes.reserve(std::mem::take(&mut self.room));
         let start = self.bytes.len();
         self.bytes.resize(start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX, 0);
-        Open { start }
+        OpenMessage { start }
     }
 
     /// The buffer, to append to.
@@ -63,7 +63,7 @@ impl Outgoing {
     }
 
     /// Ends the message, whose field has this tag.
-    pub(super) fn close(&mut self, open: Open, tag: u8) {
+    pub(super) fn close(&mut self, open: OpenMessage, tag: u8) {
         let content = open.start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX;
         let content_bytes = self.bytes.len() - content;
         let mut field = Vec::with_capacity(FIELD_HEAD_BYTES_MAX);
@@ -91,7 +91,7 @@ impl Outgoing {
 /// A message that was started.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Open {
+pub(super) struct OpenMessage {
     start: usize,
 }
 

@@ -7,19 +7,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::Refused;
-use dunlin::topic::{Acknowledged, Position, ProducerMark, Receipt, Topic, Waiter};
+use dunlin::topic::{AckLevel, Position, ProducerMark, Receipt, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::append::{Incoming, Target, append, stored};
-use super::connection::{Connection, StreamPlace};
+use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
+use super::connection::{Connection, StreamRegistration};
 use super::proto::dunlin as v1;
 use super::status::{refusal, status};
 use super::translate;
 use super::unfold::unfold;
 use crate::access::{Admission, pause};
-use crate::append::receipt_after;
+use crate::append::with_epoch_change;
 use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
 
@@ -27,12 +27,12 @@ use v1::publish_stream_response::Refused as RefusedRecord;
 const TOGETHER: usize = 64;
 
 /// The state of one stream of records.
-struct Publishing {
+struct PublishStreamState {
     connection: Arc<Connection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
     /// The topic, or why nothing can be published to it; `None` before the first subject.
-    target: Option<Result<Target, Refused>>,
+    target: Option<Result<PublishTarget, Refused>>,
     /// The subject of the topic.
     subject: String,
     admission: Option<Admission>,
@@ -47,24 +47,24 @@ struct Publishing {
     is_over: bool,
     /// The error that ends the stream after the responses.
     failed: Option<Status>,
-    _place: StreamPlace,
+    _place: StreamRegistration,
 }
 
 /// The outcome of messages that are answered together.
 #[derive(Default)]
-struct Came {
+struct BatchOutcome {
     last: Option<(Arc<Topic>, Receipt)>,
     /// The newest stored record, if the last record was not stored.
     confirmed: Option<(Arc<Topic>, Receipt)>,
     /// Records that have to be stored before the response.
-    unstored: Vec<Unstored>,
+    unstored: Vec<UnstoredRecords>,
     refused: Vec<RefusedRecord>,
     /// The pause of a user over a rate.
     pause: Option<Duration>,
 }
 
 /// Records of one log that have to be stored, or one record that was forwarded to the log's owner.
-struct Unstored {
+struct UnstoredRecords {
     topic: Arc<Topic>,
     /// The receipt of the last of them.
     receipt: Receipt,
@@ -77,7 +77,7 @@ pub(super) fn answers(
     messages: Streaming<v1::PublishStreamRequest>,
 ) -> Result<impl Stream<Item = Result<v1::PublishStreamResponse, Status>> + Send + use<>, Refused> {
     let waiter = Waiter::new();
-    let publishing = Publishing {
+    let publishing = PublishStreamState {
         connection: Arc::clone(connection),
         messages,
         _place: connection.stream(&waiter)?,
@@ -92,11 +92,11 @@ pub(super) fn answers(
         is_over: false,
         failed: None,
     };
-    Ok(unfold(publishing, Publishing::step))
+    Ok(unfold(publishing, PublishStreamState::step))
 }
 
-impl Publishing {
-    async fn step(mut self) -> Option<(Result<v1::PublishStreamResponse, Status>, Publishing)> {
+impl PublishStreamState {
+    async fn step(mut self) -> Option<(Result<v1::PublishStreamResponse, Status>, PublishStreamState)> {
         if self.is_over {
             return self.failed.take().map(|status| (Err(status), self));
         }
@@ -111,7 +111,7 @@ impl Publishing {
 
     /// Handles the messages that have arrived.
     async fn answer(&mut self, first: v1::PublishStreamRequest) -> Result<v1::PublishStreamResponse, Status> {
-        let mut came = Came::default();
+        let mut came = BatchOutcome::default();
         let mut message = first;
         for taken in 1.. {
             self.take(message, &mut came).await;
@@ -131,9 +131,9 @@ impl Publishing {
         if let Some(pause) = came.pause {
             tokio::time::sleep(pause).await;
         }
-        for Unstored { topic, receipt: sent, indexes } in &came.unstored {
+        for UnstoredRecords { topic, receipt: sent, indexes } in &came.unstored {
             let is_last = came.last.as_ref().is_some_and(|(_, last)| last == sent);
-            match stored(topic, sent).await {
+            match wait_until_stored(topic, sent).await {
                 Ok(receipt) if is_last => came.last = Some((Arc::clone(topic), receipt)),
                 Ok(receipt) => came.confirmed = Some((Arc::clone(topic), receipt)),
                 Err(refused) => {
@@ -147,7 +147,7 @@ impl Publishing {
         }
         came.refused.sort_by_key(|refused| refused.index);
         let last = came.last.or(came.confirmed).map(|(topic, receipt)| {
-            let receipt = receipt_after(receipt, self.after);
+            let receipt = with_epoch_change(receipt, self.after);
             self.after = self.after.map(|_| receipt.position);
             translate::receipt(&topic, &receipt)
         });
@@ -155,14 +155,14 @@ impl Publishing {
     }
 
     /// Fails if the user lost access.
-    fn look_at_users(&mut self) -> Result<(), Refused> {
+    fn check_user(&mut self) -> Result<(), Refused> {
         if let Some(admission) = &mut self.admission {
             self.is_stale |= admission.check()?;
         }
         Ok(())
     }
 
-    async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut Came) {
+    async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut BatchOutcome) {
         if !message.subject.is_empty() {
             self.subject.clone_from(&message.subject);
         }
@@ -172,7 +172,7 @@ impl Publishing {
         }
         if !message.subject.is_empty() || is_stale && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
-            let found = Target::find(&self.connection.node, &self.subject, first, self.after).await;
+            let found = PublishTarget::find(&self.connection.node, &self.subject, first, self.after).await;
             self.target = Some(found);
         }
         if let Some(producer) = message.producer {
@@ -183,7 +183,7 @@ impl Publishing {
                 Some(Ok(target)) => match self.connection.admit_publish(record.payload.len()) {
                     Ok(()) => {
                         let (mark, after) = (self.mark, self.after);
-                        append(target, Incoming { record, mark, expect_last: None, after }).await
+                        append(target, IncomingRecord { record, mark, expect_last: None, after }).await
                     }
                     Err(refused) => Err(refused),
                 },
@@ -224,7 +224,7 @@ impl Publishing {
                 return Poll::Ready(Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))));
             }
             // The check runs before each message, and when the users file has changed, which wakes the stream.
-            self.look_at_users().map_err(|refused| status(&refused))?;
+            self.check_user().map_err(|refused| status(&refused))?;
             if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
                 return Poll::Ready(next.transpose());
             }
@@ -239,13 +239,13 @@ fn refused_record(index: u64, refused: &Refused) -> RefusedRecord {
     RefusedRecord { index, refusal: Some(refusal(refused)) }
 }
 
-impl Came {
+impl BatchOutcome {
     fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt, index: u64) {
-        if receipt.acknowledged != Acknowledged::Memory {
-            let of_log = |unstored: &&mut Unstored| {
+        if receipt.acknowledged != AckLevel::Memory {
+            let of_log = |unstored: &&mut UnstoredRecords| {
                 let last = &unstored.receipt;
                 // Each forwarded record has an outcome of its own.
-                receipt.acknowledged != Acknowledged::ByOwner
+                receipt.acknowledged != AckLevel::ByOwner
                     && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)
             };
@@ -256,7 +256,7 @@ impl Came {
                 }
                 None => {
                     let topic = Arc::clone(topic);
-                    self.unstored.push(Unstored { topic, receipt, indexes: vec![index] });
+                    self.unstored.push(UnstoredRecords { topic, receipt, indexes: vec![index] });
                 }
             }
         }

@@ -15,14 +15,14 @@ use rata::message_broker_server::MessageBroker;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
 
-use super::append::{Incoming, Target, append, stored};
+use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
 use super::connection::Connection;
-use super::delivery::Delivery;
+use super::delivery::SubscriptionBody;
 use super::proto::{dunlin as v1, ratatoskr as rata};
 use super::subscribe as subscribing;
-use crate::figures::Figures;
-use messages::{AsMessages, message_id};
-pub(super) use subscriptions::Subscriptions;
+use crate::figures::TopicFigures;
+use messages::{MessageWriter, message_id};
+pub(super) use subscriptions::MessageSubscriptions;
 
 /// The metadata with the reference that ends a subscription.
 pub(super) const REFERENCE: &str = "subscription-ref";
@@ -44,17 +44,17 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, String> {
         check_name(topic)?;
-        let target = Target::find(&self.0.node, topic, &message.payload, None)
+        let target = PublishTarget::find(&self.0.node, topic, &message.payload, None)
             .await
             .map_err(|refused| atom(&refused))?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
-        let incoming = Incoming { record: &record, mark: None, expect_last: None, after: None };
+        let incoming = IncomingRecord { record: &record, mark: None, expect_last: None, after: None };
         self.0.admit_publish(record.payload.len()).map_err(|refused| atom(&refused))?;
         let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
         self.0.has_published_to(&target.topic);
-        let receipt = stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
+        let receipt = wait_until_stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
         let log = &target.topic.logs()[usize::from(receipt.partition)];
         let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());
         Ok(rata::PublishResponse {
@@ -138,7 +138,7 @@ impl MessageBroker for Ratatoskr {
         };
         let shared = &self.0.shared;
         let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
-        let Figures { held: Some(held), users: Some(users) } = answers.of(shared, &topic) else {
+        let TopicFigures { held: Some(held), users: Some(users) } = answers.of(shared, &topic) else {
             let refused = Refused::new(
                 ErrorCode::OwnerAway,
                 "a node with figures of the topic does not respond; retry",
@@ -213,7 +213,7 @@ impl MessageBroker for Ratatoskr {
 pub(super) async fn subscribe(
     connection: &Arc<Connection>,
     request: rata::SubscribeRequest,
-) -> Result<(Delivery<AsMessages>, String), Status> {
+) -> Result<(SubscriptionBody<MessageWriter>, String), Status> {
     let rata::SubscribeRequest { topic, subscriber_id } = request;
     check_name(&topic).map_err(Status::invalid_argument)?;
     let shared = &connection.shared;
@@ -222,7 +222,7 @@ pub(super) async fn subscribe(
     }
     let options = SubscribeOptions {
         name: subscriber_id.clone(),
-        door: "grpc",
+        protocol: "grpc",
         start: Start::Latest,
         on_gap: OnGap::Fail,
         wait: Wait::Parked,
@@ -239,7 +239,7 @@ pub(super) async fn subscribe(
         return Err(Status::new(Code::ResourceExhausted, "max_subscribers_reached"));
     };
     let reference = subscription.reference().to_owned();
-    Ok((Delivery::new(reader, AsMessages::new(topic, subscription)), reference))
+    Ok((SubscriptionBody::new(reader, MessageWriter::new(topic, subscription)), reference))
 }
 
 const TOPIC_NOT_FOUND: &str = "topic_not_found";

@@ -14,20 +14,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::topic::{
-    Charge, Consumption, Content, Cursor, Fill, Filter, Log, Newcomers, Notice, Position, Snapshot, Start,
-    SubscribeError, SubscribeOptions, Waiter,
+    Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, Notice, Position, ReadOutcome, Snapshot, SpanContent,
+    Start, SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{CursorFuture, Refused};
 use tonic::{Code, Status};
 
-use super::connection::StreamPlace;
-use super::outgoing::Outgoing;
-use super::records::Run;
+use super::connection::StreamRegistration;
+use super::outgoing::OutgoingMessages;
+use super::records::RecordBatch;
 use super::status::status;
-use super::writer::Writer;
-use crate::access::Standing;
-use crate::departures::Fate;
+use super::writer::EventWriter;
+use crate::access::SubscriptionAccess;
+use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
 /// Subscriptions to which a woken one passes the notification on, as in Dunlin's own protocol.
@@ -42,25 +42,25 @@ const STATE_PART_BYTES: usize = 32 << 10;
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// Positions by topic and partition.
-pub(super) type Resumed = HashMap<(String, u16), Position>;
+pub(super) type ResumePositions = HashMap<(String, u16), Position>;
 
 /// The parameters of a new subscription.
 #[derive(Debug)]
-pub(super) struct Begin {
+pub(super) struct ReaderSetup {
     pub(super) options: SubscribeOptions,
     pub(super) logs: Vec<(Arc<Log>, Option<Filter>)>,
-    pub(super) newcomers: Option<Arc<Newcomers>>,
-    pub(super) resumed: Option<Resumed>,
+    pub(super) newcomers: Option<Arc<NewLogs>>,
+    pub(super) resumed: Option<ResumePositions>,
     pub(super) waiter: Arc<Waiter>,
-    pub(super) standing: Option<Standing>,
-    pub(super) place: StreamPlace,
+    pub(super) validity: Option<SubscriptionAccess>,
+    pub(super) place: StreamRegistration,
     pub(super) channels_max: usize,
     pub(super) batch_bytes_max: usize,
 }
 
 /// A subscription's state.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct SubscriptionReader {
     options: SubscribeOptions,
     /// The channels, by the tokens that wake them.
     channels: Vec<Option<Box<Channel>>>,
@@ -68,8 +68,8 @@ pub(super) struct Reader {
     opening: Vec<CursorFuture>,
     live: usize,
     line: VecDeque<u32>,
-    newcomers: Option<Arc<Newcomers>>,
-    resumed: Option<Resumed>,
+    newcomers: Option<Arc<NewLogs>>,
+    resumed: Option<ResumePositions>,
     waiter: Arc<Waiter>,
     channels_max: usize,
     batch_bytes_max: usize,
@@ -78,8 +78,8 @@ pub(super) struct Reader {
     /// When to send the positions of channels that skipped records.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
-    standing: Option<Standing>,
-    place: StreamPlace,
+    validity: Option<SubscriptionAccess>,
+    place: StreamRegistration,
 }
 
 /// One log.
@@ -87,7 +87,7 @@ pub(super) struct Reader {
 struct Channel {
     cursor: Cursor,
     /// The client's position when it has read everything that was sent.
-    told: Position,
+    reported: Position,
     /// The state that is being sent, and how much of it was.
     sending: Option<(Snapshot, usize)>,
     /// The channel is listed in `skipped`.
@@ -97,26 +97,26 @@ struct Channel {
 }
 
 /// How a turn ended.
-enum Turn {
+enum TurnOutcome {
     More,
     Sleeps,
     Ended,
 }
 
-impl Reader {
-    pub(super) async fn new(begin: Begin) -> Result<Reader, Refused> {
-        let Begin {
+impl SubscriptionReader {
+    pub(super) async fn new(begin: ReaderSetup) -> Result<SubscriptionReader, Refused> {
+        let ReaderSetup {
             options,
             logs,
             newcomers,
             resumed,
             waiter,
-            standing,
+            validity,
             place,
             channels_max,
             batch_bytes_max,
         } = begin;
-        let mut reader = Reader {
+        let mut reader = SubscriptionReader {
             options,
             channels: Vec::with_capacity(logs.len()),
             opening: Vec::new(),
@@ -130,7 +130,7 @@ impl Reader {
             began: Some(0),
             advance: None,
             skipped: Vec::new(),
-            standing,
+            validity,
             place,
         };
         for (log, filter) in logs {
@@ -146,7 +146,7 @@ impl Reader {
     /// Records why the subscription ended, unless that is ordinary.
     pub(super) fn ended(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
-            self.place.departs(Fate::CutOff, &self.options.name, status.message());
+            self.place.record_departure(DepartureKind::CutOff, &self.options.name, status.message());
         }
     }
 
@@ -170,7 +170,7 @@ impl Reader {
         let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
         let node = &self.place.shared().node;
-        self.opening.push(node.open_cursor(log, options, start, filter, Consumption::Reads));
+        self.opening.push(node.open_cursor(log, options, start, filter, ConsumeMode::Reads));
         Ok(())
     }
 
@@ -193,8 +193,8 @@ impl Reader {
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
         let charge = self.place.shared().charge_readers(1, self.options.name.len());
         let charge = charge.map_err(|error| Refused::from(&error))?;
-        let told = cursor.read_through();
-        let channel = Box::new(Channel { cursor, told, sending: None, skipped: false, _charge: charge });
+        let reported = cursor.read_through();
+        let channel = Box::new(Channel { cursor, reported, sending: None, skipped: false, _charge: charge });
         self.line.push_back(self.channels.len() as u32);
         self.channels.push(Some(channel));
         self.live += 1;
@@ -211,11 +211,11 @@ impl Reader {
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut Outgoing,
-        writer: &mut impl Writer,
+        out: &mut OutgoingMessages,
+        writer: &mut impl EventWriter,
     ) -> Poll<Result<(), Status>> {
         loop {
-            if let Some(Err(refused)) = self.standing.as_mut().map(Standing::check) {
+            if let Some(Err(refused)) = self.validity.as_mut().map(SubscriptionAccess::check) {
                 return Poll::Ready(Err(status(&refused)));
             }
             self.take_woken().map_err(|refused| status(&refused))?;
@@ -241,14 +241,14 @@ impl Reader {
 
     fn take_woken(&mut self) -> Result<(), Refused> {
         let (mut newcomers, mut stop, mut asked) = (false, false, false);
-        let Reader { waiter, channels, line, .. } = self;
+        let SubscriptionReader { waiter, channels, line, .. } = self;
         waiter.take_ready(|token| match token {
-            Newcomers::TOKEN => newcomers = true,
+            NewLogs::TOKEN => newcomers = true,
             STOP => stop = true,
             UNSUBSCRIBED => asked = true,
             number => {
                 if let Some(Some(channel)) = channels.get_mut(number as usize) {
-                    channel.cursor.woken_at_a_door(WAKES);
+                    channel.cursor.woken_and_wake(WAKES);
                     line.push_back(number);
                 }
             }
@@ -270,21 +270,26 @@ impl Reader {
         Ok(())
     }
 
-    fn say_where_it_begins(&mut self, out: &mut Outgoing, writer: &mut impl Writer) {
+    fn say_where_it_begins(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {
         while let Some(said) = self.began {
             if out.len() >= self.batch_bytes_max {
                 return;
             }
             let end = self.channels.len().min(said + BEGAN_LOGS_MAX);
             let channels = self.channels[said..end].iter().flatten();
-            let logs: Vec<_> = channels.map(|channel| (&**channel.cursor.name(), channel.told)).collect();
+            let logs: Vec<_> = channels.map(|channel| (&**channel.cursor.name(), channel.reported)).collect();
             let more = end < self.channels.len();
             writer.began(out, &logs, more);
             self.began = more.then_some(end);
         }
     }
 
-    fn turn(&mut self, number: u32, out: &mut Outgoing, writer: &mut impl Writer) -> Result<(), Status> {
+    fn turn(
+        &mut self,
+        number: u32,
+        out: &mut OutgoingMessages,
+        writer: &mut impl EventWriter,
+    ) -> Result<(), Status> {
         let Some(Some(channel)) = self.channels.get_mut(number as usize) else { return Ok(()) };
         if self.began.is_some() {
             self.line.push_back(number);
@@ -293,18 +298,19 @@ impl Reader {
         let turn = channel.turn(out, writer, self.batch_bytes_max);
         channel.cursor.release();
         match turn? {
-            Turn::More => self.line.push_back(number),
-            Turn::Sleeps => {
+            TurnOutcome::More => self.line.push_back(number),
+            TurnOutcome::Sleeps => {
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.line.push_back(number);
                 }
                 // Skipped records do not wake the subscription, so its position is checked now and then.
-                let skips = channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.told;
+                let skips =
+                    channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.reported;
                 if skips && !std::mem::replace(&mut channel.skipped, true) {
                     self.skipped.push(number);
                 }
             }
-            Turn::Ended => {
+            TurnOutcome::Ended => {
                 let lost = channel.cursor.was_lost();
                 channel.cursor.leave(&self.waiter, number);
                 self.channels[number as usize] = None;
@@ -321,8 +327,8 @@ impl Reader {
     fn advance_skipped(
         &mut self,
         cx: &mut Context<'_>,
-        out: &mut Outgoing,
-        writer: &mut impl Writer,
+        out: &mut OutgoingMessages,
+        writer: &mut impl EventWriter,
     ) -> Result<(), Status> {
         while !self.skipped.is_empty() {
             let timer = self.advance.get_or_insert_with(|| Box::pin(tokio::time::sleep(ADVANCE_AFTER)));
@@ -338,8 +344,8 @@ impl Reader {
                     self.skipped.push(number);
                 }
                 let through = channel.cursor.read_through();
-                if channel.sending.is_none() && through != channel.told {
-                    channel.told = through;
+                if channel.sending.is_none() && through != channel.reported {
+                    channel.reported = through;
                     let log = Arc::clone(channel.cursor.name());
                     writer.notice(out, &Notice::Advance { log, through })?;
                 }
@@ -352,61 +358,61 @@ impl Reader {
 impl Channel {
     fn turn(
         &mut self,
-        out: &mut Outgoing,
-        writer: &mut impl Writer,
+        out: &mut OutgoingMessages,
+        writer: &mut impl EventWriter,
         batch_bytes_max: usize,
-    ) -> Result<Turn, Status> {
+    ) -> Result<TurnOutcome, Status> {
         while out.len() < batch_bytes_max {
             if self.sending.is_some() {
                 self.send_state(out, writer);
                 continue;
             }
             match self.cursor.fill() {
-                Fill::Records => self.give(out, writer, batch_bytes_max),
-                Fill::Empty => return Ok(Turn::Sleeps),
-                Fill::Closed => return Ok(Turn::Ended),
-                Fill::Notice(Notice::Snapshot(snapshot)) => self.sending = Some((snapshot, 0)),
-                Fill::Notice(notice) => {
+                ReadOutcome::Records => self.give(out, writer, batch_bytes_max),
+                ReadOutcome::Empty => return Ok(TurnOutcome::Sleeps),
+                ReadOutcome::Closed => return Ok(TurnOutcome::Ended),
+                ReadOutcome::Notice(Notice::Snapshot(snapshot)) => self.sending = Some((snapshot, 0)),
+                ReadOutcome::Notice(notice) => {
                     writer.notice(out, &notice)?;
                     match &notice {
                         Notice::Checksum(_) | Notice::Lagging(_) | Notice::Publishers(_) => {}
-                        _ => self.told = self.cursor.read_through(),
+                        _ => self.reported = self.cursor.read_through(),
                     }
                     if matches!(notice, Notice::Deleted { .. }) {
-                        return Ok(Turn::Ended);
+                        return Ok(TurnOutcome::Ended);
                     }
                 }
             }
         }
-        Ok(Turn::More)
+        Ok(TurnOutcome::More)
     }
 
     /// Writes one span of records.
-    fn give(&mut self, out: &mut Outgoing, writer: &mut impl Writer, batch_bytes_max: usize) {
+    fn give(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter, batch_bytes_max: usize) {
         let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
         let Some(span) = self.cursor.spans(span_bytes_max).next() else { return };
         let (count, bytes) = (u64::from(span.count), span.advance_bytes);
-        if matches!(span.content, Content::Skipped | Content::Lost) {
+        if matches!(span.content, SpanContent::Skipped | SpanContent::Lost) {
             return self.cursor.skip(count, bytes);
         }
         let first = self.cursor.next();
         let skipped = first.seq - 1 - self.cursor.prev_seq();
-        writer.records(out, &Run { log: self.cursor.name(), first, skipped, content: span.content });
+        writer.records(out, &RecordBatch { log: self.cursor.name(), first, skipped, content: span.content });
         self.cursor.advance(count, bytes);
-        self.told = self.cursor.read_through();
+        self.reported = self.cursor.read_through();
     }
 
-    fn send_state(&mut self, out: &mut Outgoing, writer: &mut impl Writer) {
+    fn send_state(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter) {
         let Some((snapshot, offset)) = &mut self.sending else { return };
         *offset += writer.state(out, snapshot, *offset, STATE_PART_BYTES);
         if *offset == snapshot.bytes.len() {
-            self.told = self.cursor.read_through();
+            self.reported = self.cursor.read_through();
             self.sending = None;
         }
     }
 }
 
-impl Drop for Reader {
+impl Drop for SubscriptionReader {
     fn drop(&mut self) {
         for (number, channel) in self.channels.iter_mut().enumerate() {
             if let Some(channel) = channel {

@@ -5,9 +5,9 @@
 //! Invariant: the bytes equal what prost encodes for the same [`SubscribeResponse`](v1::SubscribeResponse).
 
 use dunlin::topic::frame::{FLAG_BY_REF, HEAD_BYTES};
-use dunlin::topic::{Content, Frame, LogName, Position};
+use dunlin::topic::{Frame, LogName, Position, SpanContent};
 
-use super::outgoing::{Outgoing, put_varint, varint_bytes};
+use super::outgoing::{OutgoingMessages, put_varint, varint_bytes};
 #[cfg(doc)]
 use super::proto::dunlin as v1;
 
@@ -20,24 +20,24 @@ const LEN: u8 = 2;
 const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 
 /// Consecutive records of one log.
-pub(super) struct Run<'a> {
+pub(super) struct RecordBatch<'a> {
     pub(super) log: &'a LogName,
     pub(super) first: Position,
     /// Sequence numbers just before the first that were skipped.
     pub(super) skipped: u64,
-    pub(super) content: Content<'a>,
+    pub(super) content: SpanContent<'a>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RecordBatch<'a> {
     /// The frames, in order.
     pub(super) fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
         let (mut rest, mut apart) = match self.content {
-            Content::Frames(bytes) => (bytes, None),
-            Content::ByRef { head, payload } => {
+            SpanContent::Frames(bytes) => (bytes, None),
+            SpanContent::ByRef { head, payload } => {
                 let flags = head.get(5).map_or(0, |flags| flags & !FLAG_BY_REF);
                 (&[][..], Some(Frame::from_parts(&head[HEAD_BYTES..], payload, flags)))
             }
-            Content::Skipped | Content::Lost => (&[][..], None),
+            SpanContent::Skipped | SpanContent::Lost => (&[][..], None),
         };
         std::iter::from_fn(move || {
             apart.take().or_else(|| {
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
 }
 
 /// Adds a `SubscribeResponse` with these records.
-pub(super) fn say_records(out: &mut Outgoing, run: &Run<'_>) {
+pub(super) fn say_records(out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
     let mut frames = run.frames().peekable();
     let Some(first) = frames.peek() else { return };
     let of_one_subject = first.subject_tail().is_empty();
@@ -86,7 +86,7 @@ fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     let payload = frame.payload();
     let skipped_bytes = if skipped == 0 { 0 } else { 1 + varint_bytes(skipped) };
     let payload_bytes = 1 + varint_bytes(payload.len() as u64) + payload.len();
-    let mut head = Head { bytes: [0; PLAIN_HEAD_BYTES_MAX], len: 0 };
+    let mut head = RecordHead { bytes: [0; PLAIN_HEAD_BYTES_MAX], len: 0 };
     head.tag(5, LEN, (1 + varint_bytes(seq) + skipped_bytes + payload_bytes + 9) as u64);
     head.tag(1, VARINT, seq);
     if skipped != 0 {
@@ -99,12 +99,12 @@ fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
 }
 
 /// The start of a record, on the stack.
-struct Head {
+struct RecordHead {
     bytes: [u8; PLAIN_HEAD_BYTES_MAX],
     len: usize,
 }
 
-impl Head {
+impl RecordHead {
     #[inline(always)]
     fn tag(&mut self, field: u8, kind: u8, mut number: u64) {
         self.bytes[self.len] = field << 3 | kind;

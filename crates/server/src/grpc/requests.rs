@@ -15,7 +15,7 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Inbox, Node, Refused, Request, Responder};
 use tokio::sync::oneshot;
 
-use super::append::{Incoming, Target, append};
+use super::append::{IncomingRecord, PublishTarget, append};
 use super::connection::Connection;
 use super::proto::dunlin as v1;
 use super::translate;
@@ -25,24 +25,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The requests of one connection.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct PendingRequests {
     /// Dropped before the inbox.
     _replies: Responder,
     inbox: Inbox,
-    waiting: Arc<Waiting>,
+    waiting: Arc<ReplyWaiters>,
     asked: u64,
 }
 
 /// Requesters, by the number at the end of the reply subject.
 #[derive(Debug, Default)]
-struct Waiting(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
+struct ReplyWaiters(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
 
 /// A reply that is waited for; dropping it ends the wait.
-struct Expected {
+struct ExpectedReply {
     reply_to: String,
     number: u64,
     reply: oneshot::Receiver<v1::Record>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<ReplyWaiters>,
 }
 
 /// Publishes a request, and waits for the first reply.
@@ -66,11 +66,11 @@ pub(super) async fn request(
     if !node.is_heard_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
-    let target = Target::find(node, &subject, &record.payload, None).await?;
+    let target = PublishTarget::find(node, &subject, &record.payload, None).await?;
     connection.admit_publish(record.payload.len())?;
     let mut expected = connection.expect()?;
     let record = v1::Draft { reply: expected.reply_to.clone(), ..record };
-    append(&target, Incoming { record: &record, mark: None, expect_last: None, after: None }).await?;
+    append(&target, IncomingRecord { record: &record, mark: None, expect_last: None, after: None }).await?;
     let patience = match timeout_ms {
         0 => PATIENCE,
         ms => Duration::from_millis(ms.into()),
@@ -90,32 +90,32 @@ pub(super) async fn request(
 }
 
 impl Connection {
-    fn expect(&self) -> Result<Expected, Refused> {
+    fn expect(&self) -> Result<ExpectedReply, Refused> {
         let mut requests = self.requests().lock().unwrap_or_else(PoisonError::into_inner);
         let requests = match &mut *requests {
             Some(requests) => requests,
-            none => none.insert(Requests::open(&self.shared.node)?),
+            none => none.insert(PendingRequests::open(&self.shared.node)?),
         };
         Ok(requests.expect())
     }
 }
 
-impl Requests {
-    fn open(node: &Node) -> Result<Requests, Refused> {
+impl PendingRequests {
+    fn open(node: &Node) -> Result<PendingRequests, Refused> {
         let mut inbox = Inbox::new(node.clone(), node.next_session());
         inbox.open().map_err(|error| Refused::from(&error))?;
-        let waiting = Arc::<Waiting>::default();
+        let waiting = Arc::<ReplyWaiters>::default();
         let told = Arc::clone(&waiting);
-        let replies = node.respond(&inbox.pattern(), move |reply| told.tell(&reply));
+        let replies = node.respond(&inbox.pattern(), move |reply| told.deliver(&reply));
         let replies = replies.map_err(|error| Refused::from(&error))?;
-        Ok(Requests { _replies: replies, inbox, waiting, asked: 0 })
+        Ok(PendingRequests { _replies: replies, inbox, waiting, asked: 0 })
     }
 
-    fn expect(&mut self) -> Expected {
+    fn expect(&mut self) -> ExpectedReply {
         self.asked += 1;
         let (sender, reply) = oneshot::channel();
         self.waiting.lock().insert(self.asked, sender);
-        Expected {
+        ExpectedReply {
             reply_to: format!("{}{}", self.inbox.prefix(), self.asked),
             number: self.asked,
             reply,
@@ -124,9 +124,9 @@ impl Requests {
     }
 }
 
-impl Waiting {
+impl ReplyWaiters {
     /// Passes a reply to its requester, if it still waits.
-    fn tell(&self, reply: &Request<'_, '_>) {
+    fn deliver(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();
         if let Some(asker) = number.and_then(|number: u64| self.lock().remove(&number)) {
@@ -140,7 +140,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Expected {
+impl Drop for ExpectedReply {
     fn drop(&mut self) {
         self.waiting.lock().remove(&self.number);
     }

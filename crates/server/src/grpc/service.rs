@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use v1::dunlin_server::Dunlin;
 use v1::publish_outcome::Outcome;
 
-use super::append::{Incoming, Target, append, stored};
+use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
 use super::connection::Connection;
 use super::groups;
 use super::proto::dunlin as v1;
@@ -18,17 +18,17 @@ use super::publish_stream;
 use super::status::{refusal, status};
 use super::{requests, topics, translate};
 use crate::access::{pause, slow_down};
-use crate::append::receipt_after;
+use crate::append::with_epoch_change;
 
 /// The response of a bidirectional stream.
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct Topics(pub(super) Arc<Connection>);
+pub(super) struct DunlinService(pub(super) Arc<Connection>);
 
 #[tonic::async_trait]
-impl Dunlin for Topics {
+impl Dunlin for DunlinService {
     async fn create_topic(
         &self,
         request: Request<v1::CreateTopicRequest>,
@@ -85,12 +85,12 @@ impl Dunlin for Topics {
         let published = async {
             let incoming = incoming(&self.0, &request)?;
             let payload = &incoming.record.payload;
-            let target = Target::find(&self.0.node, &request.subject, payload, incoming.after).await?;
+            let target = PublishTarget::find(&self.0.node, &request.subject, payload, incoming.after).await?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
             self.0.has_published_to(&target.topic);
-            let receipt = stored(&target.topic, &receipt).await?;
-            Ok(translate::receipt(&target.topic, &receipt_after(receipt, incoming.after)))
+            let receipt = wait_until_stored(&target.topic, &receipt).await?;
+            Ok(translate::receipt(&target.topic, &with_epoch_change(receipt, incoming.after)))
         };
         let published = slow_down(published.await).await;
         answer(published.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
@@ -102,7 +102,7 @@ impl Dunlin for Topics {
     ) -> Result<Response<v1::PublishBatchResponse>, Status> {
         let requests = request.into_inner().requests;
         let mut appended = Vec::with_capacity(requests.len());
-        let mut last: Option<(&str, Target)> = None;
+        let mut last: Option<(&str, PublishTarget)> = None;
         for request in &requests {
             let outcome = async {
                 let incoming = incoming(&self.0, request)?;
@@ -110,7 +110,7 @@ impl Dunlin for Topics {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
                     _ => {
                         let payload = &incoming.record.payload;
-                        Target::find(&self.0.node, &request.subject, payload, incoming.after).await?
+                        PublishTarget::find(&self.0.node, &request.subject, payload, incoming.after).await?
                     }
                 };
                 last = Some((&request.subject, target.clone()));
@@ -127,9 +127,9 @@ impl Dunlin for Topics {
         }
         for outcome in appended {
             let outcome = match outcome {
-                Ok((topic, receipt, after)) => stored(&topic, &receipt)
+                Ok((topic, receipt, after)) => wait_until_stored(&topic, &receipt)
                     .await
-                    .map(|receipt| translate::receipt(&topic, &receipt_after(receipt, after))),
+                    .map(|receipt| translate::receipt(&topic, &with_epoch_change(receipt, after))),
                 Err(refused) => Err(refused),
             };
             let outcome = match outcome {
@@ -141,7 +141,7 @@ impl Dunlin for Topics {
         answer(Ok(v1::PublishBatchResponse { outcomes }))
     }
 
-    type PublishStreamStream = Answers<v1::PublishStreamResponse>;
+    type PublishStreamStream = ResponseStream<v1::PublishStreamResponse>;
 
     async fn publish_stream(
         &self,
@@ -151,9 +151,9 @@ impl Dunlin for Topics {
         answer(answers.map(|answers| Box::pin(answers) as Self::PublishStreamStream))
     }
 
-    type SubscribeStream = Answers<v1::SubscribeResponse>;
+    type SubscribeStream = ResponseStream<v1::SubscribeResponse>;
 
-    /// Never called: [`Delivery`](super::delivery::Delivery) answers the call.
+    /// Never called: [`SubscriptionBody`](super::delivery::Delivery) answers the call.
     async fn subscribe(
         &self,
         _request: Request<v1::SubscribeRequest>,
@@ -164,7 +164,7 @@ impl Dunlin for Topics {
         )))
     }
 
-    type JoinGroupStream = Answers<v1::JoinGroupResponse>;
+    type JoinGroupStream = ResponseStream<v1::JoinGroupResponse>;
 
     async fn join_group(
         &self,
@@ -182,12 +182,20 @@ impl Dunlin for Topics {
     }
 }
 
-fn incoming<'a>(connection: &Connection, request: &'a v1::PublishRequest) -> Result<Incoming<'a>, Refused> {
+fn incoming<'a>(
+    connection: &Connection,
+    request: &'a v1::PublishRequest,
+) -> Result<IncomingRecord<'a>, Refused> {
     let record = request.record.as_ref();
     let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "the request has no record"))?;
     let (mark, expect_last) =
         (request.producer.map(|producer| connection.mark(producer)), request.expect_last_seq);
-    Ok(Incoming { record, mark, expect_last, after: request.last_position.map(translate::last_position) })
+    Ok(IncomingRecord {
+        record,
+        mark,
+        expect_last,
+        after: request.last_position.map(translate::last_position),
+    })
 }
 
 fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {

@@ -7,13 +7,13 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::dispatch::{DUNLIN, KV, RATATOSKR, TASKS};
-use super::ratatoskr::Subscriptions;
+use super::ratatoskr::MessageSubscriptions;
 
 /// State of all gRPC connections of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
     /// The open streams of `MessageBroker`.
-    pub(super) subscriptions: Subscriptions,
+    pub(super) subscriptions: MessageSubscriptions,
     health: OnceLock<HealthReporter>,
 }
 

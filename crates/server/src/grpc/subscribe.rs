@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dunlin::topic::{Newcomers, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
+use dunlin::topic::{NewLogs, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
 use dunlin::wire::ErrorCode;
-use dunlin::{Missing, Refused, log_of_position};
+use dunlin::{MissingTopicPolicy, Refused, log_of_position};
 use v1::start::At;
 
 use super::connection::Connection;
 use super::proto::dunlin as v1;
-use super::reader::{Begin, Reader, Resumed};
+use super::reader::{ReaderSetup, ResumePositions, SubscriptionReader};
 use super::translate::on_gap;
-use crate::access::Standing;
+use crate::access::SubscriptionAccess;
 
 /// Bytes of a batch by default.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
@@ -23,11 +23,11 @@ const BATCH_BYTES_MIN: usize = 256;
 pub(super) async fn reader(
     connection: &Arc<Connection>,
     request: v1::SubscribeRequest,
-) -> Result<Reader, Refused> {
+) -> Result<SubscriptionReader, Refused> {
     let (start, resumed) = start_of(&request)?;
     let options = SubscribeOptions {
         name: request.name.clone(),
-        door: "grpc",
+        protocol: "grpc",
         start,
         on_gap: on_gap(request.on_gap()),
         wait: Wait::Parked,
@@ -49,9 +49,9 @@ pub(super) async fn begin(
     connection: &Arc<Connection>,
     subjects: &[String],
     mut options: SubscribeOptions,
-    mut resumed: Option<Resumed>,
+    mut resumed: Option<ResumePositions>,
     batch_bytes: usize,
-) -> Result<Reader, Refused> {
+) -> Result<SubscriptionReader, Refused> {
     let shared = &connection.shared;
     let limits = &shared.limits;
     if subjects.is_empty() {
@@ -61,7 +61,7 @@ pub(super) async fn begin(
         return Err(Refused::limit("grpc.subjects_max", limits.grpc.subjects_max as u64));
     }
     let waiter = Waiter::new();
-    let standing = connection.login.as_ref().map(Standing::of);
+    let validity = connection.login.as_ref().map(SubscriptionAccess::of);
     let place = connection.stream(&waiter)?;
     let (mut logs, mut newcomers, mut owns_all) = (Vec::new(), None, true);
     let mut patterns = Vec::with_capacity(subjects.len());
@@ -72,11 +72,11 @@ pub(super) async fn begin(
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox belongs to another session"));
         }
         // A missing topic of a resumed subscription may be created again by another client.
-        let missing = Missing::of(options.start, resumed.is_some());
+        let missing = MissingTopicPolicy::of(options.start, resumed.is_some());
         let prepared = connection.node.prepare_select(&pattern, missing).await;
         prepared.map_err(|error| Refused::from(&error))?;
         let shared_newcomers =
-            || Arc::clone(newcomers.get_or_insert_with(|| Newcomers::waking(Arc::clone(&waiter))));
+            || Arc::clone(newcomers.get_or_insert_with(|| NewLogs::waking(Arc::clone(&waiter))));
         let selected = connection.node.select(&pattern, options.start, missing, shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
         owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
@@ -89,13 +89,13 @@ pub(super) async fn begin(
         let named = log_of_position(&patterns, &logs, newcomers.is_some() && !owns_all);
         resumed.insert(named.map_err(|error| Refused::from(&error))?, position);
     }
-    Reader::new(Begin {
+    SubscriptionReader::new(ReaderSetup {
         options,
         logs,
         newcomers,
         resumed,
         waiter,
-        standing,
+        validity,
         place,
         channels_max: limits.channels_max,
         batch_bytes_max: batch_bytes.min(limits.grpc.batch_bytes_max),
@@ -103,7 +103,7 @@ pub(super) async fn begin(
     .await
 }
 
-fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<Resumed>), Refused> {
+fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<ResumePositions>), Refused> {
     Ok(match request.start.as_ref().and_then(|start| start.at.as_ref()) {
         None | Some(At::Latest(_)) => (Start::Latest, None),
         Some(At::Earliest(_)) => (Start::Earliest, None),
@@ -119,7 +119,7 @@ fn resumed_start(request: &v1::SubscribeRequest) -> Start {
     if follows { Start::Snapshot } else { Start::Earliest }
 }
 
-fn positions_of(positions: &v1::Positions) -> Result<Resumed, Refused> {
+fn positions_of(positions: &v1::Positions) -> Result<ResumePositions, Refused> {
     let mut resumed = HashMap::with_capacity(positions.logs.len());
     for log in &positions.logs {
         let partition = u16::try_from(log.partition);

@@ -8,7 +8,7 @@ mod translate;
 
 use std::sync::Arc;
 
-use dunlin::scheduler::{Command, Found, Query, Reply};
+use dunlin::scheduler::{Command, CommandReply, Found, Query};
 use dunlin::{Consistency, Refused, TaskRule};
 use tonic::{Request, Response, Status};
 use v1::tasks_server::Tasks;
@@ -17,17 +17,17 @@ use super::connection::Connection;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
-use crate::submitting::{Submitted, odd, submit};
+use crate::submitting::{Submitted, submit, unexpected_reply};
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct Scheduler(pub(super) Arc<Connection>);
+pub(super) struct TasksService(pub(super) Arc<Connection>);
 
 fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|refused| status(&refused))
 }
 
-impl Scheduler {
+impl TasksService {
     fn rule(&self) -> TaskRule {
         self.0.node.task_rule()
     }
@@ -41,7 +41,7 @@ impl Scheduler {
         Ok(v1::SubmitTasksResponse { tasks: tasks.collect(), slow_down_ms })
     }
 
-    async fn command(&self, command: &Command<'_>) -> Result<Reply, Refused> {
+    async fn command(&self, command: &Command<'_>) -> Result<CommandReply, Refused> {
         slow_down(self.0.admit_publish(0)).await?;
         self.0.node.ask_tasks(command).await
     }
@@ -62,7 +62,7 @@ impl Scheduler {
             Found::Task { task, now_ms } => {
                 Ok(v1::GetTaskResponse { task: Some(translate::info(&task, now_ms)) })
             }
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
@@ -78,18 +78,18 @@ impl Scheduler {
                 let tasks = tasks.iter().map(|task| translate::info(task, now_ms));
                 Ok(v1::ListTasksResponse { tasks: tasks.collect(), next })
             }
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
     async fn reason(&self, request: &v1::WhyRequest) -> Result<v1::WhyResponse, Refused> {
         match self.question(&Query::Why { task: request.task }, request.stale).await? {
             Found::Why { why } => Ok(v1::WhyResponse { why }),
-            _ => Err(odd()),
+            _ => Err(unexpected_reply()),
         }
     }
 
-    async fn begin_anew(&self, request: &v1::RedriveRequest) -> Result<v1::RedriveResponse, Refused> {
+    async fn redrive_tasks(&self, request: &v1::RedriveRequest) -> Result<v1::RedriveResponse, Refused> {
         let rule = self.rule();
         let tenant = if request.tenant.is_empty() { &rule.tenant } else { &request.tenant };
         let (tenant, count) = (tenant.as_bytes(), request.count);
@@ -98,14 +98,14 @@ impl Scheduler {
             false => Command::RedriveSafe { tenant, count },
         };
         match self.command(&command).await? {
-            Reply::Changed { tasks, more } => Ok(v1::RedriveResponse { changed: tasks, more }),
-            _ => Err(odd()),
+            CommandReply::Changed { tasks, more } => Ok(v1::RedriveResponse { changed: tasks, more }),
+            _ => Err(unexpected_reply()),
         }
     }
 }
 
 #[tonic::async_trait]
-impl Tasks for Scheduler {
+impl Tasks for TasksService {
     async fn submit(
         &self,
         request: Request<v1::SubmitTasksRequest>,
@@ -151,6 +151,6 @@ impl Tasks for Scheduler {
         &self,
         request: Request<v1::RedriveRequest>,
     ) -> Result<Response<v1::RedriveResponse>, Status> {
-        answer(self.begin_anew(request.get_ref()).await)
+        answer(self.redrive_tasks(request.get_ref()).await)
     }
 }

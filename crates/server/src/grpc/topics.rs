@@ -6,7 +6,7 @@ use dunlin::{GroupInfo, GroupKind, Node, Refused};
 
 use super::proto::dunlin as v1;
 use super::translate::{config_from, config_of};
-use crate::figures::{Figures, Held, READERS_SHOWN};
+use crate::figures::{OwnerFigures, READERS_SHOWN, TopicFigures};
 use crate::shared::Shared;
 
 pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Result<(), Refused> {
@@ -48,7 +48,7 @@ pub(super) async fn describe(
 ) -> Result<v1::DescribeTopicResponse, Refused> {
     let topic = node.topic(name).ok_or_else(|| node.why_missing(name))?;
     let answers = shared.figures_of(std::slice::from_ref(&topic)).await;
-    let Figures { held, users } = answers.of(shared, &topic);
+    let TopicFigures { held, users } = answers.of(shared, &topic);
     let is_unknown = held.is_none() || users.is_none();
     let (logs, groups) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();
     let users = users.unwrap_or_default();
@@ -64,16 +64,16 @@ pub(super) async fn describe(
     })
 }
 
-fn line(topic: &Topic, Figures { held, users }: Figures) -> v1::TopicLine {
+fn line(topic: &Topic, TopicFigures { held, users }: TopicFigures) -> v1::TopicLine {
     v1::TopicLine {
         name: topic.name().to_owned(),
         pattern: topic.pattern().to_owned(),
         partitions: topic.config().partitions.into(),
         reliable: topic.config().reliable.is_some(),
         durable: topic.config().durable.is_some(),
-        records: held.as_ref().map_or(0, Held::records),
-        bytes: held.as_ref().map_or(0, Held::bytes),
-        appended: held.as_ref().map_or(0, Held::appended),
+        records: held.as_ref().map_or(0, OwnerFigures::records),
+        bytes: held.as_ref().map_or(0, OwnerFigures::bytes),
+        appended: held.as_ref().map_or(0, OwnerFigures::appended),
         waiting: users.as_ref().map_or(0, |users| users.waiting),
         figures_unknown: held.is_none() || users.is_none(),
     }

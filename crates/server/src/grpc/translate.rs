@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::topic::{
-    Acknowledged, Durable, FoldConfig, Gap, LogName, OnFull, OnGap, Position, Receipt, Record, Reliable,
+    AckLevel, Durable, Gap, LogName, OnFull, OnGap, Position, Receipt, Record, ReducerConfig, Reliable,
     Topic, TopicConfig,
 };
 use dunlin::wire::ErrorCode;
@@ -47,11 +47,11 @@ pub(super) fn last_position(last: v1::LastPosition) -> Position {
     Position { epoch: last.epoch, seq: last.seq }
 }
 
-fn level(acknowledged: Acknowledged) -> v1::Level {
+fn level(acknowledged: AckLevel) -> v1::Level {
     match acknowledged {
-        Acknowledged::Written => v1::Level::Written,
-        Acknowledged::Synced => v1::Level::Synced,
-        Acknowledged::Quorum => v1::Level::Quorum,
+        AckLevel::Written => v1::Level::Written,
+        AckLevel::Synced => v1::Level::Synced,
+        AckLevel::Quorum => v1::Level::Quorum,
         // The lowest level, also for levels without a code in this protocol.
         _ => v1::Level::Memory,
     }
@@ -87,7 +87,7 @@ pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> R
         made.record_bytes_max = config.record_bytes_max;
     }
     made.reliable = config.reliable.map(reliable_from);
-    made.fold = config.fold.as_ref().map(|fold| FoldConfig {
+    made.fold = config.fold.as_ref().map(|fold| ReducerConfig {
         kind: fold.kind.clone(),
         options: fold.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
     });
@@ -115,9 +115,9 @@ fn durable_from(durable: v1::Durable) -> Result<Durable, Refused> {
     Ok(Durable {
         acknowledge: match durable.acknowledge() {
             v1::Level::Unspecified => defaults.acknowledge,
-            v1::Level::Memory => Acknowledged::Memory,
-            v1::Level::Written => Acknowledged::Written,
-            v1::Level::Synced => Acknowledged::Synced,
+            v1::Level::Memory => AckLevel::Memory,
+            v1::Level::Written => AckLevel::Written,
+            v1::Level::Synced => AckLevel::Synced,
             v1::Level::Quorum => {
                 let why = "durable.acknowledge: expected MEMORY, WRITTEN or SYNCED";
                 return Err(Refused::new(ErrorCode::TopicConfig, why));

@@ -3,55 +3,67 @@
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
 use tonic::Status;
 
-use super::outgoing::Outgoing;
+use super::outgoing::OutgoingMessages;
 use super::proto::dunlin as v1;
-use super::records::{Run, say_records};
+use super::records::{RecordBatch, say_records};
 use super::translate::position;
 use v1::subscribe_response::Event;
 
 /// Writes a subscription's events as messages.
-pub(super) trait Writer: Send + Unpin + 'static {
+pub(super) trait EventWriter: Send + Unpin + 'static {
     /// Writes the start positions.
-    fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], more: bool);
+    fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool);
 
     /// Writes records.
-    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>);
+    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>);
 
     /// Writes a notice. An error ends the stream.
-    fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status>;
+    fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status>;
 
     /// Writes about `bytes_max` bytes of a state from `offset` on. Returns how many it was.
-    fn state(&mut self, out: &mut Outgoing, snapshot: &Snapshot, offset: usize, bytes_max: usize) -> usize;
+    fn state(
+        &mut self,
+        out: &mut OutgoingMessages,
+        snapshot: &Snapshot,
+        offset: usize,
+        bytes_max: usize,
+    ) -> usize;
 }
 
 /// Writes `dunlin.v1` messages.
 #[derive(Debug)]
-pub(super) struct InOurWords;
+pub(super) struct DunlinWriter;
 
-impl InOurWords {
-    fn say(out: &mut Outgoing, event: Event) {
-        out.say(&v1::SubscribeResponse { event: Some(event) });
+impl DunlinWriter {
+    fn push(out: &mut OutgoingMessages, event: Event) {
+        out.push(&v1::SubscribeResponse { event: Some(event) });
     }
 }
 
-impl Writer for InOurWords {
-    fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], more: bool) {
+impl EventWriter for DunlinWriter {
+    fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool) {
         let logs = logs.iter().map(|(log, at)| position(log, *at)).collect();
-        InOurWords::say(out, Event::Subscribed(v1::Subscribed { logs, more }));
+        DunlinWriter::push(out, Event::Subscribed(v1::Subscribed { logs, more }));
     }
 
-    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>) {
+    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
         say_records(out, run);
     }
 
-    fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
+    fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
         if let Some(event) = event(notice) {
-            InOurWords::say(out, event);
+            DunlinWriter::push(out, event);
         }
         Ok(())
     }
 
-    fn state(&mut self, out: &mut Outgoing, snapshot: &Snapshot, offset: usize, bytes_max: usize) -> usize {
+    fn state(
+        &mut self,
+        out: &mut OutgoingMessages,
+        snapshot: &Snapshot,
+        offset: usize,
+        bytes_max: usize,
+    ) -> usize {
         let end = snapshot.bytes.len().min(offset + bytes_max);
         let part = v1::SnapshotPart {
             position: Some(position(&snapshot.log, snapshot.position)),
@@ -60,7 +72,7 @@ impl Writer for InOurWords {
             offset: offset as u64,
             part: snapshot.bytes.slice(offset..end),
         };
-        InOurWords::say(out, Event::Snapshot(part));
+        DunlinWriter::push(out, Event::Snapshot(part));
         end - offset
     }
 }

@@ -19,15 +19,15 @@ use serde_json::{Value, json};
 use super::body::{self, media_type};
 use super::context::Context;
 use super::problem::Problem;
-use super::publish::{Target, Terms, encode, receipt_json};
+use super::publish::{PublishOptions, PublishTarget, encode, receipt_json};
 use super::query::{time_ns, whole_number};
-use super::routes::Name;
-use crate::append::{ToAppend, append};
+use super::routes::PathName;
+use crate::append::{AppendRequest, append};
 
 /// A line of `application/x-ndjson`, with the field names of `dunlin sub --json`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct BatchLine<'a> {
     /// A string, whose text is the payload; or any other JSON, whose source text is.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
@@ -53,19 +53,19 @@ struct Header {
 
 /// Frames for one partition.
 #[derive(Debug, Default)]
-struct Part {
+struct PartitionFrames {
     frames: Vec<u8>,
     count: u32,
 }
 
 pub(super) async fn publish(
     Extension(context): Extension<Context>,
-    Name(subject): Name,
+    PathName(subject): PathName,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (parts, body) = request.into_parts();
-    let terms = Terms::read(&context, &parts.headers)?;
-    let target = Target::find(&context, &subject, 0, terms.after).await?;
+    let terms = PublishOptions::read(&context, &parts.headers)?;
+    let target = PublishTarget::find(&context, &subject, 0, terms.after).await?;
     let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
     let parts = match media_type(&parts.headers) {
         "application/x-ndjson" | "application/jsonl" | "application/json" => {
@@ -95,15 +95,15 @@ pub(super) async fn publish(
 
 async fn append_all(
     context: &Context,
-    target: &Target,
-    terms: &Terms,
-    parts: BTreeMap<usize, Part>,
+    target: &PublishTarget,
+    terms: &PublishOptions,
+    parts: BTreeMap<usize, PartitionFrames>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let (topic, node, tail): (&Topic, _, _) = (&target.topic, context.node(), target.tail.as_str());
     let (mut published, mut outcomes, mut first_refusal) = (0, Vec::new(), None);
-    for (partition, Part { frames, count }) in parts {
-        let Terms { mark, expect_last, after } = *terms;
-        let what = ToAppend { frames: &frames, count, partition, mark, expect_last, after, node, tail };
+    for (partition, PartitionFrames { frames, count }) in parts {
+        let PublishOptions { mark, expect_last, after } = *terms;
+        let what = AppendRequest { frames: &frames, count, partition, mark, expect_last, after, node, tail };
         match append(topic, what).await {
             Ok(receipt) => {
                 published += u64::from(count);
@@ -130,10 +130,10 @@ async fn append_all(
 
 /// Encodes the frames of all lines, by partition.
 fn of_lines(
-    target: &Target,
+    target: &PublishTarget,
     content: &[u8],
-    encode_line: impl Fn(&Target, &[u8], &mut BTreeMap<usize, Part>) -> Result<(), Problem>,
-) -> Result<BTreeMap<usize, Part>, Problem> {
+    encode_line: impl Fn(&PublishTarget, &[u8], &mut BTreeMap<usize, PartitionFrames>) -> Result<(), Problem>,
+) -> Result<BTreeMap<usize, PartitionFrames>, Problem> {
     let mut parts = BTreeMap::new();
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     for line in content.split(|&byte| byte == b'\n') {
@@ -145,12 +145,20 @@ fn of_lines(
     Ok(parts)
 }
 
-fn encode_plain(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) -> Result<(), Problem> {
+fn encode_plain(
+    target: &PublishTarget,
+    line: &[u8],
+    parts: &mut BTreeMap<usize, PartitionFrames>,
+) -> Result<(), Problem> {
     let meta = Meta { subject_tail: &target.tail, ..Meta::default() };
     put(target, &meta, line, parts)
 }
 
-fn encode_json(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) -> Result<(), Problem> {
+fn encode_json(
+    target: &PublishTarget,
+    line: &[u8],
+    parts: &mut BTreeMap<usize, PartitionFrames>,
+) -> Result<(), Problem> {
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
@@ -160,7 +168,7 @@ fn encode_json(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) 
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
     }
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
+    let line: BatchLine<'_> = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
     let payload = line.payload().map_err(wrong)?;
     let key = bytes_of("key", line.key, line.key_base64).map_err(wrong)?;
     let mut headers = Vec::with_capacity(line.headers.len());
@@ -186,7 +194,7 @@ fn encode_json(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) 
     put(target, &meta, &payload, parts)
 }
 
-impl Line<'_> {
+impl BatchLine<'_> {
     fn payload(&self) -> Result<Vec<u8>, String> {
         match (self.payload, &self.payload_base64) {
             (Some(json), None) if json.get().starts_with('"') => {
@@ -213,10 +221,10 @@ fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result
 }
 
 fn put(
-    target: &Target,
+    target: &PublishTarget,
     meta: &Meta<'_>,
     payload: &[u8],
-    parts: &mut BTreeMap<usize, Part>,
+    parts: &mut BTreeMap<usize, PartitionFrames>,
 ) -> Result<(), Problem> {
     let part = parts.entry(target.topic.partition_of(meta.key)).or_default();
     encode(meta, payload, &mut part.frames)?;

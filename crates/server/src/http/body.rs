@@ -15,7 +15,7 @@ use super::problem::Problem;
 
 /// A body, which is charged while this value lives.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct ChargedBody {
     pub(super) bytes: Bytes,
     _charge: Charge,
 }
@@ -24,17 +24,17 @@ pub(super) struct Content {
 type TooLarge = fn(u64, usize) -> Problem;
 
 /// Reads the whole body.
-pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<Content, Problem> {
+pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<ChargedBody, Problem> {
     read_or(context, body, bytes_max, of_record).await
 }
 
 /// Reads a body with keys.
-pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<Content, Problem> {
+pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_or(context, body, context.limits().run_bytes_max as usize, of_keys).await
 }
 
 /// Reads a body with tasks.
-pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<Content, Problem> {
+pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_or(context, body, context.limits().run_bytes_max as usize, of_tasks).await
 }
 
@@ -44,7 +44,7 @@ async fn read_or(
     body: Body,
     bytes_max: usize,
     too_large: TooLarge,
-) -> Result<Content, Problem> {
+) -> Result<ChargedBody, Problem> {
     let announced = body.size_hint().lower();
     if announced > bytes_max as u64 {
         return Err(too_large(announced, bytes_max));
@@ -63,7 +63,7 @@ async fn read_on(
     mut body: Body,
     bytes_max: usize,
     too_large: TooLarge,
-) -> Result<Content, Problem> {
+) -> Result<ChargedBody, Problem> {
     let mut charge = Charge::none(context.node().budget());
     let mut first: Option<Bytes> = None;
     let mut all = Vec::new();
@@ -84,7 +84,7 @@ async fn read_on(
             }
         }
     }
-    Ok(Content { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
+    Ok(ChargedBody { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
 }
 
 fn of_record(bytes: u64, bytes_max: usize) -> Problem {

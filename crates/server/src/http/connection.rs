@@ -21,21 +21,21 @@ use super::context::Context;
 use super::problem::Problem;
 use super::{routes, socket};
 use crate::config::Limits;
-use crate::departures::{Departure, Fate, in_words};
-use crate::door::Door;
+use crate::departures::{Departure, DepartureKind, in_words};
+use crate::protocol::Protocol;
 use crate::shared::Shared;
 use crate::stream::Stream;
-use crate::traffic::Passage;
+use crate::traffic::OpenConnection;
 
 /// Serves the connection to its end, as a WebSocket if it becomes one.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: Passage) {
+pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: OpenConnection) {
     let waiter = Waiter::new();
     let Some(place) = shared.admit(shared.node.next_session(), &waiter) else {
-        return turn_away(&shared, stream).await;
+        return refuse_connection(&shared, stream).await;
     };
     // This listener has TCP connections only.
     let Some(socket) = stream.socket() else { return };
-    notice_who_has_gone(socket, &shared.limits);
+    enable_keep_alive(socket, &shared.limits);
     let peer = socket.peer_addr().ok();
     let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
     let context = Context::new(Arc::clone(&shared), peer, is_local, stream.client_certificate());
@@ -52,27 +52,28 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: Passage)
         connection.as_mut().poll(cx)
     });
     if let Err(error) = served.await {
-        tracing::debug!(door = "http", peer = %shown(peer), %error, "connection ended");
+        tracing::debug!(protocol = "http", peer = %shown(peer), %error, "connection ended");
         if let Some((fate, why)) = complaint(&error, &shared.limits) {
-            shared.departures.note(Departure::new(Door::Http, fate, &why).of("", peer));
+            shared.departures.note(Departure::new(Protocol::Http, fate, &why).of("", peer));
         }
     }
     if let Some(upgrade) = context.take_upgrade() {
         drop(place);
-        let _passage = passage.moves_to(Door::Ws);
+        let _passage = passage.moves_to(Protocol::Ws);
         // Boxed, so that the futures of other requests do not grow.
         Box::pin(socket::serve(context, upgrade)).await;
     }
 }
 
 /// The reason of a connection's end that operators should know, if there is one.
-fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(Fate, String)> {
+fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(DepartureKind, String)> {
     if error.is_parse() {
-        return Some((Fate::Refused, format!("not HTTP/1.1: {error}")));
+        return Some((DepartureKind::Refused, format!("not HTTP/1.1: {error}")));
     }
     let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>())?;
-    (io.kind() == std::io::ErrorKind::TimedOut)
-        .then(|| (Fate::CutOff, format!("the client read nothing for {} ms", limits.http.stalled_ms_max)))
+    (io.kind() == std::io::ErrorKind::TimedOut).then(|| {
+        (DepartureKind::CutOff, format!("the client read nothing for {} ms", limits.http.stalled_ms_max))
+    })
 }
 
 /// Whether the server stops. If not, the task is woken when it does.
@@ -100,7 +101,7 @@ fn builder(limits: &Limits) -> Builder {
 }
 
 /// Finds clients that vanished, by TCP keep-alive and by unacknowledged bytes.
-fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
+fn enable_keep_alive(stream: &TcpStream, limits: &Limits) {
     let socket = SockRef::from(stream);
     let gone = Duration::from_millis(limits.http.stalled_ms_max.into());
     let every = (gone / 4).max(Duration::from_secs(1));
@@ -109,15 +110,17 @@ fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
     #[cfg(target_os = "linux")]
     let set = set.and_then(|()| socket.set_tcp_user_timeout(Some(gone)));
     if let Err(error) = set {
-        tracing::debug!(door = "http", %error, "cannot set the connection's keep-alive");
+        tracing::debug!(protocol = "http", %error, "cannot set the connection's keep-alive");
     }
 }
 
 /// Refuses a connection over the limit, without reading a request.
-async fn turn_away(shared: &Shared, mut stream: Stream) {
+async fn refuse_connection(shared: &Shared, mut stream: Stream) {
     let refused = shared.no_place();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
-    shared.departures.note(Departure::new(Door::Http, Fate::Refused, &in_words(&refused)).of("", peer));
+    shared
+        .departures
+        .note(Departure::new(Protocol::Http, DepartureKind::Refused, &in_words(&refused)).of("", peer));
     let answer = refusal(refused);
     let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // A client that does not read the response is dropped.

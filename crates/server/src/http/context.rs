@@ -7,28 +7,28 @@ use dunlin::topic::Topic;
 use dunlin::{Node, Refused, Rule};
 
 use super::socket::Upgrade;
-use crate::access::{Login, Remembered, slow_down};
+use crate::access::{Login, RequestLoginCache, slow_down};
 use crate::config::Limits;
-use crate::publishes::Publishes;
+use crate::publishes::PublishedTopics;
 use crate::shared::Shared;
 use crate::tls::ClientCertificate;
 
 /// A request's context; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
-    of_connection: Arc<Inner>,
+    of_connection: Arc<ConnectionContext>,
     user: Option<User>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ConnectionContext {
     shared: Arc<Shared>,
     peer: Option<SocketAddr>,
     is_local: bool,
-    remembered: Remembered,
+    remembered: RequestLoginCache,
     /// What the connection becomes after the response.
     upgrade: Mutex<Option<Upgrade>>,
-    publishes: Publishes,
+    publishes: PublishedTopics,
 }
 
 /// The user of a request.
@@ -45,9 +45,9 @@ impl Context {
         is_local: bool,
         certificate: Option<ClientCertificate>,
     ) -> Context {
-        let remembered = Remembered::of(certificate);
-        let (upgrade, publishes) = (Mutex::default(), Publishes::default());
-        let inner = Inner { shared, peer, is_local, remembered, upgrade, publishes };
+        let remembered = RequestLoginCache::of(certificate);
+        let (upgrade, publishes) = (Mutex::default(), PublishedTopics::default());
+        let inner = ConnectionContext { shared, peer, is_local, remembered, upgrade, publishes };
         Context { of_connection: Arc::new(inner), user: None }
     }
 

@@ -26,11 +26,11 @@ use tokio::time::{Instant, Sleep};
 
 use super::context::Context;
 use super::problem::Problem;
-use crate::access::Standing;
+use crate::access::SubscriptionAccess;
 use crate::shared::Shared;
 
 /// The source of a stream of events.
-pub(super) trait Source {
+pub(super) trait EventSource {
     /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;
 
@@ -38,7 +38,7 @@ pub(super) trait Source {
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem>;
 
     /// Writes a heartbeat, with the position if records were skipped.
-    fn beat(&mut self, out: &mut String);
+    fn write_heartbeat(&mut self, out: &mut String);
 
     /// Called when the stream ends.
     fn ends(&mut self, _why: &Problem) {}
@@ -53,21 +53,21 @@ pub(super) struct EventStream<S> {
     beginning: Option<String>,
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
-    standing: Option<Standing>,
+    validity: Option<SubscriptionAccess>,
 }
 
-impl<S: Source + Send + Unpin + 'static> EventStream<S> {
+impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
     /// The response; `beginning` is sent first.
     pub(super) fn respond(
         context: &Context,
-        standing: Option<Standing>,
+        validity: Option<SubscriptionAccess>,
         beginning: String,
         source: S,
     ) -> Response {
         let shared = Arc::clone(context.shared());
         let heartbeat = Box::pin(tokio::time::sleep(heartbeat_of(&shared)));
         let beginning = Some(beginning);
-        let stream = EventStream { shared, source, beginning, heartbeat, has_ended: false, standing };
+        let stream = EventStream { shared, source, beginning, heartbeat, has_ended: false, validity };
         let mut response = Response::new(axum::body::Body::new(stream));
         describe(response.headers_mut());
         response
@@ -81,7 +81,7 @@ fn describe(headers: &mut HeaderMap) {
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
-impl<S: Source> EventStream<S> {
+impl<S: EventSource> EventStream<S> {
     fn fill(&mut self, out: &mut String) {
         let bytes_max = self.shared.limits.http.event_bytes as usize;
         let filled = self.source.fill(bytes_max, out);
@@ -105,7 +105,7 @@ impl<S: Source> EventStream<S> {
             return Poll::Ready(Some(Ok(Frame::data(out.into()))));
         }
         let bytes = match Charge::of(self.shared.node.budget(), out.len()) {
-            Ok(charge) => Bytes::from_owner(Charged { out, _charge: charge }),
+            Ok(charge) => Bytes::from_owner(ChargedText { out, _charge: charge }),
             Err(spent) => {
                 // The subscriber resumes before this chunk.
                 out.clear();
@@ -117,7 +117,7 @@ impl<S: Source> EventStream<S> {
     }
 }
 
-impl<S: Source + Unpin> Body for EventStream<S> {
+impl<S: EventSource + Unpin> Body for EventStream<S> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -132,7 +132,7 @@ impl<S: Source + Unpin> Body for EventStream<S> {
         let mut out = this.beginning.take().unwrap_or_default();
         loop {
             // A change of the users file wakes the connection too.
-            if let Some(Err(refused)) = this.standing.as_mut().map(Standing::check) {
+            if let Some(Err(refused)) = this.validity.as_mut().map(SubscriptionAccess::check) {
                 this.end(&Problem::from(refused), &mut out);
                 return this.send(out);
             }
@@ -153,7 +153,7 @@ impl<S: Source + Unpin> Body for EventStream<S> {
                 Poll::Pending => {}
             }
             match this.heartbeat.as_mut().poll(cx) {
-                Poll::Ready(()) => this.source.beat(&mut out),
+                Poll::Ready(()) => this.source.write_heartbeat(&mut out),
                 Poll::Pending => return Poll::Pending,
             }
             return this.send(out);
@@ -170,12 +170,12 @@ fn heartbeat_of(shared: &Shared) -> Duration {
 }
 
 /// Text that is charged until it is sent.
-struct Charged {
+struct ChargedText {
     out: String,
     _charge: Charge,
 }
 
-impl AsRef<[u8]> for Charged {
+impl AsRef<[u8]> for ChargedText {
     fn as_ref(&self) -> &[u8] {
         self.out.as_bytes()
     }

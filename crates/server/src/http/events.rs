@@ -2,8 +2,8 @@
 
 pub(super) mod format;
 pub(super) mod request;
-pub(super) mod stands;
 mod stream;
+pub(super) mod stream_positions;
 pub(super) mod subscribe;
 
 use std::net::SocketAddr;
@@ -16,43 +16,43 @@ use axum::response::Response;
 use super::context::Context;
 use super::event_stream::EventStream;
 use super::problem::Problem;
-use super::routes::Name;
-use crate::access::Standing;
-use crate::departures::{Departure, Fate, in_words};
-use crate::door::Door;
+use super::routes::PathName;
+use crate::access::SubscriptionAccess;
+use crate::departures::{Departure, DepartureKind, in_words};
+use crate::protocol::Protocol;
 use crate::shared::Shared;
 use request::EventsRequest;
 use stream::TopicEvents;
 
 /// The subscriber of a stream of events.
 #[derive(Debug)]
-pub(super) struct Reader {
-    pub(super) door: Door,
+pub(super) struct SubscriberIdentity {
+    pub(super) protocol: Protocol,
     pub(super) name: String,
     pub(super) peer: Option<SocketAddr>,
 }
 
-impl Reader {
+impl SubscriberIdentity {
     /// Records why the subscriber was refused or cut off, for operators.
-    pub(super) fn departs(&self, shared: &Shared, fate: Fate, why: &Problem) {
-        let departure = Departure::new(self.door, fate, &in_words(why.refused()));
+    pub(super) fn record_departure(&self, shared: &Shared, fate: DepartureKind, why: &Problem) {
+        let departure = Departure::new(self.protocol, fate, &in_words(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));
     }
 }
 
 pub(super) async fn events(
     Extension(context): Extension<Context>,
-    Name(pattern): Name,
+    PathName(pattern): PathName,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let request = EventsRequest::read(query.as_deref(), &headers, &context.peer())?;
-    let (door, name) = (Door::Http, request.options.name.clone());
-    let reader = Reader { door, name, peer: context.peer_address() };
-    let standing = context.login().map(Standing::of);
+    let (protocol, name) = (Protocol::Http, request.options.name.clone());
+    let reader = SubscriberIdentity { protocol, name, peer: context.peer_address() };
+    let validity = context.login().map(SubscriptionAccess::of);
     let subscribed = subscribe::subscribe(&context, &pattern, &request).await;
-    let subscribed =
-        subscribed.inspect_err(|problem| reader.departs(context.shared(), Fate::Refused, problem))?;
+    let subscribed = subscribed
+        .inspect_err(|problem| reader.record_departure(context.shared(), DepartureKind::Refused, problem))?;
     let (events, beginning) = TopicEvents::of(context.shared(), subscribed, request.form, reader);
-    Ok(EventStream::respond(&context, standing, beginning, events))
+    Ok(EventStream::respond(&context, validity, beginning, events))
 }

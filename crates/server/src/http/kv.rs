@@ -10,7 +10,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::Response;
 use axum::{Extension, Json};
-use dunlin::state::{Answer, Command, Found, Query as Asked, Reply, State, prefix_end};
+use dunlin::state::{Answer, Command, Found, Query as ControlQuery, Reply, State, prefix_end};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, ControlError, Refused};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use super::body;
 use super::context::Context;
 use super::problem::Problem;
 use super::query::Query;
-use super::routes::Name;
+use super::routes::PathName;
 pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revoke};
 pub(super) use txn::transact;
 pub(super) use watch::watch;
@@ -35,7 +35,7 @@ async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Resu
     Ok(context.node().ask(command).await?)
 }
 
-async fn question(context: &Context, query: &Asked<'_>, stale: bool) -> Result<Answer, Problem> {
+async fn question(context: &Context, query: &ControlQuery<'_>, stale: bool) -> Result<Answer, Problem> {
     let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
     Ok(context.node().find(consistency, query).await?)
 }
@@ -57,7 +57,7 @@ fn no_key(key: &str) -> Problem {
 }
 
 /// The refusal for a reply of the wrong kind.
-fn odd() -> Problem {
+fn unexpected_reply() -> Problem {
     Problem::from(Refused::new(
         ErrorCode::Internal,
         "the cluster's reply does not fit the request; update all nodes to the same version",
@@ -66,15 +66,15 @@ fn odd() -> Problem {
 
 pub(super) async fn get(
     Extension(context): Extension<Context>,
-    Name(key): Name,
+    PathName(key): PathName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let query = Query::parse(query.as_deref(), &["stale"])?;
-    let asked = Asked::Get { key: key.as_bytes() };
+    let asked = ControlQuery::Get { key: key.as_bytes() };
     let Answer::Found { found: Found { mut items, .. }, .. } =
         question(&context, &asked, query.switch("stale")?).await?
     else {
-        return Err(odd());
+        return Err(unexpected_reply());
     };
     let item = items.pop().ok_or_else(|| no_key(&key))?.item;
     let mut response = Response::new(Body::from(item.value.to_vec()));
@@ -110,7 +110,7 @@ fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 
 pub(super) async fn put(
     Extension(context): Extension<Context>,
-    Name(key): Name,
+    PathName(key): PathName,
     RawQuery(query): RawQuery,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
@@ -128,7 +128,7 @@ pub(super) async fn put(
 
 pub(super) async fn delete(
     Extension(context): Extension<Context>,
-    Name(key): Name,
+    PathName(key): PathName,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let key = key.as_bytes();
@@ -142,7 +142,7 @@ pub(super) async fn delete(
 fn changed(reply: &Reply) -> Result<Json<Value>, Problem> {
     match reply {
         Reply::Changed { revision, keys } => Ok(Json(json!({"revision": revision, "keys": keys}))),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) async fn range(
     }
     let end = query.get("end").map_or_else(|| prefix_end(prefix.as_bytes()), |end| end.as_bytes().to_vec());
     let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
-    let asked = Asked::Range { start: &start, end: &end, limit };
+    let asked = ControlQuery::Range { start: &start, end: &end, limit };
     context.node().may_query(&asked)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
     // Epoch and entries are read together: the revision is where a watch continues.
@@ -173,7 +173,7 @@ pub(super) async fn range(
             let more = found.more;
             Ok(Json(json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more})))
         }
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 

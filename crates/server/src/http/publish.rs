@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use axum::{Extension, Json};
-use dunlin::Owner;
+use dunlin::OwningTopic;
 use dunlin::topic::frame::Meta;
 use dunlin::topic::{Position, ProducerMark, Receipt, Subject, Topic};
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use super::body;
 use super::context::Context;
 use super::problem::Problem;
 use super::query::time_ns;
-use super::routes::Name;
-use crate::append::{ToAppend, append};
+use super::routes::PathName;
+use crate::append::{AppendRequest, append};
 
 /// The prefix of request headers that become headers of the record.
 const RECORD_HEADER: &str = "dunlin-header-";
@@ -22,7 +22,7 @@ const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
 
 /// Options of a request that apply to all its records.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct PublishOptions {
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
     /// The publisher's last acknowledged record of the partition.
@@ -31,19 +31,19 @@ pub(super) struct Terms {
 
 /// The topic of a subject. A topic that was created for a record exists on if one of its records is accepted.
 #[derive(Debug)]
-pub(super) struct Target {
-    pub(super) topic: Owner,
+pub(super) struct PublishTarget {
+    pub(super) topic: OwningTopic,
     pub(super) tail: String,
 }
 
 pub(super) async fn publish(
     Extension(context): Extension<Context>,
-    Name(subject): Name,
+    PathName(subject): PathName,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
     let (parts, body) = request.into_parts();
-    let terms = Terms::read(&context, &parts.headers)?;
-    let target = Target::find(&context, &subject, content_length(&parts.headers), terms.after).await?;
+    let terms = PublishOptions::read(&context, &parts.headers)?;
+    let target = PublishTarget::find(&context, &subject, content_length(&parts.headers), terms.after).await?;
     let record_bytes_max = target.topic.config().record_bytes_max as usize;
     let content = body::read(&context, body, record_bytes_max).await?;
     let headers = record_headers(&parts.headers);
@@ -62,24 +62,24 @@ pub(super) async fn publish(
 /// Appends one record, and returns its receipt.
 pub(super) async fn publish_record(
     context: &Context,
-    target: &Target,
+    target: &PublishTarget,
     meta: &Meta<'_>,
     payload: &[u8],
-    terms: Terms,
+    terms: PublishOptions,
 ) -> Result<Value, Problem> {
     let mut frame = Vec::new();
     encode(meta, payload, &mut frame)?;
     let partition = target.topic.partition_of(meta.key);
-    let Terms { mark, expect_last, after } = terms;
+    let PublishOptions { mark, expect_last, after } = terms;
     let (node, tail) = (context.node(), target.tail.as_str());
-    let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last, after, node, tail };
+    let what = AppendRequest { frames: &frame, count: 1, partition, mark, expect_last, after, node, tail };
     context.admit_publish(1, frame.len()).await?;
     let receipt = append(&target.topic, what).await?;
     context.has_published_to(&target.topic);
     Ok(receipt_json(&target.topic, &receipt))
 }
 
-impl Target {
+impl PublishTarget {
     /// Finds the topic that owns the subject. The node may create it for a record of this payload size, unless the
     /// publisher names its last record: a new topic would not be the one it published to.
     pub(super) async fn find(
@@ -87,7 +87,7 @@ impl Target {
         subject: &str,
         payload_bytes: usize,
         after: Option<Position>,
-    ) -> Result<Target, Problem> {
+    ) -> Result<PublishTarget, Problem> {
         let (node, parsed) = (context.node(), Subject::parse(subject)?);
         let topic = match after {
             Some(_) => node.existing_owner_async(parsed).await?,
@@ -95,12 +95,12 @@ impl Target {
         };
         let prefix = topic.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or("").to_owned();
-        Ok(Target { topic, tail })
+        Ok(PublishTarget { topic, tail })
     }
 }
 
-impl Terms {
-    pub(super) fn read(context: &Context, headers: &HeaderMap) -> Result<Terms, Problem> {
+impl PublishOptions {
+    pub(super) fn read(context: &Context, headers: &HeaderMap) -> Result<PublishOptions, Problem> {
         let producer = number(headers, "dunlin-producer")?;
         let producer_seq = number(headers, "dunlin-producer-seq")?;
         let producer_epoch = number(headers, "dunlin-producer-epoch")?.unwrap_or(0);
@@ -120,7 +120,7 @@ impl Terms {
         };
         let after = headers.get("dunlin-last-position");
         let after = after.map(|value| position(value.to_str().unwrap_or_default())).transpose()?;
-        Ok(Terms { mark, expect_last: number(headers, "dunlin-expect-seq")?, after })
+        Ok(PublishOptions { mark, expect_last: number(headers, "dunlin-expect-seq")?, after })
     }
 }
 

@@ -19,10 +19,10 @@ use tower_service::Service;
 use super::context::Context;
 use super::problem::Problem;
 use super::{
-    batch, events, gate, health, itself, kv, metrics, page, paths, publish, report, socket, subscriptions,
-    tasks, topics,
+    batch, events, gate, health, kv, metrics, node_report, page, paths, publish, report, socket,
+    subscriptions, tasks, topics,
 };
-use crate::spans::{self, Traced};
+use crate::spans::{self, TracedBody};
 
 /// The text at `/`, for people.
 pub(super) const INDEX: &str = "\
@@ -58,7 +58,7 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::LEASES, only(post(kv::grant)))
         .route(paths::LEASE, only(get(kv::lease).put(kv::keep_alive).delete(kv::revoke)))
         .route(paths::LOCK, only(get(kv::holder).put(kv::acquire).delete(kv::release)))
-        .route(paths::NODE, only(get(itself::about)))
+        .route(paths::NODE, only(get(node_report::about)))
         .route(paths::WS, only(get(socket::upgrade)))
         .route(paths::TASKS, only(get(tasks::list).post(tasks::submit)))
         .route(paths::TASK, only(get(tasks::describe).delete(tasks::cancel)))
@@ -96,7 +96,7 @@ pub(super) async fn answer(
         return Ok(response);
     }
     spans::answered(&span, &response);
-    Ok(response.map(|body| Body::new(Traced::of_request(body, span))))
+    Ok(response.map(|body| Body::new(TracedBody::of_request(body, span))))
 }
 
 /// Handles the request after a login. Probes need none, and reveal nothing.
@@ -136,7 +136,7 @@ fn note(context: &Context, method: &Method, uri: &Uri, status: StatusCode, began
     let took = began.elapsed();
     context.shared().traffic.answered(method.as_str(), status.as_u16());
     let (status, us) = (status.as_u16(), took.as_micros() as u64);
-    tracing::debug!(door = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "answered");
+    tracing::debug!(protocol = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "answered");
 }
 
 async fn nothing_here(method: Method, uri: Uri, headers: HeaderMap) -> Response<Body> {
@@ -154,14 +154,14 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 
 /// The name, subject or pattern in a request's path.
 #[derive(Debug)]
-pub(super) struct Name(pub(super) String);
+pub(super) struct PathName(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Name {
+impl<S: Send + Sync> FromRequestParts<S> for PathName {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathName, Problem> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         let Path(name) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
-        Ok(Name(name))
+        Ok(PathName(name))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dunlin::topic::{Acknowledged, Durable, FoldConfig, OnFull, Reliable, TopicConfig};
+use dunlin::topic::{AckLevel, Durable, OnFull, ReducerConfig, Reliable, TopicConfig};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(super) struct Settings {
     record_bytes_max: Option<u32>,
     reliable: Option<ReliableSettings>,
     durable: Option<DurableSettings>,
-    fold: Option<Fold>,
+    fold: Option<Reducer>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -51,7 +51,7 @@ struct DurableSettings {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fold {
+struct Reducer {
     kind: String,
     #[serde(default)]
     options: BTreeMap<String, String>,
@@ -80,7 +80,7 @@ impl Settings {
         }
         config.reliable = self.reliable.map(ReliableSettings::checked).transpose()?;
         self.retention.put(&mut config)?;
-        config.fold = self.fold.map(|Fold { kind, options }| FoldConfig { kind, options });
+        config.fold = self.fold.map(|Reducer { kind, options }| ReducerConfig { kind, options });
         Ok(config)
     }
 }
@@ -119,7 +119,7 @@ impl ReliableSettings {
 impl DurableSettings {
     fn checked(self) -> Result<Durable, Problem> {
         let defaults = Durable::default();
-        let parse = |text: String| text.parse::<Acknowledged>().map_err(unsound);
+        let parse = |text: String| text.parse::<AckLevel>().map_err(unsound);
         let acknowledge = self.acknowledge.map(parse).transpose()?.unwrap_or(defaults.acknowledge);
         Ok(Durable { acknowledge, memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes) })
     }
@@ -181,7 +181,7 @@ mod tests {
     fn durable_topic_gets_the_durable_default_retention() {
         let config = read(r#"{"durable": {"acknowledge": "written"}}"#).unwrap();
         assert_eq!(config.retention.bytes, Durable::RETENTION_BYTES_DEFAULT);
-        assert_eq!(config.durable.unwrap().acknowledge, Acknowledged::Written);
+        assert_eq!(config.durable.unwrap().acknowledge, AckLevel::Written);
     }
 
     #[test]

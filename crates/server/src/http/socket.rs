@@ -7,7 +7,7 @@
 //!
 //! Limits: [`WsLimits`](crate::WsLimits), and those of the TCP listener.
 //!
-//! Frames are in [`Framed`]; `gate` checks a page's origin before.
+//! Frames are in [`WebSocketStream`]; `gate` checks a page's origin before.
 
 mod handshake;
 mod reading;
@@ -26,15 +26,15 @@ use hyper_util::rt::TokioIo;
 use super::context::Context;
 use super::page;
 use super::problem::Problem;
-use crate::stream::{Framed, Stream};
+use crate::stream::{Stream, WebSocketStream};
 use crate::{nats, tcp};
-use handshake::Speaks;
+use handshake::SubProtocol;
 
 /// A connection that becomes a WebSocket.
 #[derive(Debug)]
 pub(super) struct Upgrade {
     on: OnUpgrade,
-    speaks: Speaks,
+    sub_protocol: SubProtocol,
 }
 
 /// Answers the handshake; [`serve`] continues after the response.
@@ -51,7 +51,7 @@ pub(super) async fn upgrade_or_index(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     if handshake::is_asked_for(request.headers()) {
-        return begin(&context, request, Some(Speaks::Nats));
+        return begin(&context, request, Some(SubProtocol::Nats));
     }
     Ok(page::index(request.headers()))
 }
@@ -59,33 +59,33 @@ pub(super) async fn upgrade_or_index(
 fn begin(
     context: &Context,
     mut request: Request<Body>,
-    unnamed: Option<Speaks>,
+    unnamed: Option<SubProtocol>,
 ) -> Result<Response, Problem> {
     if request.version() < Version::HTTP_11 {
         return Err(Problem::bad_request("a WebSocket needs an HTTP/1.1 request"));
     }
-    let (speaks, response) = handshake::answer(request.headers(), unnamed)?;
-    context.will_go_on_as(Upgrade { on: hyper::upgrade::on(&mut request), speaks });
+    let (sub_protocol, response) = handshake::answer(request.headers(), unnamed)?;
+    context.will_go_on_as(Upgrade { on: hyper::upgrade::on(&mut request), sub_protocol });
     Ok(response)
 }
 
 /// Serves the WebSocket to its end.
 pub(super) async fn serve(context: Context, upgrade: Upgrade) {
-    let Upgrade { on, speaks } = upgrade;
+    let Upgrade { on, sub_protocol } = upgrade;
     // If the upgrade fails, there is no client to respond to.
     let Ok(upgraded) = on.await else { return };
     let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return };
     let (stream, given) = (parts.io.into_inner(), parts.read_buf.to_vec());
     let shared = Arc::clone(context.shared());
-    match speaks {
-        Speaks::Bytes => {
-            let framed = Box::new(Framed::of_bytes(stream, given));
+    match sub_protocol {
+        SubProtocol::Bytes => {
+            let framed = Box::new(WebSocketStream::of_bytes(stream, given));
             tcp::Session::begin(shared, Stream::Ws(framed)).await;
         }
-        Speaks::Nats => {
-            let framed = Box::new(Framed::of_bytes(stream, given));
+        SubProtocol::Nats => {
+            let framed = Box::new(WebSocketStream::of_bytes(stream, given));
             nats::Session::begin(shared, Stream::Ws(framed), None).await;
         }
-        Speaks::Texts => texts::serve(context, Framed::of_texts(stream, given)).await,
+        SubProtocol::Texts => texts::serve(context, WebSocketStream::of_texts(stream, given)).await,
     }
 }

@@ -12,7 +12,7 @@ use super::query::{Query, shown_time};
 use super::surveys::Surveys;
 use super::topics::reader_json;
 use crate::departures::Departure;
-use crate::figures::{Answers, Wanted};
+use crate::figures::{ClusterFigures, FiguresRequest};
 
 /// The default page.
 const LISTED: usize = 20;
@@ -51,15 +51,15 @@ async fn subscriptions_at_all_nodes(
     let survey = Surveys::of(context).await;
     let of_bounds = || survey.busiest.iter().map(|seen| seen.topic.name().to_owned()).collect();
     let asked = shared.ask_for_figures(|| match context.bounds() {
-        Some(_) => Wanted { names: of_bounds(), ..Wanted::default() },
-        None => Wanted { readers_max: limit, ..Wanted::default() },
+        Some(_) => FiguresRequest { names: of_bounds(), ..FiguresRequest::default() },
+        None => FiguresRequest { readers_max: limit, ..FiguresRequest::default() },
     });
     let here = shared.cluster.get().and_then(|seat| seat.ownership()).map(|ownership| ownership.id());
     let mut found: Vec<(Option<u64>, SubscriptionInfo)> =
         survey.slowest.iter().cloned().map(|subscription| (here, subscription)).collect();
     let mut answers = match asked {
         Some(asked) => asked.await,
-        None => Answers::default(),
+        None => ClusterFigures::default(),
     };
     let elsewhere = answers.take_readers();
     let total = match context.bounds() {
@@ -79,9 +79,9 @@ async fn subscriptions_at_all_nodes(
 
 /// A client that was refused or cut off.
 pub(crate) fn departure_json(departure: &Departure) -> Value {
-    let Departure { door, fate, name, peer, why, behind, times, first_ns, last_ns } = departure;
+    let Departure { protocol, fate, name, peer, why, behind, times, first_ns, last_ns } = departure;
     json!({
-        "door": door.name(),
+        "door": protocol.name(),
         "what": fate.name(),
         "why": why,
         "name": name,

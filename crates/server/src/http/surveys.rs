@@ -18,10 +18,10 @@ const FRESH: Duration = Duration::from_millis(100);
 
 /// The newest survey of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Surveys(Mutex<Last>);
+pub(crate) struct Surveys(Mutex<LastSurvey>);
 
 #[derive(Debug, Default)]
-struct Last {
+struct LastSurvey {
     survey: Option<(Instant, Arc<Survey>)>,
     /// The highest totals so far: deleting a topic during a survey must not decrease a counter.
     totals: Totals,

@@ -10,7 +10,8 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::scheduler::{
-    Backoff, Command, Found, ListFilter, NewTask, Query as Question, Retry, Stage, Taken, TaskView,
+    Backoff, Command, Found, ListFilter, NewTask, Query as Question, Retry, SubmittedTask, TaskStage,
+    TaskView,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, TasksError};
@@ -20,24 +21,24 @@ use super::body;
 use super::context::Context;
 use super::problem::Problem;
 use super::query::Query;
-use super::routes::Name;
+use super::routes::PathName;
 use crate::submitting::{self, Submitted};
-use draft::Draft;
+use draft::JsonTask;
 
 /// The default page.
 const LISTED: usize = 100;
 const LISTED_MAX: usize = 1_000;
 const PAYLOAD_SHOWN: usize = 64 << 10;
-const STAGES: [Stage; 9] = [
-    Stage::Blocked,
-    Stage::Delayed,
-    Stage::Limited,
-    Stage::Ready,
-    Stage::Running,
-    Stage::Stopping,
-    Stage::Completed,
-    Stage::Cancelled,
-    Stage::Dead,
+const STAGES: [TaskStage; 9] = [
+    TaskStage::Blocked,
+    TaskStage::Delayed,
+    TaskStage::Limited,
+    TaskStage::Ready,
+    TaskStage::Running,
+    TaskStage::Stopping,
+    TaskStage::Completed,
+    TaskStage::Cancelled,
+    TaskStage::Dead,
 ];
 
 pub(super) async fn list(
@@ -73,7 +74,7 @@ pub(super) async fn list(
 
 pub(super) async fn describe(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
     let task = id(&name)?;
     let Some(Found::Task { task: view, now_ms }) = ask(&context, &Question::Get { task }).await? else {
@@ -101,15 +102,16 @@ pub(super) async fn submit(
         true => serde_json::from_slice(&content.bytes).map(|one| vec![one]),
         false => serde_json::from_slice(&content.bytes),
     };
-    let drafts: Vec<Draft<'_>> = read.map_err(|error| Problem::bad_request(format!("the tasks: {error}")))?;
-    let payloads: Vec<_> = drafts.iter().map(Draft::payload).collect::<Result<_, _>>()?;
+    let drafts: Vec<JsonTask<'_>> =
+        read.map_err(|error| Problem::bad_request(format!("the tasks: {error}")))?;
+    let payloads: Vec<_> = drafts.iter().map(JsonTask::payload).collect::<Result<_, _>>()?;
     let tasks = drafts.iter().zip(&payloads).map(|(draft, payload)| draft.task(payload));
     let tasks: Vec<NewTask<'_>> = tasks.collect::<Result<_, _>>()?;
     context.admit_publish(tasks.len() as u32, content.bytes.len()).await?;
     let (node, tenant) = (context.node(), query.get("tenant").unwrap_or(""));
     let Submitted { tasks, slow_down_ms } =
         submitting::submit(node, &node.task_rule(), tenant, tasks).await?;
-    let taken = |taken: &Taken| json!({"task": format!("{:x}", taken.task), "known": taken.known});
+    let taken = |taken: &SubmittedTask| json!({"task": format!("{:x}", taken.task), "known": taken.known});
     let told = match tasks.first().filter(|_| is_one) {
         Some(one) => {
             let mut told = taken(one);
@@ -123,7 +125,7 @@ pub(super) async fn submit(
 
 pub(super) async fn cancel(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
 ) -> Result<StatusCode, Problem> {
     let command = Command::Cancel { task: id(&name)? };
     if context.node().tasks_if_begun().await.map_err(|error| refused(&error))?.is_none() {
@@ -155,12 +157,12 @@ fn id(text: &str) -> Result<u64, Problem> {
         .map_err(|_| Problem::bad_request(format!("{text:?}: expected a task's number, in hexadecimal")))
 }
 
-fn word(stage: Stage) -> String {
+fn word(stage: TaskStage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
 /// The requested stage, by either parameter.
-fn stage_of(query: &Query) -> Result<Option<Stage>, Problem> {
+fn stage_of(query: &Query) -> Result<Option<TaskStage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => {
             return Err(Problem::bad_request("stage and state are the same parameter: set one of them"));

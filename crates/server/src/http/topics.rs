@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::body;
 use super::context::Context;
-use super::finding::{Finding, state_of};
 use super::problem::Problem;
 use super::query::{Query, shown_time};
-use super::routes::Name;
+use super::routes::PathName;
 use super::settings::{Settings, settings_json};
-use crate::figures::{Answers, Figures, Held, READERS_SHOWN};
+use super::topic_filter::{TopicFilter, state_of};
+use crate::figures::{ClusterFigures, OwnerFigures, READERS_SHOWN, TopicFigures};
 
 /// The default page.
 const LISTED: usize = 100;
@@ -30,12 +30,12 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
     let query = Query::parse(query.as_deref(), &["pattern", "contains", "state", "after", "limit"])?;
-    let finding = Finding::of(&query)?;
+    let topic_filter = TopicFilter::of(&query)?;
     let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
-    let page = finding.page(&context, query.get("after").unwrap_or(""), limit).await;
+    let page = topic_filter.page(&context, query.get("after").unwrap_or(""), limit).await;
     let answers = context.shared().figures_of(&page.topics).await;
     let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic, &answers)).collect();
-    if !page.more && finding.is_all() {
+    if !page.more && topic_filter.is_all() {
         // Durable topics that could not be opened come last.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
@@ -44,27 +44,27 @@ pub(super) async fn list(
 }
 
 /// Figures of a node that does not respond are null.
-fn line(context: &Context, topic: &Arc<Topic>, answers: &Answers) -> Value {
-    let Figures { held, users } = answers.of(context.shared(), topic);
+fn line(context: &Context, topic: &Arc<Topic>, answers: &ClusterFigures) -> Value {
+    let TopicFigures { held, users } = answers.of(context.shared(), topic);
     let config = topic.config();
     json!({
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
-        "retained_records": held.as_ref().map(Held::records), "retained_bytes": held.as_ref().map(Held::bytes),
-        "records": held.as_ref().map(Held::appended), "readers": users.map(|users| users.readers_total),
+        "retained_records": held.as_ref().map(OwnerFigures::records), "retained_bytes": held.as_ref().map(OwnerFigures::bytes),
+        "records": held.as_ref().map(OwnerFigures::appended), "readers": users.map(|users| users.readers_total),
         "owner": context.shared().owner_of(topic), "state": state_of(topic),
     })
 }
 
 pub(super) async fn describe(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
     let Some(topic) = context.node().topic(&name) else {
         return Err(Problem::from(context.node().why_missing(&name)));
     };
     let answers = context.shared().figures_of(std::slice::from_ref(&topic)).await;
-    let Figures { held, users } = answers.of(context.shared(), &topic);
+    let TopicFigures { held, users } = answers.of(context.shared(), &topic);
     let logs = held.as_ref().map(|held| {
         let log = |(partition, info): &(u16, LogInfo)| log_json(*partition, *info);
         held.logs.iter().map(log).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ pub(super) fn reader_json(node: Option<u64>, reader: &ReaderInfo) -> Value {
     json!({
         "name": reader.name,
         "node": node,
-        "door": if reader.door.is_empty() { "in process" } else { reader.door },
+        "door": if reader.protocol.is_empty() { "in process" } else { reader.protocol },
         "partition": reader.partition,
         "position": reader.position.to_string(),
         "lag": reader.behind,
@@ -134,7 +134,7 @@ fn group_json(group: &dunlin::GroupInfo) -> Value {
 /// Creates a topic. Repeating the request is safe: an equal topic is accepted.
 pub(super) async fn create(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let content =
@@ -150,19 +150,19 @@ pub(super) async fn create(
 /// The new owner of a topic.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct To {
+struct MoveRequest {
     node: u64,
 }
 
 /// Moves the topic to another node.
 pub(super) async fn move_to(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
     let content =
         body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
-    let to: To = serde_json::from_slice(&content.bytes)
+    let to: MoveRequest = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
     let command = context.node().command_to_move(&name, to.node)?;
     match context.node().control_async().await?.ask(&command).await? {
@@ -173,7 +173,7 @@ pub(super) async fn move_to(
 
 pub(super) async fn delete(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
 ) -> Result<StatusCode, Problem> {
     context.node().delete_topic_async(&name).await?;
     Ok(StatusCode::NO_CONTENT)

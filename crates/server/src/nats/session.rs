@@ -20,8 +20,7 @@ mod connect;
 mod deliver;
 mod encode;
 mod ending;
-mod handed;
-mod hearing;
+mod forwarded;
 mod inboxes;
 mod members;
 mod notices;
@@ -32,6 +31,7 @@ mod reading;
 mod refusals;
 mod replies;
 mod subscribe;
+mod subscriber_queries;
 mod subscription;
 mod targets;
 
@@ -41,34 +41,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::Node;
-use dunlin::topic::{Charge, Newcomers, Waiter};
+use dunlin::topic::{Charge, NewLogs, Waiter};
 use dunlin::wire::nats::Connect;
 
-use crate::door::Door;
+use crate::protocol::Protocol;
 use crate::session::outbound::Outbound;
-use crate::session::pace::Resting;
+use crate::session::pace::PausedChannels;
 use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
-use crate::session::{Gone, Progress};
-use crate::shared::{LOGIN, NODES, Place, STOP, Shared, USERS};
+use crate::session::{Disconnected, TurnProgress};
+use crate::session_trace::SessionTrace;
+use crate::shared::{LOGIN, NODES, STOP, SessionGuard, Shared, USERS};
 use crate::stream::Stream;
-use crate::visit::Visit;
 
-use access::Entrance;
+use access::LoginState;
 use closing::Closing;
-pub(crate) use connect::{refusal, say_info};
-use ending::Pongs;
-use handed::{ANSWERED, Handed};
-use hearing::Hearing;
+pub(crate) use connect::{refusal, write_info};
+use ending::PendingPongs;
+use forwarded::{ForwardedBatches, OWNER_RESPONDED};
 use inboxes::Inboxes;
-use members::Member;
-use own::Own;
-use publish::{Blocked, Pressure, Run, Step};
-use refusals::Refusals;
-use replies::Replies;
-use subscription::{Channel, Opening, Subscription};
-use targets::{Finding, Targets};
+use members::QueueMember;
+use own::OwnRecords;
+use publish::{BatchLimits, BlockedPublish, PublishedBatch, SubscriberPressure};
+use refusals::PendingRefusals;
+use replies::ReplySubjectSet;
+use subscriber_queries::SubscriberQueries;
+use subscription::{Channel, PendingChannel, Subscription};
+use targets::{PublishTargets, TargetSearch};
 
 /// Sessions to which a woken session passes the notification on.
 const WAKES: usize = 16;
@@ -105,27 +105,27 @@ pub(crate) struct Session {
     /// Since when the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks it.
     unread_since_ns: u64,
     unread_is_watched: bool,
-    pressure: Pressure,
+    pressure: SubscriberPressure,
     /// A publish that waits for room, or for the user's rate.
-    blocked: Option<Blocked>,
+    blocked: Option<BlockedPublish>,
     /// The pending search for a publish's topic; nothing more is read before it ends.
-    finding: Option<Finding>,
-    hearing: Hearing,
-    replies: Replies,
-    refusals: Refusals,
-    step: Step,
+    finding: Option<TargetSearch>,
+    subscriber_queries: SubscriberQueries,
+    replies: ReplySubjectSet,
+    refusals: PendingRefusals,
+    step: BatchLimits,
     outbound: Outbound,
-    targets: Targets,
-    handed: Handed,
+    targets: PublishTargets,
+    forwarded: ForwardedBatches,
     inboxes: Inboxes,
-    own: Own,
-    pongs: Pongs,
+    own: OwnRecords,
+    pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
     /// The subscriptions by the client's names for them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
     /// Channels that wait for another node to say where they start.
-    opening: Vec<Opening>,
+    opening: Vec<PendingChannel>,
     /// The client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
     /// How many channels have been opened or refused.
@@ -133,7 +133,7 @@ pub(crate) struct Session {
     /// The next publish waits for a channel of the client's own; the value of `opened` when it began to wait.
     waits_for_opening: Option<u64>,
     /// Memberships in queue groups.
-    members: HashMap<u32, Box<Member>>,
+    members: HashMap<u32, Box<QueueMember>>,
     /// Members that may have something to send.
     member_line: VecDeque<u32>,
     /// The last number given to a subscription, channel or member.
@@ -141,12 +141,12 @@ pub(crate) struct Session {
     /// Channels that may have something to send.
     line: VecDeque<u32>,
     /// Channels that wait for the thread's next write interval.
-    resting: Resting,
-    visit: Visit,
+    resting: PausedChannels,
+    session_trace: SessionTrace,
     /// The node with the permissions of the client's user.
     node: Node,
-    entrance: Entrance,
-    _place: Option<Place>,
+    entrance: LoginState,
+    _place: Option<SessionGuard>,
 }
 
 /// Buffers of a thread's sessions, besides the read buffer.
@@ -157,9 +157,9 @@ pub(crate) struct NatsScratch {
     /// Channels that share the next write.
     turn: Vec<u32>,
     /// How each message of the write moves its channel's cursor.
-    moves: Vec<encode::Move>,
+    moves: Vec<encode::CursorMove>,
     /// Records that are appended together.
-    run: Run<'static>,
+    run: PublishedBatch<'static>,
 }
 
 /// The connection's state.
@@ -194,19 +194,19 @@ impl Session {
             read_bytes: READ_BYTES,
             unread_since_ns: 0,
             unread_is_watched: false,
-            pressure: Pressure::default(),
+            pressure: SubscriberPressure::default(),
             blocked: None,
             finding: None,
-            hearing: Hearing::default(),
-            replies: Replies::default(),
-            refusals: Refusals::default(),
-            step: Step::default(),
+            subscriber_queries: SubscriberQueries::default(),
+            replies: ReplySubjectSet::default(),
+            refusals: PendingRefusals::default(),
+            step: BatchLimits::default(),
             outbound: Outbound::default(),
-            targets: Targets::default(),
-            handed: Handed::default(),
+            targets: PublishTargets::default(),
+            forwarded: ForwardedBatches::default(),
             inboxes: Inboxes::default(),
-            own: Own::default(),
-            pongs: Pongs::default(),
+            own: OwnRecords::default(),
+            pongs: PendingPongs::default(),
             subscriptions: HashMap::new(),
             by_sid: HashMap::new(),
             channels: HashMap::new(),
@@ -218,10 +218,10 @@ impl Session {
             member_line: VecDeque::new(),
             number_last: 0,
             line: VecDeque::new(),
-            resting: Resting::default(),
-            visit: Visit::begin(&shared, Door::Nats, &stream, id),
+            resting: PausedChannels::default(),
+            session_trace: SessionTrace::begin(&shared, Protocol::Nats, &stream, id),
             node: shared.node.clone(),
-            entrance: Entrance::default(),
+            entrance: LoginState::default(),
             _place: place,
             shared,
             stream,
@@ -229,32 +229,32 @@ impl Session {
             id,
         };
         if told.is_none() {
-            session.say_info();
+            session.write_info();
         }
         if is_full {
             let why = connect::in_words(&session.shared.no_place());
             session.fail(&why);
         } else if session.shared.is_stopping() {
-            session.part();
+            session.begin_closing();
         }
         session
     }
 
     /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
-    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
+    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Disconnected> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
             self.poll_opening(cx);
             self.line.extend(self.resting.over(&scratch.pace));
             // A response that is ready is sent before the next read.
             let quiet = self.line.is_empty() && self.member_line.is_empty();
-            let answered = if quiet { Progress::None } else { self.poll_write(cx, scratch)? };
+            let answered = if quiet { TurnProgress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if [answered, read, wrote].contains(&Progress::Some) {
+            if [answered, read, wrote].contains(&TurnProgress::Some) {
                 self.spin.not_in_vain();
                 if std::mem::take(&mut self.read_much) {
                     break;
@@ -274,17 +274,17 @@ impl Session {
             (false, false, false, false, false);
         let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
         waiter.take_ready(|token| match token {
-            Waiter::ROOM => blocked.iter_mut().for_each(Blocked::room),
-            Newcomers::TOKEN => newcomers = true,
+            Waiter::ROOM => blocked.iter_mut().for_each(BlockedPublish::room),
+            NewLogs::TOKEN => newcomers = true,
             STOP => stop = true,
             USERS => users = true,
-            ANSWERED => answered = true,
+            OWNER_RESPONDED => answered = true,
             NODES => nodes = true,
             // The code that waits for it polls anyway.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.woken_at_a_door(WAKES);
+                    channel.cursor.woken_and_wake(WAKES);
                     line.push_back(number);
                 } else if let Some(member) = members.get_mut(&number) {
                     member.waits = false;
@@ -299,13 +299,13 @@ impl Session {
             self.take_newcomers();
         }
         if answered {
-            self.hear_owners();
+            self.report_owner_refusals();
         }
         if nodes {
-            self.say_info_again();
+            self.write_info_again();
         }
         if stop {
-            self.part();
+            self.begin_closing();
         }
     }
 
@@ -324,7 +324,7 @@ impl Session {
 
     /// Whether a publish waits for anything but room.
     fn is_waiting(&self) -> bool {
-        self.finding.is_some() || self.hearing.is_waiting() || self.waits_for_opening.is_some()
+        self.finding.is_some() || self.subscriber_queries.is_waiting() || self.waits_for_opening.is_some()
     }
 
     fn is_closing(&self) -> bool {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use dunlin::topic::{Event, LogName, Position, Subscribe};
-use dunlin::{Beginning, Feed, Taken};
+use dunlin::{FeedOutcome, FeedStart, MirrorFeed};
 use dunlin_client::{Client, Subscriber};
 
 /// Events of one feed that are handled before the next feed's.
 const TURN_EVENTS: usize = 1_024;
 
 /// A running feed.
-pub(super) struct Feeding {
-    feed: Arc<Feed>,
+pub(super) struct MirrorFeedLink {
+    feed: Arc<MirrorFeed>,
     subscriber: Subscriber,
     stands: bool,
     /// The last turn ended with events left.
@@ -21,18 +21,18 @@ pub(super) struct Feeding {
     stuck: Option<(Arc<LogName>, Position, u64)>,
 }
 
-impl Feeding {
-    pub(super) fn begin(client: &Client, feed: Arc<Feed>) -> Feeding {
+impl MirrorFeedLink {
+    pub(super) fn begin(client: &Client, feed: Arc<MirrorFeed>) -> MirrorFeedLink {
         let mut options = feed.options();
         let after = match feed.beginning() {
-            Beginning::At(start) => {
+            FeedStart::At(start) => {
                 options.start = start;
                 Vec::new()
             }
-            Beginning::After(held) => held,
+            FeedStart::After(held) => held,
         };
         let subscriber = client.subscribe_at_once(&feed.pattern, options, after);
-        Feeding { feed, subscriber, stands: false, is_behind: false, frame: Vec::new(), stuck: None }
+        MirrorFeedLink { feed, subscriber, stands: false, is_behind: false, frame: Vec::new(), stuck: None }
     }
 
     /// Handles the received events; returns whether the feed continues.
@@ -78,18 +78,18 @@ impl Feeding {
         }
         if let Some((log, position, prev_seq)) = &self.stuck {
             match self.feed.take_record(log, *position, *prev_seq, &self.frame) {
-                Taken::Later => return Ok(true),
-                Taken::Over => return Ok(false),
-                Taken::Whole => self.stuck = None,
+                FeedOutcome::Later => return Ok(true),
+                FeedOutcome::Over => return Ok(false),
+                FeedOutcome::Whole => self.stuck = None,
             }
         }
         for _ in 0..TURN_EVENTS {
             let event = self.subscriber.try_next().map_err(|error| error.to_string())?;
             let Some(event) = event else { return Ok(true) };
             match self.feed.take(&event, &mut self.frame) {
-                Taken::Whole => {}
-                Taken::Over => return Ok(false),
-                Taken::Later => {
+                FeedOutcome::Whole => {}
+                FeedOutcome::Over => return Ok(false),
+                FeedOutcome::Later => {
                     if let Event::Record(record) = event {
                         self.stuck = Some((Arc::clone(record.log), record.position, record.prev_seq));
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin::{Interest, InterestQuery};
 use dunlin_client::Client;
 
-use super::link::Link;
+use super::link::NodeLink;
 use super::lock;
 
 /// Prefix of the subject or pattern in DESCRIBE_SETTINGS (`docs/protocol.md`).
@@ -37,14 +37,14 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
 
 /// The interest queries of one connection.
 #[derive(Default)]
-pub(super) struct Queries {
+pub(super) struct InterestQueries {
     /// Those that wait for a connection.
     pub(super) wanted: Vec<InterestQuery>,
     /// Those that were sent.
     sent: Vec<Arc<InterestQuery>>,
 }
 
-impl Queries {
+impl InterestQueries {
     /// Fails the waiting queries, because there is no connection. A node that was never connected has just started,
     /// and its queries wait until their own deadline.
     pub(super) fn fail_wanted(&mut self, was_up: bool) {
@@ -56,7 +56,7 @@ impl Queries {
     }
 }
 
-impl Link {
+impl NodeLink {
     pub(super) fn send_query(&self, client: &Client, query: InterestQuery) {
         let query = Arc::new(query);
         lock(&self.queries).sent.push(Arc::clone(&query));

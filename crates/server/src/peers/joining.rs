@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use dunlin::Membership;
+use dunlin::RemoteMembership;
 use dunlin::topic::{LogName, SubscribeError};
 use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
 
 /// A running membership.
-pub(super) struct Joining {
-    membership: Arc<Membership>,
+pub(super) struct RemoteJoin {
+    membership: Arc<RemoteMembership>,
     member: Member,
     /// The logs of the received records.
     logs: Vec<Arc<LogName>>,
@@ -18,9 +18,9 @@ pub(super) struct Joining {
     is_over: bool,
 }
 
-impl Joining {
+impl RemoteJoin {
     /// Requests the membership at once, before anything that this node sends later.
-    pub(super) fn begin(client: &Client, membership: Arc<Membership>) -> Option<Joining> {
+    pub(super) fn begin(client: &Client, membership: Arc<RemoteMembership>) -> Option<RemoteJoin> {
         let group = Group { topic: &membership.topic, name: &membership.group };
         let options = GroupOptions {
             member: membership.member.clone(),
@@ -33,7 +33,7 @@ impl Joining {
         match client.join_at_once(group, options) {
             Ok(member) => {
                 let logs = Vec::new();
-                Some(Joining { membership, member, logs, is_ending: false, is_over: false })
+                Some(RemoteJoin { membership, member, logs, is_ending: false, is_over: false })
             }
             Err(why) => {
                 membership.ended(&why);
@@ -43,7 +43,7 @@ impl Joining {
     }
 
     /// Handles the received records; `None` when the membership is over.
-    pub(super) fn go_on(mut self) -> Option<Joining> {
+    pub(super) fn go_on(mut self) -> Option<RemoteJoin> {
         let (is_wanted, is_ending) = (self.membership.is_wanted(), self.membership.is_ending());
         if !std::mem::replace(&mut self.is_ending, is_ending || !is_wanted) && self.is_ending {
             self.member.end();

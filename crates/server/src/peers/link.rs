@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::topic::{PublishError, SubscribeError};
-use dunlin::{Feed, Handed, InterestQuery, Membership, Presence};
-use dunlin_client::{Address, Client, Options, Relay, Relayed, RunToRelay};
+use dunlin::{InFlightBatch, InterestQuery, MirrorFeed, PublisherPresence, RemoteMembership};
+use dunlin_client::{Address, BatchToRelay, Client, Options, Relay, RelayOutcome};
 
-use super::feeding::Feeding;
-use super::interest::Queries;
-use super::joining::Joining;
+use super::feeding::MirrorFeedLink;
+use super::interest::InterestQueries;
+use super::joining::RemoteJoin;
 use super::presences::Presences;
 use super::{PAUSE, lock};
 
@@ -25,17 +25,17 @@ const LOST: &str = "the connection was lost";
 const RELAYS_MAX: usize = 16_384;
 
 /// The connection to one node.
-pub(super) struct Link {
+pub(super) struct NodeLink {
     /// The other node.
     to: u64,
-    up: Mutex<Option<Up>>,
+    up: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has yet to start.
-    feeds: Mutex<Vec<Arc<Feed>>>,
+    feeds: Mutex<Vec<Arc<MirrorFeed>>>,
     /// Memberships that the thread has yet to start; with a connection, they are requested already.
-    joins: Mutex<Joins>,
-    pub(super) queries: Mutex<Queries>,
+    joins: Mutex<PendingJoins>,
+    pub(super) queries: Mutex<InterestQueries>,
     /// Presences that the thread has yet to announce.
-    presences: Mutex<Vec<Arc<Presence>>>,
+    presences: Mutex<Vec<Arc<PublisherPresence>>>,
     /// The connection is given up: no response will come, whatever the kernel reports.
     is_cut: AtomicBool,
     /// The node is back in the cluster, so that the thread may connect again.
@@ -44,35 +44,35 @@ pub(super) struct Link {
 }
 
 #[derive(Default)]
-struct Joins {
-    wanted: Vec<Arc<Membership>>,
-    asked: Vec<Joining>,
+struct PendingJoins {
+    wanted: Vec<Arc<RemoteMembership>>,
+    asked: Vec<RemoteJoin>,
 }
 
 /// A topic and its producer with its epoch, if it has one.
-type Lane = (Arc<str>, Option<(u64, u32)>);
+type RelayKey = (Arc<str>, Option<(u64, u32)>);
 
 /// An established connection.
-struct Up {
+struct LiveConnection {
     client: Client,
-    relays: HashMap<Lane, Open>,
+    relays: HashMap<RelayKey, TopicRelay>,
 }
 
 /// The relay of one topic's batches.
-struct Open {
+struct TopicRelay {
     relay: Relay,
     /// A batch was not accepted. Later ones fail, too, until that batch is sent again, perhaps elsewhere. Or the
     /// topic was deleted, and another may have its name.
     is_stale: Arc<AtomicBool>,
 }
 
-impl Link {
-    /// Starts the thread, which ends with [`Link::end`].
+impl NodeLink {
+    /// Starts the thread, which ends with [`NodeLink::end`].
     pub(super) fn start(
         to: u64,
         reach: impl Fn() -> Option<(Address, Options)> + Send + 'static,
-    ) -> Arc<Link> {
-        let link = Arc::new(Link {
+    ) -> Arc<NodeLink> {
+        let link = Arc::new(NodeLink {
             to,
             up: Mutex::default(),
             feeds: Mutex::default(),
@@ -111,20 +111,20 @@ impl Link {
         self.is_back.store(true, Ordering::Release);
     }
 
-    pub(super) fn feed(&self, feed: Arc<Feed>) {
+    pub(super) fn feed(&self, feed: Arc<MirrorFeed>) {
         lock(&self.feeds).push(feed);
     }
 
-    pub(super) fn announce(&self, presence: Arc<Presence>) {
+    pub(super) fn announce(&self, presence: Arc<PublisherPresence>) {
         lock(&self.presences).push(presence);
     }
 
     /// Requests a membership now: batches that are forwarded later are shared with it.
-    pub(super) fn join(&self, membership: Arc<Membership>) {
+    pub(super) fn join(&self, membership: Arc<RemoteMembership>) {
         let up = lock(&self.up);
         match up.as_ref() {
-            Some(Up { client, .. }) => {
-                let joining = Joining::begin(client, membership);
+            Some(LiveConnection { client, .. }) => {
+                let joining = RemoteJoin::begin(client, membership);
                 lock(&self.joins).asked.extend(joining);
             }
             None => lock(&self.joins).wanted.push(membership),
@@ -135,19 +135,19 @@ impl Link {
     pub(super) fn query_interest(&self, query: InterestQuery) {
         let up = lock(&self.up);
         match up.as_ref() {
-            Some(Up { client, .. }) => self.send_query(client, query),
+            Some(LiveConnection { client, .. }) => self.send_query(client, query),
             None => lock(&self.queries).wanted.push(query),
         }
     }
 
     /// Sends a batch now, behind earlier ones.
-    pub(super) fn hand_on(&self, run: Handed) {
+    pub(super) fn forward_batch(&self, run: InFlightBatch) {
         let after = match run.last_acknowledged() {
             Ok(after) => after,
             Err(lost) => return run.answer(Err(lost)),
         };
         let mut up = lock(&self.up);
-        let Some(Up { client, relays }) = up.as_mut() else {
+        let Some(LiveConnection { client, relays }) = up.as_mut() else {
             drop(up);
             return run.not_taken("there is no connection to the owner");
         };
@@ -157,15 +157,15 @@ impl Link {
         }
         // Not while a batch is under way, which must not be overtaken.
         let is_of_no_use =
-            |open: &Open| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
+            |open: &TopicRelay| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
         if relays.get(&key).is_some_and(is_of_no_use) {
             relays.remove(&key);
         }
-        let open = || Open { relay: client.relay(&run.pattern, run.mark), is_stale: Arc::default() };
-        let Open { relay, is_stale } = relays.entry(key).or_insert_with(open);
+        let open = || TopicRelay { relay: client.relay(&run.pattern, run.mark), is_stale: Arc::default() };
+        let TopicRelay { relay, is_stale } = relays.entry(key).or_insert_with(open);
         let (is_stale, to) = (Arc::clone(is_stale), self.to);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
-        let to_relay = RunToRelay {
+        let to_relay = BatchToRelay {
             partition,
             frames: &frames,
             count: run.count,
@@ -176,17 +176,17 @@ impl Link {
         relay.send(
             to_relay,
             Box::new(move |relayed| match relayed {
-                Relayed::Answered(outcome) => {
+                RelayOutcome::Answered(outcome) => {
                     if matches!(outcome, Err(PublishError::NoTopic(_) | PublishError::Closed)) {
                         is_stale.store(true, Ordering::Release);
                     }
                     run.answer(outcome);
                 }
-                Relayed::NotTaken(why) => {
+                RelayOutcome::NotTaken(why) => {
                     is_stale.store(true, Ordering::Release);
                     run.not_taken(&why);
                 }
-                Relayed::Lost => {
+                RelayOutcome::Lost => {
                     run.lost(&format!(
                         "the connection to the topic's owner, node {to}, was lost before it \
                          responded"
@@ -212,12 +212,12 @@ impl Link {
                     {
                         let mut up = lock(&self.up);
                         let wanted = std::mem::take(&mut lock(&self.joins).wanted);
-                        let begun = wanted.into_iter().filter_map(|one| Joining::begin(&client, one));
-                        let begun: Vec<Joining> = begun.collect();
+                        let begun = wanted.into_iter().filter_map(|one| RemoteJoin::begin(&client, one));
+                        let begun: Vec<RemoteJoin> = begun.collect();
                         lock(&self.joins).asked.extend(begun);
                         let queries = std::mem::take(&mut lock(&self.queries).wanted);
                         queries.into_iter().for_each(|query| self.send_query(&client, query));
-                        *up = Some(Up { client: client.clone(), relays: HashMap::new() });
+                        *up = Some(LiveConnection { client: client.clone(), relays: HashMap::new() });
                     }
                     self.serve(&client);
                     let up = lock(&self.up).take();
@@ -241,15 +241,15 @@ impl Link {
     }
 
     fn serve(&self, client: &Client) {
-        let (mut feeding, mut joining): (Vec<Feeding>, Vec<Joining>) = Default::default();
+        let (mut feeding, mut joining): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
         let mut presences = Presences::default();
         while client.is_up() && !self.is_cut.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
             client.pump(LOOK);
             let new = std::mem::take(&mut *lock(&self.feeds));
-            feeding.extend(new.into_iter().map(|feed| Feeding::begin(client, feed)));
-            feeding.retain_mut(Feeding::go_on);
+            feeding.extend(new.into_iter().map(|feed| MirrorFeedLink::begin(client, feed)));
+            feeding.retain_mut(MirrorFeedLink::go_on);
             joining.append(&mut lock(&self.joins).asked);
-            joining = joining.into_iter().filter_map(Joining::go_on).collect();
+            joining = joining.into_iter().filter_map(RemoteJoin::go_on).collect();
             lock(&self.queries).end_those_over();
             presences.go_on(client, std::mem::take(&mut *lock(&self.presences)));
         }
@@ -262,7 +262,7 @@ impl Link {
 
     /// Reads on after the node has left the cluster: a stopping node sends the last records of its durable topics
     /// before it closes the connection.
-    fn read_on(&self, client: &Client, feeding: &mut Vec<Feeding>) {
+    fn read_on(&self, client: &Client, feeding: &mut Vec<MirrorFeedLink>) {
         let began = Instant::now();
         while client.is_up()
             && !feeding.is_empty()
@@ -271,7 +271,7 @@ impl Link {
             && !self.ended.load(Ordering::Acquire)
         {
             client.pump(LOOK);
-            feeding.retain_mut(Feeding::go_on);
+            feeding.retain_mut(MirrorFeedLink::go_on);
         }
     }
 }

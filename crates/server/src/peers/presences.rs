@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::Presence;
+use dunlin::PublisherPresence;
 use dunlin::topic::ProducerMark;
 use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
@@ -14,13 +14,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The presences of one connection.
 #[derive(Default)]
 pub(super) struct Presences {
-    announced: Vec<(Arc<Presence>, Relay)>,
+    announced: Vec<(Arc<PublisherPresence>, Relay)>,
     looked: Option<Instant>,
 }
 
 impl Presences {
     /// Announces new presences, and withdraws those that are over.
-    pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<Presence>>) {
+    pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {
             let relay = client.relay(&presence.pattern, mark);
@@ -31,8 +31,9 @@ impl Presences {
         }
         self.looked = Some(Instant::now());
         // A refused presence is announced again: the owner may not know the topic yet.
-        let is_over =
-            |(presence, relay): &mut (Arc<Presence>, Relay)| !presence.is_wanted() || relay.is_refused();
+        let is_over = |(presence, relay): &mut (Arc<PublisherPresence>, Relay)| {
+            !presence.is_wanted() || relay.is_refused()
+        };
         for (presence, relay) in self.announced.extract_if(.., is_over).collect::<Vec<_>>() {
             drop(relay);
             presence.ended();

@@ -13,7 +13,7 @@ pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     /// Unsent parts of a message; they go out first.
-    pub(crate) rest: VecDeque<Rest>,
+    pub(crate) rest: VecDeque<UnsentPart>,
     /// Whole messages, without the first `control_sent` bytes.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Outbound {
 
 /// Unsent part of a message.
 #[derive(Debug)]
-pub(crate) enum Rest {
+pub(crate) enum UnsentPart {
     Copied(Vec<u8>),
     /// More than [`KEPT_BYTES_MAX`].
     Charged {
@@ -33,27 +33,27 @@ pub(crate) enum Rest {
     Shared(Bytes),
 }
 
-impl Rest {
+impl UnsentPart {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Rest::Copied(bytes) | Rest::Charged { bytes, .. } => bytes,
-            Rest::Shared(bytes) => bytes,
+            UnsentPart::Copied(bytes) | UnsentPart::Charged { bytes, .. } => bytes,
+            UnsentPart::Shared(bytes) => bytes,
         }
     }
 
     /// Copies the bytes. More than [`KEPT_BYTES_MAX`] are charged to the budget.
-    pub(crate) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<Rest, BudgetSpent> {
+    pub(crate) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<UnsentPart, BudgetSpent> {
         if bytes.len() <= KEPT_BYTES_MAX {
-            return Ok(Rest::Copied(bytes.to_vec()));
+            return Ok(UnsentPart::Copied(bytes.to_vec()));
         }
         let charge = Charge::of(budget, bytes.len())?;
-        Ok(Rest::Charged { bytes: bytes.to_vec(), _charge: charge })
+        Ok(UnsentPart::Charged { bytes: bytes.to_vec(), _charge: charge })
     }
 
     fn skip(&mut self, bytes: usize) {
         match self {
-            Rest::Copied(all) | Rest::Charged { bytes: all, .. } => drop(all.drain(..bytes)),
-            Rest::Shared(all) => drop(all.split_to(bytes)),
+            UnsentPart::Copied(all) | UnsentPart::Charged { bytes: all, .. } => drop(all.drain(..bytes)),
+            UnsentPart::Shared(all) => drop(all.split_to(bytes)),
         }
     }
 }

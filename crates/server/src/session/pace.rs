@@ -35,7 +35,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(8);
 
 /// A thread's count of writes, and its paused sessions.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct WritePacer {
     /// Sessions that have written since `since`, and how many such counts have begun.
     wrote: usize,
     since: Instant,
@@ -49,7 +49,7 @@ pub(crate) struct Pace {
 
 /// A session's paused channels.
 #[derive(Debug, Default)]
-pub(crate) struct Resting {
+pub(crate) struct PausedChannels {
     channels: Vec<u32>,
     /// The last count that includes this session.
     counted: u64,
@@ -57,9 +57,9 @@ pub(crate) struct Resting {
     since: Option<u64>,
 }
 
-impl Pace {
-    pub(crate) fn new() -> Pace {
-        Pace {
+impl WritePacer {
+    pub(crate) fn new() -> WritePacer {
+        WritePacer {
             wrote: 0,
             since: Instant::now(),
             counts: 1,
@@ -82,16 +82,16 @@ impl Pace {
         Poll::Pending
     }
 
-    fn beat(&mut self) -> Vec<Waker> {
+    fn wake_paused(&mut self) -> Vec<Waker> {
         self.beats += 1;
         self.busy = self.resting.len() >= BUSY_SESSIONS;
         std::mem::take(&mut self.resting)
     }
 }
 
-impl Resting {
+impl PausedChannels {
     /// Counts a session that wrote records, once in each count: one busy session does not make a thread busy.
-    pub(crate) fn wrote(&mut self, pace: &mut Pace) {
+    pub(crate) fn wrote(&mut self, pace: &mut WritePacer) {
         if self.counted == pace.counts {
             return;
         }
@@ -111,7 +111,7 @@ impl Resting {
     }
 
     /// Has the session woken at the end of the interval, if a channel is paused.
-    pub(crate) fn ask(&mut self, pace: &mut Pace, waker: &Waker) {
+    pub(crate) fn ask(&mut self, pace: &mut WritePacer, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
             self.since = Some(pace.beats);
             pace.resting.push(waker.clone());
@@ -120,7 +120,7 @@ impl Resting {
     }
 
     /// The channels whose pause is over.
-    pub(crate) fn over(&mut self, pace: &Pace) -> impl Iterator<Item = u32> {
+    pub(crate) fn over(&mut self, pace: &WritePacer) -> impl Iterator<Item = u32> {
         let over = self.since.is_some_and(|since| since != pace.beats);
         if over {
             self.since = None;
@@ -131,13 +131,13 @@ impl Resting {
 }
 
 /// Wakes the paused sessions of this thread at intervals. Never returns.
-pub(crate) async fn beat() {
+pub(crate) async fn wake_paused() {
     let mut pause = PAUSE_MIN;
     loop {
         poll_fn(|cx| scratch::with(|scratch| scratch.pace.poll_resting(cx))).await;
         tokio::time::sleep(pause).await;
         let before = worked();
-        scratch::with(|scratch| scratch.pace.beat()).into_iter().for_each(Waker::wake);
+        scratch::with(|scratch| scratch.pace.wake_paused()).into_iter().for_each(Waker::wake);
         // Runs again after all of them.
         tokio::task::yield_now().await;
         pause = worked().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
@@ -155,33 +155,34 @@ fn worked() -> Duration {
 mod tests {
     use super::*;
 
-    fn all_write(sessions: &mut [Resting], pace: &mut Pace) {
+    fn all_write(sessions: &mut [PausedChannels], pace: &mut WritePacer) {
         sessions.iter_mut().for_each(|session| session.wrote(pace));
     }
 
     #[test]
     fn only_many_writing_sessions_make_a_thread_busy() {
-        let mut pace = Pace::new();
-        let mut one = Resting::default();
+        let mut pace = WritePacer::new();
+        let mut one = PausedChannels::default();
         (0..10_000).for_each(|_| one.wrote(&mut pace));
         assert!(!pace.is_busy());
         // The time between writes does not matter.
         pace.since = Instant::now() + Duration::from_secs(3_600);
-        let mut sessions: Vec<Resting> = (0..BUSY_SESSIONS).map(|_| Resting::default()).collect();
+        let mut sessions: Vec<PausedChannels> =
+            (0..BUSY_SESSIONS).map(|_| PausedChannels::default()).collect();
         all_write(&mut sessions, &mut pace);
         assert!(pace.is_busy());
     }
 
     #[test]
     fn resting_sessions_wake_once_and_few_end_the_busy_state() {
-        let mut pace = Pace::new();
+        let mut pace = WritePacer::new();
         pace.busy = true;
-        let mut session = Resting::default();
+        let mut session = PausedChannels::default();
         session.add(7);
         session.ask(&mut pace, Waker::noop());
         session.ask(&mut pace, Waker::noop());
         assert_eq!(session.over(&pace).count(), 0);
-        assert_eq!(pace.beat().len(), 1, "a session is woken once");
+        assert_eq!(pace.wake_paused().len(), 1, "a session is woken once");
         assert_eq!(session.over(&pace).collect::<Vec<_>>(), [7]);
         assert_eq!(session.over(&pace).count(), 0);
         assert!(!pace.is_busy());

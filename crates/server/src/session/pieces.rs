@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{Budget, BudgetSpent};
 
-use super::outbound::{Outbound, Rest};
+use super::outbound::{Outbound, UnsentPart};
 
 /// Pieces of one write.
 const PIECES_MAX: usize = 64;
@@ -126,7 +126,11 @@ impl<'a, 's> Pieces<'a, 's> {
     }
 
     /// Keeps this range of the write's bytes.
-    pub(crate) fn rest(&self, wanted: Range<usize>, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
+    pub(crate) fn rest(
+        &self,
+        wanted: Range<usize>,
+        budget: &Arc<Budget>,
+    ) -> Result<Vec<UnsentPart>, BudgetSpent> {
         let mut rests = Vec::new();
         let mut at = 0;
         for piece in &self.pieces[..self.count] {
@@ -138,8 +142,8 @@ impl<'a, 's> Pieces<'a, 's> {
                 continue;
             }
             rests.push(match piece {
-                Piece::Shared(bytes) => Rest::Shared(bytes.slice(from..to)),
-                _ => Rest::copy(&bytes[from..to], budget)?,
+                Piece::Shared(bytes) => UnsentPart::Shared(bytes.slice(from..to)),
+                _ => UnsentPart::copy(&bytes[from..to], budget)?,
             });
         }
         Ok(rests)

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::pace::Pace;
+use super::pace::WritePacer;
 use crate::nats::NatsScratch;
 use crate::tcp::WriteScratch;
 
@@ -15,7 +15,7 @@ pub(crate) struct Scratch {
     pub(crate) read: Box<[u8]>,
     pub(crate) tcp: WriteScratch,
     pub(crate) nats: NatsScratch,
-    pub(crate) pace: Pace,
+    pub(crate) pace: WritePacer,
 }
 
 impl Scratch {
@@ -24,7 +24,7 @@ impl Scratch {
             read: vec![0; READ_BYTES].into(),
             tcp: WriteScratch::default(),
             nats: NatsScratch::default(),
-            pace: Pace::new(),
+            pace: WritePacer::new(),
         }
     }
 }

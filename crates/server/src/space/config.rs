@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use dunlin::space::Balance;
+use dunlin::space::BalancePolicy;
 
-use super::pace::Pace;
+use super::pace::TickPace;
 use super::secret::Secret;
 
 /// Configuration of a runner, besides its regions.
@@ -19,12 +19,12 @@ pub struct SpaceConfig {
     /// The other processes known at the start.
     pub peers: Vec<Peer>,
     /// When ticks are made.
-    pub pace: Pace,
+    pub pace: TickPace,
     /// Makes a tick wait until all processes have finished the last one, its handovers and its ghosts. The same
     /// inputs then give the same bytes on any number of processes.
     pub lockstep: bool,
     /// Rebalances regions when their loads diverge; not with `lockstep`.
-    pub balance: Option<Balance>,
+    pub balance: Option<BalancePolicy>,
     /// Allows an address that other machines can reach, without encryption.
     pub insecure: bool,
     /// Secret that admits processes; processes that use a cluster's keys find it there.

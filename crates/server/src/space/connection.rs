@@ -21,14 +21,14 @@ const SLICES_MAX: usize = 16;
 
 /// Received bytes that are not read yet. Its memory is zeroed once and reused.
 #[derive(Debug, Default)]
-pub(super) struct Came {
+pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
     /// Range of the unread bytes.
     from: usize,
     end: usize,
 }
 
-impl Came {
+impl ReadBuffer {
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.from..self.end]
     }
@@ -62,7 +62,7 @@ impl Came {
 
 /// Bytes to be sent: finished parts, then a last part that grows.
 #[derive(Debug, Default)]
-struct Out {
+struct WriteBuffer {
     parts: VecDeque<Bytes>,
     parts_bytes: usize,
     last: Vec<u8>,
@@ -70,7 +70,7 @@ struct Out {
     sent: usize,
 }
 
-impl Out {
+impl WriteBuffer {
     fn len(&self) -> usize {
         self.parts_bytes + self.last.len() - self.sent
     }
@@ -130,8 +130,8 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     /// Connecting is under way.
     pub(super) connecting: bool,
-    came: Came,
-    out: Out,
+    came: ReadBuffer,
+    out: WriteBuffer,
     pub(super) sent_bytes: u64,
     pub(super) received_bytes: u64,
 }
@@ -141,7 +141,7 @@ impl Connection {
     pub(super) fn of(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let (came, out) = (Came::default(), Out::default());
+        let (came, out) = (ReadBuffer::default(), WriteBuffer::default());
         Ok(Connection { stream, connecting: false, came, out, sent_bytes: 0, received_bytes: 0 })
     }
 
@@ -214,12 +214,12 @@ impl Connection {
     }
 
     /// Takes the received bytes; [`Connection::put_back`] returns the unread ones.
-    pub(super) fn take_came(&mut self) -> Came {
+    pub(super) fn take_read_buffer(&mut self) -> ReadBuffer {
         std::mem::take(&mut self.came)
     }
 
     /// Returns the unread bytes.
-    pub(super) fn put_back(&mut self, mut came: Came) {
+    pub(super) fn put_back(&mut self, mut came: ReadBuffer) {
         came.tidy();
         self.came = came;
     }
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn output_keeps_its_order_through_partial_writes() {
-        let (mut out, mut narrow, mut wanted) = (Out::default(), Narrow(Vec::new(), 5), Vec::new());
+        let (mut out, mut narrow, mut wanted) = (WriteBuffer::default(), Narrow(Vec::new(), 5), Vec::new());
         for nth in 0..400_usize {
             let bytes: Vec<u8> = (0..nth * 7_919 % 40_000).map(|at| (at * 31 + nth) as u8).collect();
             wanted.extend_from_slice(&bytes);
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn input_keeps_its_order_through_partial_reads() {
-        let (mut came, mut written, mut read) = (Came::default(), 0_u64, 0_u64);
+        let (mut came, mut written, mut read) = (ReadBuffer::default(), 0_u64, 0_u64);
         let mut dice = 7_u64;
         while read < 40_000_000 {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

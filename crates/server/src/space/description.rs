@@ -6,7 +6,7 @@
 //! ```
 //! A world's processes write it if it is missing, so that every world can be found.
 
-use dunlin::space::{Kind, RegionId, Schema, Setup, World};
+use dunlin::space::{ComponentKind, RegionId, RegionSetup, Schema, World};
 use dunlin_client::{Kv, KvError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,7 +23,7 @@ struct Component {
 
 /// The description of a world.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Description {
+pub struct WorldDescription {
     version: u32,
     /// 2 or 3.
     pub dimensions: usize,
@@ -47,7 +47,7 @@ pub struct Description {
 /// Why a description cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DescriptionError {
+pub enum WorldDescriptionError {
     /// There is no such world.
     #[error("there is no world {name:?} here: {} (`dunlin space run` begins one)", list(.known))]
     Unknown {
@@ -73,23 +73,23 @@ fn list(known: &[String]) -> String {
     if known.is_empty() { "there is none".to_owned() } else { format!("there is {}", known.join(", ")) }
 }
 
-impl Description {
+impl WorldDescription {
     /// Describes a world.
     pub fn of<const D: usize>(
-        setup: &Setup<D>,
+        setup: &RegionSetup<D>,
         regions: &[RegionId],
         processes: usize,
         standby: bool,
         recipe: Value,
-    ) -> Description {
+    ) -> WorldDescription {
         let component = |component: &dunlin::space::Component| Component {
             name: component.name.clone(),
             bytes: match component.kind {
-                Kind::Bytes(bytes) => Some(bytes),
+                ComponentKind::Bytes(bytes) => Some(bytes),
                 _ => None,
             },
         };
-        Description {
+        WorldDescription {
             version: VERSION,
             dimensions: D,
             low: setup.world.min().to_vec(),
@@ -114,17 +114,17 @@ impl Description {
     }
 
     /// Reads the description of the world `name`.
-    pub fn read(kv: &Kv, name: &str) -> Result<Description, DescriptionError> {
-        let Some(entry) = kv.get(Description::key(name))? else {
+    pub fn read(kv: &Kv, name: &str) -> Result<WorldDescription, WorldDescriptionError> {
+        let Some(entry) = kv.get(WorldDescription::key(name))? else {
             let world = |key: &[u8]| {
                 let key = str::from_utf8(key).ok()?;
                 Some(key.strip_prefix("space/")?.strip_suffix("/world")?.to_owned())
             };
             let known = kv.prefix("space/")?.iter().filter_map(|entry| world(&entry.key)).collect();
-            return Err(DescriptionError::Unknown { name: name.to_owned(), known });
+            return Err(WorldDescriptionError::Unknown { name: name.to_owned(), known });
         };
-        let unreadable = |why: String| DescriptionError::Unreadable { name: name.to_owned(), why };
-        let read: Description =
+        let unreadable = |why: String| WorldDescriptionError::Unreadable { name: name.to_owned(), why };
+        let read: WorldDescription =
             serde_json::from_slice(&entry.value).map_err(|why| unreadable(why.to_string()))?;
         match read.version {
             VERSION => Ok(read),
@@ -143,7 +143,7 @@ impl Description {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {
             // Registering the same components again cannot fail.
-            let _ = schema.register(name, bytes.map_or(Kind::F32, Kind::Bytes));
+            let _ = schema.register(name, bytes.map_or(ComponentKind::F32, ComponentKind::Bytes));
         }
         schema
     }
@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn world_description_reads_back_as_written() {
         let world = World::new([0.0, -1.0, 2.5], [10.0, 1.0, 3.0]).unwrap();
-        let mut setup = Setup::new(RegionId(0), world, 1.0);
-        setup.schema.register("fuel", Kind::F32).unwrap();
-        setup.schema.register("name", Kind::Bytes(7)).unwrap();
-        let described = Description::of(&setup, &[RegionId(1), RegionId(4)], 2, true, Value::Null);
-        let read: Description = serde_json::from_slice(&described.bytes()).unwrap();
+        let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
+        setup.schema.register("fuel", ComponentKind::F32).unwrap();
+        setup.schema.register("name", ComponentKind::Bytes(7)).unwrap();
+        let described = WorldDescription::of(&setup, &[RegionId(1), RegionId(4)], 2, true, Value::Null);
+        let read: WorldDescription = serde_json::from_slice(&described.bytes()).unwrap();
         assert_eq!(read, described);
         assert_eq!(read.world::<3>().map(|world| world.max()), Some([10.0, 1.0, 3.0]));
         assert!(read.world::<2>().is_none());

@@ -54,7 +54,7 @@ pub enum SpaceError {
     Host(#[from] HostError),
     /// The subjects for clients cannot be served.
     #[error("cannot answer clients at {subject}: {why}")]
-    Door {
+    Endpoint {
         /// The subject.
         subject: String,
         /// The cause.

@@ -48,7 +48,7 @@ pub(super) enum Frame<'a> {
     Record { region: RegionId, bytes: &'a [u8] },
     Knows { region: RegionId, entries: u64, tick: u64 },
     Ping,
-    Weight(&'a [u8]),
+    LoadReport(&'a [u8]),
     Cut(&'a [u8]),
     Proof(&'a [u8]),
     Ids { number: u64, ids: &'a [u8] },
@@ -89,7 +89,7 @@ impl Frame<'_> {
             Frame::Record { region, bytes } => (10, head.u32(region.0), bytes),
             Frame::Knows { region, entries, tick } => (11, head.u32(region.0).u64(*entries).u64(*tick), &[]),
             Frame::Ping => (12, head, &[]),
-            Frame::Weight(bytes) => (13, head, bytes),
+            Frame::LoadReport(bytes) => (13, head, bytes),
             Frame::Cut(bytes) => (14, head, bytes),
             Frame::Proof(bytes) => (15, head, bytes),
             Frame::Ids { number, ids } => (16, head.u64(*number), ids),
@@ -105,7 +105,7 @@ impl Frame<'_> {
             return Err(Refused::Frame("a frame of an invalid length"));
         }
         let Some(frame) = rest.get(..length) else { return Ok(None) };
-        let (kind, mut body) = (frame[0], Body(&frame[1..]));
+        let (kind, mut body) = (frame[0], FieldReader(&frame[1..]));
         let frame = match kind {
             1 => Frame::Hello(body.rest()),
             2 => Frame::Refused(str::from_utf8(body.rest()).map_err(|_| SHORT)?),
@@ -119,7 +119,7 @@ impl Frame<'_> {
             10 => Frame::Record { region: body.region()?, bytes: body.rest() },
             11 => Frame::Knows { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
             12 => Frame::Ping,
-            13 => Frame::Weight(body.rest()),
+            13 => Frame::LoadReport(body.rest()),
             14 => Frame::Cut(body.rest()),
             15 => Frame::Proof(body.rest()),
             16 => Frame::Ids { number: body.u64()?, ids: body.rest() },
@@ -160,9 +160,9 @@ impl Head {
 }
 
 /// The bytes that are still to be read.
-pub(super) struct Body<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Body<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Refused> {
         let (here, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
         self.0 = rest;
@@ -212,7 +212,7 @@ mod tests {
             Frame::Record { region, bytes: &[] },
             Frame::Knows { region, entries: 1, tick: 2 },
             Frame::Ping,
-            Frame::Weight(&[6]),
+            Frame::LoadReport(&[6]),
             Frame::Cut(&[7, 8]),
             Frame::Proof(&[9; 32]),
             Frame::Ids { number: 3, ids: &[1; 8] },

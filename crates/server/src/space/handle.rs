@@ -10,7 +10,7 @@ use dunlin::space::{Behaviour, Host, check_world_name};
 
 use super::config::SpaceConfig;
 use super::error::SpaceError;
-use super::poll::Waker;
+use super::poll::PollWaker;
 use super::runner::Runner;
 
 /// A function that the thread runs between ticks.
@@ -30,7 +30,7 @@ pub struct Space<const D: usize, B> {
     waiting: Arc<AtomicUsize>,
     ended: Arc<AtomicBool>,
     orders_max: usize,
-    waker: Waker,
+    waker: PollWaker,
     thread: Mutex<Option<JoinHandle<Result<(), String>>>>,
     address: SocketAddr,
 }
@@ -54,7 +54,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (waker, (sender, orders)) = (Waker::new().map_err(SpaceError::Thread)?, channel());
+        let (waker, (sender, orders)) = (PollWaker::new().map_err(SpaceError::Thread)?, channel());
         let (waiting, orders_max) = (Arc::new(AtomicUsize::new(0)), config.limits.orders_max);
         let ended = Arc::new(AtomicBool::new(false));
         let taken = Orders { orders, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };

@@ -8,10 +8,10 @@
 //! secret (`secret`). The fields before `process` are the same in every version. A peer with another version, world
 //! or setup is refused with the reason.
 
-use dunlin::space::{Kind, Partition, RegionId, Setup};
+use dunlin::space::{ComponentKind, Partition, RegionId, RegionSetup};
 
 use super::error::Refused;
-use super::frame::Body;
+use super::frame::FieldReader;
 
 /// The version of the protocol between runners.
 pub const VERSION: u16 = 4;
@@ -30,7 +30,12 @@ pub struct WorldKey {
 
 impl WorldKey {
     /// The key of a world.
-    pub fn of<const D: usize>(name: &str, setup: &Setup<D>, partition: &Partition, lockstep: bool) -> Self {
+    pub fn of<const D: usize>(
+        name: &str,
+        setup: &RegionSetup<D>,
+        partition: &Partition,
+        lockstep: bool,
+    ) -> Self {
         let mut hash = Hash(0xcbf2_9ce4_8422_2325);
         hash.add(&[D as u8, u8::from(lockstep)]);
         for along in setup.world.min().iter().chain(&setup.world.max()).chain(&[setup.strip]) {
@@ -41,7 +46,7 @@ impl WorldKey {
         }
         for component in setup.schema.components() {
             hash.add(component.name.as_bytes());
-            hash.add(&[0, u8::from(component.kind == Kind::F32)]);
+            hash.add(&[0, u8::from(component.kind == ComponentKind::F32)]);
             hash.add(&component.kind.size().to_le_bytes());
         }
         // The partition may change at run time, when the processes are connected; its regions may not.
@@ -92,7 +97,7 @@ impl Hello {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Hello, Refused> {
-        let mut body = Body(bytes);
+        let mut body = FieldReader(bytes);
         if body.take::<8>() != Ok(*MAGIC) {
             return Err(Refused::Stranger);
         }

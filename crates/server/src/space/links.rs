@@ -28,10 +28,10 @@ const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
 const REFUSALS_MAX: usize = 64;
 
 /// A connection's number.
-pub(super) type Key = u64;
+pub(super) type LinkId = u64;
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ProcessLink {
     pub(super) connection: Connection,
     /// The peer's process, once it is verified.
     pub(super) process: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Link {
     ending: bool,
 }
 
-impl Link {
+impl ProcessLink {
     /// This side's role.
     fn role(&self) -> Role {
         if self.expected.is_some() { Role::Connects } else { Role::Listens }
@@ -72,7 +72,7 @@ impl Link {
 }
 
 #[derive(Debug)]
-struct Dial {
+struct DialSchedule {
     address: SocketAddr,
     at_ns: u64,
     rest_ns: u64,
@@ -80,25 +80,25 @@ struct Dial {
 
 /// Connections that were established or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum LinkEvent {
     Met { process: u64, regions: Vec<(RegionId, u64)> },
     Lost { process: u64, regions: Vec<RegionId> },
 }
 
 #[derive(Debug)]
-pub(super) struct Links {
+pub(super) struct ProcessLinks {
     pub(super) listener: TcpListener,
     hello: Hello,
     secret: Secret,
     limits: SpaceLimits,
-    links: BTreeMap<Key, Link>,
-    next_key: Key,
-    by_process: BTreeMap<u64, Key>,
-    dials: BTreeMap<u64, Dial>,
+    links: BTreeMap<LinkId, ProcessLink>,
+    next_key: LinkId,
+    by_process: BTreeMap<u64, LinkId>,
+    dials: BTreeMap<u64, DialSchedule>,
     /// Process and epoch of each region that runs elsewhere.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
-    events: Vec<Event>,
+    events: Vec<LinkEvent>,
     refusals: Vec<(Option<u64>, Refused)>,
     pub(super) dropped: u64,
     pub(super) made: u64,
@@ -106,9 +106,14 @@ pub(super) struct Links {
     past_bytes: (u64, u64),
 }
 
-impl Links {
-    pub(super) fn new(listener: TcpListener, hello: Hello, secret: Secret, limits: SpaceLimits) -> Links {
-        Links {
+impl ProcessLinks {
+    pub(super) fn new(
+        listener: TcpListener,
+        hello: Hello,
+        secret: Secret,
+        limits: SpaceLimits,
+    ) -> ProcessLinks {
+        ProcessLinks {
             listener,
             hello,
             secret,
@@ -134,7 +139,7 @@ impl Links {
         }
         let known = self.dials.get(&peer.process).is_some_and(|dial| dial.address == peer.address);
         if !known {
-            let dial = Dial { address: peer.address, at_ns: now_ns, rest_ns: REST_NS.0 };
+            let dial = DialSchedule { address: peer.address, at_ns: now_ns, rest_ns: REST_NS.0 };
             self.dials.insert(peer.process, dial);
         }
     }
@@ -149,7 +154,9 @@ impl Links {
 
     /// Connects to the processes that are due, and closes connections that are not verified in time.
     pub(super) fn dial(&mut self, now_ns: u64) {
-        let due = |(process, dial): (&u64, &Dial)| (dial.at_ns <= now_ns).then_some((*process, dial.address));
+        let due = |(process, dial): (&u64, &DialSchedule)| {
+            (dial.at_ns <= now_ns).then_some((*process, dial.address))
+        };
         let due: Vec<(u64, SocketAddr)> = self.dials.iter().filter_map(due).collect();
         for (process, address) in due {
             self.put_off(process, now_ns);
@@ -161,11 +168,12 @@ impl Links {
                 self.add(connection, Some(process), now_ns);
             }
         }
-        let late = |link: &Link| {
+        let late = |link: &ProcessLink| {
             let patience_ns = self.limits.hello_ms_max * 1_000_000;
             link.process.is_none() && now_ns.saturating_sub(link.since_ns) > patience_ns
         };
-        let late: Vec<Key> = self.links.iter().filter(|(_, link)| late(link)).map(|(key, _)| *key).collect();
+        let late: Vec<LinkId> =
+            self.links.iter().filter(|(_, link)| late(link)).map(|(key, _)| *key).collect();
         late.into_iter().for_each(|key| self.close(key, None));
     }
 
@@ -176,7 +184,7 @@ impl Links {
         }
     }
 
-    /// When [`Links::dial`] has something to do.
+    /// When [`ProcessLinks::dial`] has something to do.
     pub(super) fn next_dial_ns(&self) -> Option<u64> {
         let strangers = self.links.values().filter(|link| link.process.is_none());
         let patience_ns = self.limits.hello_ms_max * 1_000_000;
@@ -206,7 +214,7 @@ impl Links {
         let Ok(nonce) = random() else { return };
         let hello = self.hello.encode(&nonce);
         connection.put(&Frame::Hello(&hello));
-        let link = Link {
+        let link = ProcessLink {
             connection,
             process: None,
             expected,
@@ -224,7 +232,7 @@ impl Links {
     }
 
     /// Handles a peer's hello: checks it, and sends this side's proof.
-    pub(super) fn hear(&mut self, key: Key, hello: &[u8]) -> Result<(), Refused> {
+    pub(super) fn hear(&mut self, key: LinkId, hello: &[u8]) -> Result<(), Refused> {
         let theirs = Hello::decode(hello)?;
         self.hello.check(&theirs)?;
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
@@ -241,7 +249,7 @@ impl Links {
     }
 
     /// Handles a peer's proof: the connection is verified.
-    pub(super) fn meet(&mut self, key: Key, proof: &[u8]) -> Result<(), Refused> {
+    pub(super) fn meet(&mut self, key: LinkId, proof: &[u8]) -> Result<(), Refused> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let Some((theirs, hello)) = link.heard.take() else { return Err(Refused::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
@@ -267,7 +275,7 @@ impl Links {
         for (region, epoch) in &theirs.regions {
             self.route(*region, process, *epoch);
         }
-        self.events.push(Event::Met { process, regions: theirs.regions });
+        self.events.push(LinkEvent::Met { process, regions: theirs.regions });
         Ok(())
     }
 
@@ -380,7 +388,7 @@ impl Links {
     }
 
     /// Refuses a connection with the reason, and closes it.
-    pub(super) fn refuse(&mut self, key: Key, refused: Refused) {
+    pub(super) fn refuse(&mut self, key: LinkId, refused: Refused) {
         let by_them = matches!(refused, Refused::ByThem(_));
         if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
             link.connection.put(&Frame::Refused(&refused.to_string()));
@@ -392,7 +400,7 @@ impl Links {
     }
 
     /// Closes a connection.
-    pub(super) fn close(&mut self, key: Key, refused: Option<Refused>) {
+    pub(super) fn close(&mut self, key: LinkId, refused: Option<Refused>) {
         let Some(link) = self.links.remove(&key) else { return };
         self.past_bytes.0 += link.connection.sent_bytes;
         self.past_bytes.1 += link.connection.received_bytes;
@@ -406,19 +414,20 @@ impl Links {
             self.by_process.remove(&process);
             let here = self.routes.iter().filter(|(_, (owner, _))| *owner == process);
             let regions = here.map(|(region, _)| *region).collect();
-            self.events.push(Event::Lost { process, regions });
+            self.events.push(LinkEvent::Lost { process, regions });
         }
     }
 
     /// Writes the queued bytes of all connections.
     pub(super) fn flush(&mut self) {
-        let broken = |(key, link): (&Key, &mut Link)| link.connection.flush().is_err().then_some(*key);
-        let broken: Vec<Key> = self.links.iter_mut().filter_map(broken).collect();
+        let broken =
+            |(key, link): (&LinkId, &mut ProcessLink)| link.connection.flush().is_err().then_some(*key);
+        let broken: Vec<LinkId> = self.links.iter_mut().filter_map(broken).collect();
         broken.into_iter().for_each(|key| self.close(key, None));
     }
 
     /// Handles a writable connection, which may have just connected.
-    pub(super) fn writable(&mut self, key: Key) {
+    pub(super) fn writable(&mut self, key: LinkId) {
         let Some(link) = self.links.get_mut(&key) else { return };
         let connecting = link.connection.connecting;
         let connected = if connecting { link.connection.connected() } else { Ok(()) };
@@ -428,7 +437,7 @@ impl Links {
     }
 
     /// Reads from a connection; returns whether there may be more.
-    pub(super) fn fill(&mut self, key: Key) -> bool {
+    pub(super) fn fill(&mut self, key: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&key) else { return false };
         match link.connection.fill() {
             Ok(more) => more,
@@ -441,11 +450,11 @@ impl Links {
         }
     }
 
-    pub(super) fn get(&mut self, key: Key) -> Option<&mut Link> {
+    pub(super) fn get(&mut self, key: LinkId) -> Option<&mut ProcessLink> {
         self.links.get_mut(&key)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (Key, &Link)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (LinkId, &ProcessLink)> {
         self.links.iter().map(|(key, link)| (*key, link))
     }
 
@@ -458,7 +467,7 @@ impl Links {
         self.by_process.keys().copied()
     }
 
-    pub(super) fn take_events(&mut self) -> Vec<Event> {
+    pub(super) fn take_events(&mut self) -> Vec<LinkEvent> {
         std::mem::take(&mut self.events)
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Lockstep {
 
 /// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum LockstepAction {
     /// Wait for other processes.
     Wait,
     /// Announce that this step is settled.
@@ -57,24 +57,24 @@ impl Lockstep {
     }
 
     /// The next action; `settled` if all handovers of this process are complete.
-    pub(super) fn next(&mut self, settled: bool) -> Next {
+    pub(super) fn next(&mut self, settled: bool) -> LockstepAction {
         if self.open {
-            return Next::Tick;
+            return LockstepAction::Tick;
         }
         let is_ghosts = self.step % 2 == 1;
         if self.said < Some(self.step) && (settled || is_ghosts) {
             self.said = Some(self.step);
-            return Next::Say(self.step);
+            return LockstepAction::Say(self.step);
         }
         if self.said < Some(self.step) || self.others.values().any(|last| *last < Some(self.step)) {
-            return Next::Wait;
+            return LockstepAction::Wait;
         }
         if is_ghosts {
             self.open = true;
-            return Next::Tick;
+            return LockstepAction::Tick;
         }
         self.step += 1;
-        Next::TellGhosts
+        LockstepAction::TellGhosts
     }
 }
 
@@ -85,17 +85,17 @@ mod tests {
     #[test]
     fn tick_waits_for_handovers_and_ghosts_of_all_processes() {
         let mut one = Lockstep::new([2, 3].into_iter());
-        assert_eq!(one.next(true), Next::Tick);
+        assert_eq!(one.next(true), LockstepAction::Tick);
         one.begin();
-        assert_eq!((one.step(), one.next(false)), (2, Next::Wait));
+        assert_eq!((one.step(), one.next(false)), (2, LockstepAction::Wait));
         one.hear(2, 2);
-        assert_eq!(one.next(true), Next::Say(2));
-        assert_eq!(one.next(true), Next::Wait, "3 has said nothing");
+        assert_eq!(one.next(true), LockstepAction::Say(2));
+        assert_eq!(one.next(true), LockstepAction::Wait, "3 has said nothing");
         one.hear(3, 3);
-        assert_eq!(one.next(true), Next::TellGhosts);
-        assert_eq!((one.next(true), one.next(true)), (Next::Say(3), Next::Wait));
+        assert_eq!(one.next(true), LockstepAction::TellGhosts);
+        assert_eq!((one.next(true), one.next(true)), (LockstepAction::Say(3), LockstepAction::Wait));
         one.hear(2, 3);
-        assert_eq!((one.next(true), one.next(false)), (Next::Tick, Next::Tick));
+        assert_eq!((one.next(true), one.next(false)), (LockstepAction::Tick, LockstepAction::Tick));
         one.begin();
         assert_eq!(one.step(), 4);
     }

@@ -39,4 +39,4 @@ mod registration;
 mod thread;
 
 pub use registration::process_number;
-pub use thread::{Owners, OwnersConfig, Populate, TTL_MIN, Told};
+pub use thread::{Populate, RegionOwnership, RegionOwnershipConfig, TTL_MIN, WorldEvent};

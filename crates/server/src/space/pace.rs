@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// When ticks are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum TickPace {
     /// No ticks; messages are handled.
     Hold,
     /// One tick in each interval of this many nanoseconds, in phase on all processes of a machine.
@@ -24,7 +24,7 @@ pub fn monotonic_ns() -> u64 {
 /// late, they are skipped.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    pace: Pace,
+    pace: TickPace,
     due_ns: u64,
     behind_max: u64,
     /// Number of further ticks; `None` without a limit.
@@ -32,30 +32,30 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn new(pace: Pace, behind_max: u64, now_ns: u64) -> Schedule {
+    pub(super) fn new(pace: TickPace, behind_max: u64, now_ns: u64) -> Schedule {
         let mut schedule = Schedule { pace, due_ns: 0, behind_max, left: None };
         schedule.set(pace, None, now_ns);
         schedule
     }
 
-    pub(super) fn set(&mut self, pace: Pace, ticks: Option<u64>, now_ns: u64) {
+    pub(super) fn set(&mut self, pace: TickPace, ticks: Option<u64>, now_ns: u64) {
         (self.pace, self.left) = (pace, ticks);
         self.due_ns = match pace {
-            Pace::Every(length_ns) => now_ns.next_multiple_of(length_ns.max(1)),
-            Pace::Hold | Pace::FlatOut => now_ns,
+            TickPace::Every(length_ns) => now_ns.next_multiple_of(length_ns.max(1)),
+            TickPace::Hold | TickPace::FlatOut => now_ns,
         };
     }
 
     /// When the next tick is due; `None` while ticks are suspended.
     pub(super) fn due_ns(&self) -> Option<u64> {
-        (self.pace != Pace::Hold && self.left != Some(0)).then_some(self.due_ns)
+        (self.pace != TickPace::Hold && self.left != Some(0)).then_some(self.due_ns)
     }
 
     /// Begins a tick; returns its delay, and the number of skipped ticks.
     pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
         self.left = self.left.map(|left| left - 1);
         let late_ns = now_ns.saturating_sub(self.due_ns);
-        let Pace::Every(length_ns) = self.pace else {
+        let TickPace::Every(length_ns) = self.pace else {
             self.due_ns = now_ns;
             return (0, 0);
         };
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn short_delay_is_caught_up_and_a_long_one_skips_ticks() {
-        let mut schedule = Schedule::new(Pace::Every(10), 5, 101);
+        let mut schedule = Schedule::new(TickPace::Every(10), 5, 101);
         assert_eq!((schedule.due_ns(), schedule.begin(110)), (Some(110), (0, 0)));
         assert_eq!((schedule.due_ns(), schedule.begin(155)), (Some(120), (35, 0)));
         assert_eq!(schedule.due_ns(), Some(130));
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn schedule_ends_after_the_given_number_of_ticks() {
-        let mut schedule = Schedule::new(Pace::Hold, 5, 0);
+        let mut schedule = Schedule::new(TickPace::Hold, 5, 0);
         assert_eq!(schedule.due_ns(), None);
-        schedule.set(Pace::FlatOut, Some(2), 7);
+        schedule.set(TickPace::FlatOut, Some(2), 7);
         schedule.begin(7);
         assert!(schedule.due_ns().is_some());
         schedule.begin(8);

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::links::{Key, Links};
+use super::links::{LinkId, ProcessLinks};
 
 /// Wakes the runner's thread from other threads.
 #[derive(Debug, Clone)]
-pub(super) struct Waker(Arc<OwnedFd>);
+pub(super) struct PollWaker(Arc<OwnedFd>);
 
-impl Waker {
-    pub(super) fn new() -> io::Result<Waker> {
-        Ok(Waker(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)))
+impl PollWaker {
+    pub(super) fn new() -> io::Result<PollWaker> {
+        Ok(PollWaker(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)))
     }
 
     pub(super) fn wake(&self) {
@@ -29,23 +29,23 @@ impl Waker {
 
 /// The sockets that are ready.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
-    pub(super) door: bool,
-    pub(super) readable: Vec<Key>,
-    pub(super) writable: Vec<Key>,
+pub(super) struct ReadySockets {
+    pub(super) listener: bool,
+    pub(super) readable: Vec<LinkId>,
+    pub(super) writable: Vec<LinkId>,
 }
 
 /// Waits until a socket is ready, the waker is called, or the time has passed.
 pub(super) fn wait(
-    links: &Links,
-    waker: &Waker,
+    links: &ProcessLinks,
+    waker: &PollWaker,
     patience_ns: Option<u64>,
-    ready: &mut Ready,
+    ready: &mut ReadySockets,
 ) -> io::Result<()> {
-    ready.door = false;
+    ready.listener = false;
     ready.readable.clear();
     ready.writable.clear();
-    let keys: Vec<Key> = links.all().map(|(key, _)| key).collect();
+    let keys: Vec<LinkId> = links.all().map(|(key, _)| key).collect();
     let mut fds = Vec::with_capacity(keys.len() + 2);
     fds.push(PollFd::new(&links.listener, PollFlags::IN));
     fds.push(PollFd::from_borrowed_fd(waker.0.as_fd(), PollFlags::IN));
@@ -65,7 +65,7 @@ pub(super) fn wait(
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    ready.door = fds[0].revents().contains(PollFlags::IN);
+    ready.listener = fds[0].revents().contains(PollFlags::IN);
     if fds[1].revents().contains(PollFlags::IN) {
         waker.calm();
     }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::Node;
-use dunlin::space::{Balance, Behaviour, Host, Partition, RegionId, Rule, Setup, Stage, Standby};
+use dunlin::space::{
+    BalancePolicy, Behaviour, Host, Partition, RegionId, RegionSetup, StandbyMode, VisibilityRule,
+    WorldTopics,
+};
 use dunlin_client::Kv;
 use serde_json::Value;
 
 use super::config::{SpaceConfig, SpaceLimits};
-use super::door::SpaceDoor;
+use super::endpoint::SpaceEndpoint;
 use super::error::SpaceError;
 use super::handle::Space;
-use super::owners::{Owners, OwnersConfig, Populate, Told, process_number};
-use super::pace::Pace;
+use super::owners::{Populate, RegionOwnership, RegionOwnershipConfig, WorldEvent, process_number};
+use super::pace::TickPace;
 use super::secret::Secret;
 
 /// Configuration of a world's process.
@@ -25,7 +28,7 @@ pub struct WorldConfig<const D: usize> {
     /// The address of this process's node for clients.
     pub url: String,
     /// The setup of every region, except its number. It also says whether regions have standbys.
-    pub setup: Setup<D>,
+    pub setup: RegionSetup<D>,
     /// The regions of the world.
     pub regions: Vec<RegionId>,
     /// Number of processes that the world waits for before its regions are distributed; default 1.
@@ -44,7 +47,7 @@ pub struct WorldConfig<const D: usize> {
 
 impl<const D: usize> WorldConfig<D> {
     /// The default configuration of a world with these regions.
-    pub fn new(name: &str, url: &str, setup: Setup<D>, regions: &[RegionId]) -> WorldConfig<D> {
+    pub fn new(name: &str, url: &str, setup: RegionSetup<D>, regions: &[RegionId]) -> WorldConfig<D> {
         WorldConfig {
             name: name.to_owned(),
             url: url.to_owned(),
@@ -65,8 +68,8 @@ impl<const D: usize> WorldConfig<D> {
 pub struct WorldProcess<const D: usize, B> {
     number: u64,
     // In this order: regions are given up first.
-    owners: Owners,
-    door: SpaceDoor,
+    owners: RegionOwnership,
+    endpoint: SpaceEndpoint,
     space: Arc<Space<D, B>>,
 }
 
@@ -82,7 +85,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         config: WorldConfig<D>,
         behaviour: B,
         populate: impl Fn(&mut Host<D, B>, RegionId) + Send + Sync + 'static,
-        tell: impl FnMut(Told) + Send + 'static,
+        tell: impl FnMut(WorldEvent) + Send + 'static,
     ) -> Result<WorldProcess<D, B>, SpaceError> {
         let WorldConfig {
             name,
@@ -96,9 +99,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             history_bytes,
             recipe,
         } = config;
-        let (number, pace) = (process_number()?, Pace::Every(setup.tick_ns));
-        let standby = setup.standby == Standby::Required;
-        let stage = Stage { node: node.clone(), world: name.clone(), history_bytes };
+        let (number, pace) = (process_number()?, TickPace::Every(setup.tick_ns));
+        let standby = setup.standby == StandbyMode::Required;
+        let stage = WorldTopics { node: node.clone(), world: name.clone(), history_bytes };
         let host = Host::new(setup, behaviour, Partition::even(D, &regions), Some(stage));
         let between = SpaceConfig {
             world: name.clone(),
@@ -107,15 +110,15 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             peers: Vec::new(),
             pace,
             lockstep: false,
-            balance: Some(Balance::default()),
+            balance: Some(BalancePolicy::default()),
             insecure: false,
             // Replaced by the world's secret when its key is read.
             secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
         let space = Arc::new(Space::start(between, host)?);
-        let door = SpaceDoor::open(node, &space, (&name, number), Rule::All)?;
-        let config = OwnersConfig {
+        let endpoint = SpaceEndpoint::open(node, &space, (&name, number), VisibilityRule::All)?;
+        let config = RegionOwnershipConfig {
             world: name,
             process: number,
             address: space.address(),
@@ -130,8 +133,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             recipe,
         };
         let populate: Populate<D, B> = Arc::new(populate);
-        let owners = Owners::start(kv, config, Arc::clone(&space), populate, tell)?;
-        Ok(WorldProcess { number, owners, door, space })
+        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, tell)?;
+        Ok(WorldProcess { number, owners, endpoint, space })
     }
 
     /// The process's number in the world.
@@ -146,9 +149,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
 
     /// Leaves the world; returns the runner's error, if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
-        let WorldProcess { owners, door, space, .. } = self;
+        let WorldProcess { owners, endpoint, space, .. } = self;
         drop(owners);
-        drop(door);
+        drop(endpoint);
         space.stop()
     }
 }

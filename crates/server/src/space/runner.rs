@@ -16,21 +16,23 @@ use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use dunlin::space::{Behaviour, Heading, Host, RegionId, RegionState, Report, Scales, Succession, Transfer};
+use dunlin::space::{
+    Behaviour, Host, LoadReports, MessageSummary, RegionId, RegionReport, RegionState, Takeover, TransferId,
+};
 
 use super::config::{Peer, SpaceConfig};
 use super::error::Refused;
 use super::frame::Frame;
 use super::handle::Orders;
 use super::hello::{Hello, WorldKey};
-use super::links::{Event, Links};
+use super::links::{LinkEvent, ProcessLinks};
 use super::lockstep::Lockstep;
-use super::pace::{Pace, Schedule, monotonic_ns};
-use super::poll::{self, Ready, Waker};
+use super::pace::{Schedule, TickPace, monotonic_ns};
+use super::poll::{self, PollWaker, ReadySockets};
 use super::secret::Secret;
-use super::standing::Standing;
-use super::stats::Stats;
-use ids::Ids;
+use super::standby_tracker::StandbyTracker;
+use super::stats::RunnerStats;
+use ids::IdChecks;
 use viewing::Viewers;
 
 pub use ids::SpawnError;
@@ -49,24 +51,24 @@ type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send
 pub struct Runner<const D: usize, B> {
     config: SpaceConfig,
     host: Host<D, B>,
-    links: Links,
-    waker: Waker,
+    links: ProcessLinks,
+    waker: PollWaker,
     orders: Orders<D, B>,
     schedule: Schedule,
     lockstep: Option<Lockstep>,
-    standing: Standing<D>,
+    standby_tracker: StandbyTracker<D>,
     /// Time of Prepare and number of entities, by source, target and transfer.
-    timed: HashMap<(RegionId, RegionId, Transfer), (u64, u32)>,
-    stats: Stats,
+    timed: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
+    stats: RunnerStats,
     /// Byte and message counters at the last reset of the statistics.
     before: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, Refused)>,
-    reports: Vec<(RegionId, Report)>,
+    reports: Vec<(RegionId, RegionReport)>,
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
     viewers: Viewers,
-    ids: Ids<D, B>,
-    scales: Scales,
+    ids: IdChecks<D, B>,
+    scales: LoadReports,
     /// Ticks made; equal to the regions' tick if they began together.
     ticks: u64,
     elapse_at_ns: u64,
@@ -80,16 +82,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         config: SpaceConfig,
         host: Host<D, B>,
         listener: TcpListener,
-        waker: Waker,
+        waker: PollWaker,
         orders: Orders<D, B>,
     ) -> Runner<D, B> {
         let now_ns = monotonic_ns();
         let world = WorldKey::of(&config.world, host.setup(), host.partition(), config.lockstep);
         let hello = Hello { process: config.process, world, regions: regions(&host) };
-        let mut links = Links::new(listener, hello, config.secret, config.limits);
+        let mut links = ProcessLinks::new(listener, hello, config.secret, config.limits);
         config.peers.iter().for_each(|peer| links.add_peer(*peer, now_ns));
         let others = config.peers.iter().map(|peer| peer.process);
-        let standing = Standing::new(host.setup().clone());
+        let standby_tracker = StandbyTracker::new(host.setup().clone());
         Runner {
             lockstep: config.lockstep.then(|| Lockstep::new(others)),
             schedule: Schedule::new(config.pace, config.limits.ticks_behind_max, now_ns),
@@ -98,17 +100,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             links,
             waker,
             orders,
-            standing,
+            standby_tracker,
             timed: HashMap::new(),
-            stats: Stats { since_ns: now_ns, ..Stats::default() },
+            stats: RunnerStats { since_ns: now_ns, ..RunnerStats::default() },
             before: (0, 0, 0, 0),
             refusals: Vec::new(),
             reports: Vec::new(),
             reports_dropped: 0,
             watchers: Vec::new(),
             viewers: Viewers::default(),
-            ids: Ids::default(),
-            scales: Scales::default(),
+            ids: IdChecks::default(),
+            scales: LoadReports::default(),
             ticks: 0,
             elapse_at_ns: 0,
             open: false,
@@ -118,7 +120,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Runs until it is asked to end.
     pub(super) fn run(&mut self) -> Result<(), String> {
-        let mut ready = Ready::default();
+        let mut ready = ReadySockets::default();
         self.begin_run();
         loop {
             self.obey();
@@ -133,7 +135,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             let patience_ns = self.patience_ns(monotonic_ns());
             poll::wait(&self.links, &self.waker, patience_ns, &mut ready)
                 .map_err(|error| format!("waiting for other processes: {error}"))?;
-            if ready.door {
+            if ready.listener {
                 self.links.accept(monotonic_ns());
             }
             ready.writable.iter().for_each(|key| self.links.writable(*key));
@@ -162,14 +164,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn take_events(&mut self, now_ns: u64) {
         for event in self.links.take_events() {
             match event {
-                Event::Met { process, regions } => {
+                LinkEvent::Met { process, regions } => {
                     for (region, epoch) in regions {
                         self.meet(region, process, epoch, now_ns);
                     }
                 }
-                Event::Lost { process, .. } => {
-                    for region in self.standing.forget(process) {
-                        if self.standing.listeners(region).next().is_none() {
+                LinkEvent::Lost { process, .. } => {
+                    for region in self.standby_tracker.forget(process) {
+                        if self.standby_tracker.listeners(region).next().is_none() {
                             self.host.standby_ends(region);
                         }
                         self.count_known(region, now_ns);
@@ -188,10 +190,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Records that a region runs at another process in an epoch.
     pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.route(region, process, epoch);
-        self.standing.forget_older(region, epoch);
+        self.standby_tracker.forget_older(region, epoch);
         // Regions that may not act learn of it from messages.
         let _ = self.host.meet(region, epoch, now_ns);
-        if self.standing.wants(region) {
+        if self.standby_tracker.wants(region) {
             self.links.send(process, &Frame::Follow(region));
         }
     }
@@ -199,7 +201,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Sends the host's messages and records.
     pub(super) fn ship(&mut self) {
         self.check_spawned();
-        for (region, (entries, tick)) in self.standing.take_fresh() {
+        for (region, (entries, tick)) in self.standby_tracker.take_fresh() {
             if let Some((process, _)) = self.links.whereabouts(region) {
                 self.links.send_or_end(process, &Frame::Knows { region, entries, tick }, &Bytes::new());
             }
@@ -209,13 +211,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             let now_ns = monotonic_ns();
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
-                for process in self.standing.listeners(*region) {
+                for process in self.standby_tracker.listeners(*region) {
                     // A copy without a record is useless: it begins again with the next connection.
                     self.links.send_or_end(process, &Frame::Record { region: *region, bytes: &[] }, bytes);
                 }
             }
             for (to, bytes) in turn.messages.drain(..) {
-                if let Heading::Prepare { from, transfer, entities } = Heading::of(&bytes)
+                if let MessageSummary::Prepare { from, transfer, entities } = MessageSummary::of(&bytes)
                     && self.timed.len() < TIMED_MAX
                 {
                     self.timed.entry((from, to, transfer)).or_insert((now_ns, entities));
@@ -259,10 +261,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub fn take_over(
         &mut self,
         region: RegionId,
-        succession: &Succession<'_>,
+        succession: &Takeover<'_>,
     ) -> Result<bool, dunlin::space::HostError> {
-        let Some(state) = self.standing.take_copy(region) else { return Ok(false) };
-        self.standing.want_no_more(region);
+        let Some(state) = self.standby_tracker.take_copy(region) else { return Ok(false) };
+        self.standby_tracker.want_no_more(region);
         self.host.take_over(region, state, succession)?;
         self.regions_changed();
         Ok(true)
@@ -271,7 +273,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Ends a region of this process.
     pub fn end_region(&mut self, region: RegionId) {
         if self.host.end(region).is_some() {
-            self.standing.end(region);
+            self.standby_tracker.end(region);
             self.regions_changed();
         }
     }
@@ -280,7 +282,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// continues from it in a later epoch, if no other process has begun one.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
-            self.standing.keep(region, state);
+            self.standby_tracker.keep(region, state);
             self.regions_changed();
         }
     }
@@ -288,39 +290,39 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// The highest epoch of a region that this process knows; 0 if none.
     pub fn epoch_known(&self, region: RegionId) -> u64 {
         let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
-        let copy = self.standing.copy(region).map(|copy| copy.handover().epoch());
+        let copy = self.standby_tracker.copy(region).map(|copy| copy.handover().epoch());
         let route = self.links.whereabouts(region).map(|(_, epoch)| epoch);
         by_message.chain(copy).chain(route).max().unwrap_or(0)
     }
 
     /// Allows only named processes as standbys.
     pub fn name_standbys(&mut self) {
-        self.standing.strict = true;
+        self.standby_tracker.strict = true;
     }
 
     /// Names the standby of a region; with `counts`, it is the one that would take over. Idempotent.
     pub fn name_standby(&mut self, region: RegionId, process: u64, counts: bool) {
-        self.standing.name(region, process, counts);
+        self.standby_tracker.name(region, process, counts);
         self.count_known(region, monotonic_ns());
     }
 
     /// Whether the named standby has everything that counts as known, and receives changes.
     pub fn has_candidate(&self, region: RegionId) -> bool {
         let counted = |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
-        self.host.region(region).is_some_and(|ours| self.standing.has_candidate(region, counted(ours)))
+        self.host.region(region).is_some_and(|ours| self.standby_tracker.has_candidate(region, counted(ours)))
     }
 
     /// Tells the host how much the standbys know that it waits for.
     fn count_known(&mut self, region: RegionId, now_ns: u64) {
-        if let Some((entries, tick)) = self.standing.known(region) {
-            self.host.standby_knows(region, entries, tick, now_ns);
+        if let Some((entries, tick)) = self.standby_tracker.known(region) {
+            self.host.standby_acknowledged(region, entries, tick, now_ns);
         }
     }
 
     /// Becomes a standby of a region. Without a copy, the owner is asked again.
     pub fn follow(&mut self, region: RegionId) {
-        let new = self.standing.want(region);
-        if (new || self.standing.copy(region).is_none())
+        let new = self.standby_tracker.want(region);
+        if (new || self.standby_tracker.copy(region).is_none())
             && let Some((process, _)) = self.links.whereabouts(region)
         {
             self.links.send(process, &Frame::Follow(region));
@@ -329,23 +331,23 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Drops copies of a region from before this epoch.
     pub fn forget_older(&mut self, region: RegionId, epoch: u64) {
-        self.standing.forget_older(region, epoch);
+        self.standby_tracker.forget_older(region, epoch);
     }
 
     /// Stops being a standby of a region.
     pub fn unfollow(&mut self, region: RegionId) {
-        self.standing.want_no_more(region);
-        drop(self.standing.take_copy(region));
+        self.standby_tracker.want_no_more(region);
+        drop(self.standby_tracker.take_copy(region));
     }
 
     /// The copy of another process's region.
     pub fn copy_of(&self, region: RegionId) -> Option<&RegionState<D>> {
-        self.standing.copy(region)
+        self.standby_tracker.copy(region)
     }
 
     /// The standby of a region of this process.
     pub fn follower_of(&self, region: RegionId) -> Option<u64> {
-        self.standing.follower(region)
+        self.standby_tracker.follower(region)
     }
 
     /// Sets the world's secret for new connections.
@@ -354,7 +356,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Sets the schedule of ticks; `ticks` limits their number.
-    pub fn set_pace(&mut self, pace: Pace, ticks: Option<u64>) {
+    pub fn set_pace(&mut self, pace: TickPace, ticks: Option<u64>) {
         self.schedule.set(pace, ticks, monotonic_ns());
         self.begin_run();
     }
@@ -390,7 +392,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Reports since the last call.
-    pub fn take_reports(&mut self) -> Vec<(RegionId, Report)> {
+    pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
 
@@ -401,10 +403,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// The statistics since the last reset.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> RunnerStats {
         let (sent, received) = self.links.bytes();
         let (bytes_sent, bytes_received, dropped, made) = self.before;
-        Stats {
+        RunnerStats {
             sent_bytes: sent - bytes_sent,
             received_bytes: received - bytes_received,
             dropped: self.links.dropped - dropped,
@@ -414,11 +416,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Returns the statistics and resets them.
-    pub fn stats_anew(&mut self) -> Stats {
+    pub fn stats_anew(&mut self) -> RunnerStats {
         let stats = self.stats();
         let (sent, received) = self.links.bytes();
         self.before = (sent, received, self.links.dropped, self.links.made);
-        self.stats = Stats { since_ns: monotonic_ns(), ..Stats::default() };
+        self.stats = RunnerStats { since_ns: monotonic_ns(), ..RunnerStats::default() };
         stats
     }
 

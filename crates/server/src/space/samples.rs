@@ -5,20 +5,20 @@ const PARTS: usize = 32;
 
 /// A histogram of durations, ns.
 #[derive(Debug, Clone)]
-pub struct Samples {
+pub struct DurationHistogram {
     counts: Vec<u64>,
     total: u64,
     sum_ns: u128,
     max_ns: u64,
 }
 
-impl Default for Samples {
-    fn default() -> Samples {
-        Samples { counts: vec![0; PARTS * 60], total: 0, sum_ns: 0, max_ns: 0 }
+impl Default for DurationHistogram {
+    fn default() -> DurationHistogram {
+        DurationHistogram { counts: vec![0; PARTS * 60], total: 0, sum_ns: 0, max_ns: 0 }
     }
 }
 
-impl Samples {
+impl DurationHistogram {
     /// Records one duration.
     pub fn record(&mut self, ns: u64) {
         self.record_many(ns, 1);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_accurate_to_one_thirty_second() {
-        let mut samples = Samples::default();
+        let mut samples = DurationHistogram::default();
         assert_eq!(samples.quantile_ns(0.99), None);
         (1..=100_000).for_each(|ns| samples.record(ns * 17));
         for share in [0.01, 0.5, 0.95, 0.99] {

@@ -1,22 +1,22 @@
 //! Statistics of a runner.
 
-use super::samples::Samples;
+use super::samples::DurationHistogram;
 
 /// Statistics of a runner since its start, or since the last [reset](super::Runner::stats_anew).
 #[derive(Debug, Clone, Default)]
-pub struct Stats {
+pub struct RunnerStats {
     /// Duration of ticks, until their results are published and written.
-    pub ticks: Samples,
+    pub ticks: DurationHistogram,
     /// Delay of ticks.
-    pub late: Samples,
+    pub late: DurationHistogram,
     /// Ticks that were skipped because the runner was too late.
     pub left_out: u64,
     /// Duration of handovers, from Prepare to Taken, per entity.
-    pub handovers: Samples,
+    pub handovers: DurationHistogram,
     /// Ghosts received from other processes.
     pub ghosts: u64,
     /// Delay of ghosts from the end of their tick; meaningful only between processes of one machine.
-    pub ghosts_late: Samples,
+    pub ghosts_late: DurationHistogram,
     /// Bytes sent to other processes.
     pub sent_bytes: u64,
     /// Bytes received from other processes.

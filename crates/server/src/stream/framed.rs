@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 use super::Stream;
-use super::frames::{Asked, Decoded, Frames, head_of};
+use super::frames::{ControlFrames, DecodedFrames, FrameDecoder, head_of};
 use crate::tls::ClientCertificate;
 
 /// Payload bytes of one frame.
@@ -26,39 +26,39 @@ const NORMAL: u16 = 1_000;
 
 /// A WebSocket over a connection.
 #[derive(Debug)]
-pub(crate) struct Framed {
+pub(crate) struct WebSocketStream {
     inner: Stream,
-    frames: Frames,
+    frames: FrameDecoder,
     /// Bytes that were read before the connection became a WebSocket.
     given: Vec<u8>,
     /// Whole frames that the socket has not taken.
     unsent: Vec<u8>,
     /// A ping whose pong follows the unsent bytes.
     ping: Option<Vec<u8>>,
-    has_said_close: bool,
-    has_heard_close: bool,
+    close_sent: bool,
+    close_received: bool,
 }
 
-impl Framed {
+impl WebSocketStream {
     /// A stream of bytes over the connection, after the handshake; `given` was read behind it.
-    pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> Framed {
-        Framed::of(Data::Binary, inner, given)
+    pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> WebSocketStream {
+        WebSocketStream::of(Data::Binary, inner, given)
     }
 
     /// Text messages over the connection.
-    pub(crate) fn of_texts(inner: Stream, given: Vec<u8>) -> Framed {
-        Framed::of(Data::Text, inner, given)
+    pub(crate) fn of_texts(inner: Stream, given: Vec<u8>) -> WebSocketStream {
+        WebSocketStream::of(Data::Text, inner, given)
     }
 
-    fn of(kind: Data, inner: Stream, given: Vec<u8>) -> Framed {
-        Framed {
+    fn of(kind: Data, inner: Stream, given: Vec<u8>) -> WebSocketStream {
+        WebSocketStream {
             inner,
-            frames: Frames::of(kind),
+            frames: FrameDecoder::of(kind),
             given,
             unsent: Vec::new(),
             ping: None,
-            has_said_close: false,
-            has_heard_close: false,
+            close_sent: false,
+            close_received: false,
         }
     }
 
@@ -75,7 +75,7 @@ impl Framed {
     }
 
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.given.is_empty() || self.has_heard_close {
+        if !self.given.is_empty() || self.close_received {
             return Poll::Ready(Ok(()));
         }
         self.inner.poll_readable(cx)
@@ -102,7 +102,7 @@ impl Framed {
     /// Whether the socket has taken all frames.
     fn flush(&mut self) -> io::Result<bool> {
         if let Some(ping) = self.ping.take() {
-            self.say(Control::Pong, &ping);
+            self.put_control(Control::Pong, &ping);
         }
         while !self.unsent.is_empty() {
             match self.inner.write(&[IoSlice::new(&self.unsent)]) {
@@ -117,14 +117,14 @@ impl Framed {
         Ok(true)
     }
 
-    fn say(&mut self, kind: Control, payload: &[u8]) {
+    fn put_control(&mut self, kind: Control, payload: &[u8]) {
         head_of(OpCode::Control(kind), payload.len(), &mut self.unsent);
         self.unsent.extend_from_slice(payload);
     }
 
-    fn say_close(&mut self, status: u16) {
-        if !std::mem::replace(&mut self.has_said_close, true) {
-            self.say(Control::Close, &status.to_be_bytes());
+    fn queue_close(&mut self, status: u16) {
+        if !std::mem::replace(&mut self.close_sent, true) {
+            self.put_control(Control::Close, &status.to_be_bytes());
         }
     }
 
@@ -142,14 +142,14 @@ impl Framed {
         into: &mut [u8],
         receive: impl Fn(&mut Stream, &mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        while !self.has_heard_close && !into.is_empty() {
+        while !self.close_received && !into.is_empty() {
             let came = self.receive_by(into, &receive)?;
             if came == 0 {
                 return Ok(0);
             }
-            let said = self.take(&mut into[..came])?.said;
-            if said > 0 {
-                return Ok(said);
+            let payload = self.take(&mut into[..came])?.payload;
+            if payload > 0 {
+                return Ok(payload);
             }
         }
         Ok(0)
@@ -177,7 +177,7 @@ impl Framed {
         buffer: &mut [u8],
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Poll<io::Result<bool>> {
-        while !self.has_heard_close {
+        while !self.close_received {
             ready!(self.poll_readable(cx))?;
             let came = match self.receive_by(buffer, Stream::read) {
                 Ok(0) => return Poll::Ready(Ok(false)),
@@ -185,8 +185,8 @@ impl Framed {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Poll::Ready(Err(error)),
             };
-            let Decoded { said, read, ends_text } = self.take(&mut buffer[..came])?;
-            take(&buffer[..said])?;
+            let DecodedFrames { payload, read, ends_text } = self.take(&mut buffer[..came])?;
+            take(&buffer[..payload])?;
             self.given.splice(..0, buffer[read..came].iter().copied());
             if ends_text {
                 return Poll::Ready(Ok(true));
@@ -197,7 +197,7 @@ impl Framed {
 
     /// Queues a text; it is sent when the connection is [flushed](Framed::poll_flush_taken).
     pub(crate) fn put_text(&mut self, text: &str) {
-        if !self.has_said_close {
+        if !self.close_sent {
             head_of(OpCode::Data(Data::Text), text.len(), &mut self.unsent);
             self.unsent.extend_from_slice(text.as_bytes());
         }
@@ -205,28 +205,28 @@ impl Framed {
 
     /// Queues the close frame, with a status of RFC 6455.
     pub(crate) fn put_close(&mut self, status: u16) {
-        self.say_close(status);
+        self.queue_close(status);
     }
 
     /// Decodes bytes of the socket in place; the payload is at their beginning then.
-    fn take(&mut self, bytes: &mut [u8]) -> io::Result<Decoded> {
-        let mut asked = Asked::default();
-        let said = self.frames.decode(bytes, &mut asked);
-        if let Err(broken) = said {
-            self.say_close(broken.status());
+    fn take(&mut self, bytes: &mut [u8]) -> io::Result<DecodedFrames> {
+        let mut asked = ControlFrames::default();
+        let payload = self.frames.decode(bytes, &mut asked);
+        if let Err(broken) = payload {
+            self.queue_close(broken.status());
         }
         if asked.close {
-            self.has_heard_close = true;
-            self.say_close(NORMAL);
+            self.close_received = true;
+            self.queue_close(NORMAL);
         }
-        if asked.ping.is_some() && !self.has_said_close {
+        if asked.ping.is_some() && !self.close_sent {
             self.ping = asked.ping;
         }
         if !self.unsent.is_empty() || self.ping.is_some() {
             // The rest is sent before the next frame.
             self.flush()?;
         }
-        Ok(said?)
+        Ok(payload?)
     }
 
     /// Writes what the socket takes. The rest of a started frame is kept, and counts as written.
@@ -237,7 +237,7 @@ impl Framed {
         let mut pieces = slices.iter().map(|slice| &slice[..]).filter(|slice| !slice.is_empty());
         let (mut rest, mut taken): (&[u8], usize) = (&[], 0);
         loop {
-            let mut frame = Frame::new();
+            let mut frame = FramePieces::new();
             while frame.has_room() {
                 if rest.is_empty() {
                     let Some(next) = pieces.next() else { break };
@@ -262,7 +262,7 @@ impl Framed {
     }
 
     /// Whether the socket took the whole frame; the rest is kept.
-    fn send(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
+    fn send(&mut self, frame: &FramePieces<'_>) -> io::Result<bool> {
         let mut head = Vec::with_capacity(10);
         head_of(OpCode::Data(Data::Binary), frame.bytes, &mut head);
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
@@ -282,22 +282,22 @@ impl Framed {
 
     /// Must be called when all output is sent.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
-        self.say_close(NORMAL);
+        self.queue_close(NORMAL);
         self.flush()?;
         self.inner.end_writing()
     }
 }
 
 /// The payload pieces of one frame.
-struct Frame<'a> {
+struct FramePieces<'a> {
     pieces: [&'a [u8]; PIECES_MAX - 1],
     count: usize,
     bytes: usize,
 }
 
-impl<'a> Frame<'a> {
-    fn new() -> Frame<'a> {
-        Frame { pieces: [&[]; PIECES_MAX - 1], count: 0, bytes: 0 }
+impl<'a> FramePieces<'a> {
+    fn new() -> FramePieces<'a> {
+        FramePieces { pieces: [&[]; PIECES_MAX - 1], count: 0, bytes: 0 }
     }
 
     fn has_room(&self) -> bool {

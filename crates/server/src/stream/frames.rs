@@ -15,7 +15,7 @@ const CONTROL_BYTES_MAX: u64 = 125;
 
 /// The client sent invalid frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum WebSocketError {
     /// The frames violate the protocol: status 1002.
     Rules(&'static str),
     /// A text message instead of a binary one, or a binary one instead of text: status 1003.
@@ -26,9 +26,9 @@ pub(super) enum Broken {
 
 /// The result of decoding some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Decoded {
+pub(super) struct DecodedFrames {
     /// Payload bytes, which are at the beginning of the buffer.
-    pub(super) said: usize,
+    pub(super) payload: usize,
     /// Bytes that were decoded: all, unless a text or the connection ended.
     pub(super) read: usize,
     /// The payload ends a text.
@@ -37,7 +37,7 @@ pub(super) struct Decoded {
 
 /// Control frames that were received.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ControlFrames {
     /// The payload of the last ping, to be answered.
     pub(super) ping: Option<Vec<u8>>,
     /// The client has closed.
@@ -46,12 +46,12 @@ pub(super) struct Asked {
 
 /// Decodes frames that arrive in pieces.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameDecoder {
     /// The kind of the messages: binary or text.
     kind: Data,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
-    within: Option<Within>,
+    within: Option<OpenFrame>,
     /// The message continues in the next frame.
     is_fragment: bool,
     control: Vec<u8>,
@@ -59,7 +59,7 @@ pub(super) struct Frames {
 
 /// A frame whose payload is being read.
 #[derive(Debug, Clone, Copy)]
-struct Within {
+struct OpenFrame {
     left: u64,
     mask: [u8; 4],
     /// Payload bytes read so far; they select the next byte of the mask.
@@ -67,10 +67,10 @@ struct Within {
     control: Option<Control>,
 }
 
-impl Frames {
+impl FrameDecoder {
     /// A decoder of binary messages or of texts.
-    pub(super) fn of(kind: Data) -> Frames {
-        Frames {
+    pub(super) fn of(kind: Data) -> FrameDecoder {
+        FrameDecoder {
             kind,
             head: [0; HEAD_BYTES_MAX],
             head_bytes: 0,
@@ -81,8 +81,12 @@ impl Frames {
     }
 
     /// Decodes frames, and moves their payload to the beginning of `bytes`. Reads nothing after a close frame.
-    pub(super) fn decode(&mut self, bytes: &mut [u8], asked: &mut Asked) -> Result<Decoded, Broken> {
-        let (mut at, mut said) = (0, 0);
+    pub(super) fn decode(
+        &mut self,
+        bytes: &mut [u8],
+        asked: &mut ControlFrames,
+    ) -> Result<DecodedFrames, WebSocketError> {
+        let (mut at, mut payload) = (0, 0);
         loop {
             if let Some(within) = &mut self.within {
                 let some = usize::try_from(within.left).unwrap_or(usize::MAX).min(bytes.len() - at);
@@ -92,28 +96,32 @@ impl Frames {
                 if within.control.is_some() {
                     self.control.extend_from_slice(&bytes[at..at + some]);
                 } else {
-                    bytes.copy_within(at..at + some, said);
-                    said += some;
+                    bytes.copy_within(at..at + some, payload);
+                    payload += some;
                 }
                 at += some;
                 if within.left > 0 {
-                    return Ok(Decoded { said, read: at, ends_text: false });
+                    return Ok(DecodedFrames { payload, read: at, ends_text: false });
                 }
                 let control = within.control;
                 self.within = None;
                 self.take_control(control, asked)?;
                 if self.kind == Data::Text && control.is_none() && !self.is_fragment {
-                    return Ok(Decoded { said, read: at, ends_text: true });
+                    return Ok(DecodedFrames { payload, read: at, ends_text: true });
                 }
             }
             if at == bytes.len() || asked.close {
-                return Ok(Decoded { said, read: at, ends_text: false });
+                return Ok(DecodedFrames { payload, read: at, ends_text: false });
             }
             at += self.take_head(&bytes[at..])?;
         }
     }
 
-    fn take_control(&mut self, control: Option<Control>, asked: &mut Asked) -> Result<(), Broken> {
+    fn take_control(
+        &mut self,
+        control: Option<Control>,
+        asked: &mut ControlFrames,
+    ) -> Result<(), WebSocketError> {
         match control {
             Some(Control::Close) => {
                 check_close(&self.control)?;
@@ -127,19 +135,20 @@ impl Frames {
     }
 
     /// Reads what there is of a frame header, and returns how many bytes belong to it.
-    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, WebSocketError> {
         let before = self.head_bytes;
         let more = bytes.len().min(HEAD_BYTES_MAX - before);
         self.head[before..before + more].copy_from_slice(&bytes[..more]);
         let mut cursor = Cursor::new(&self.head[..before + more]);
-        let parsed = FrameHeader::parse(&mut cursor).map_err(|_| Broken::Rules("unknown frame type"))?;
+        let parsed =
+            FrameHeader::parse(&mut cursor).map_err(|_| WebSocketError::Rules("unknown frame type"))?;
         let Some((head, length)) = parsed else {
             self.head_bytes += more;
             return Ok(more);
         };
         let head_bytes = usize::try_from(cursor.position()).unwrap_or(HEAD_BYTES_MAX);
         if head_bytes != head.len(length) {
-            return Err(Broken::Rules("the length is not in its shortest form"));
+            return Err(WebSocketError::Rules("the length is not in its shortest form"));
         }
         let taken = head_bytes - before;
         self.head_bytes = 0;
@@ -147,21 +156,23 @@ impl Frames {
         Ok(taken)
     }
 
-    fn check(&mut self, head: &FrameHeader, length: u64) -> Result<Within, Broken> {
+    fn check(&mut self, head: &FrameHeader, length: u64) -> Result<OpenFrame, WebSocketError> {
         if head.rsv1 || head.rsv2 || head.rsv3 {
-            return Err(Broken::Rules("reserved bits are set without an extension"));
+            return Err(WebSocketError::Rules("reserved bits are set without an extension"));
         }
         let Some(mask) = head.mask else {
-            return Err(Broken::Rules("the frame has no mask"));
+            return Err(WebSocketError::Rules("the frame has no mask"));
         };
         if length > i64::MAX as u64 {
-            return Err(Broken::Rules("the length has its highest bit set"));
+            return Err(WebSocketError::Rules("the length has its highest bit set"));
         }
         let control = match head.opcode {
-            OpCode::Data(kind) if kind != Data::Continue && kind != self.kind => return Err(Broken::Kind),
+            OpCode::Data(kind) if kind != Data::Continue && kind != self.kind => {
+                return Err(WebSocketError::Kind);
+            }
             OpCode::Data(kind) => {
                 if (kind == Data::Continue) != self.is_fragment {
-                    return Err(Broken::Rules(
+                    return Err(WebSocketError::Rules(
                         "a message starts inside another, or a continuation has no start",
                     ));
                 }
@@ -169,28 +180,28 @@ impl Frames {
                 None
             }
             OpCode::Control(_) if !head.is_final || length > CONTROL_BYTES_MAX => {
-                return Err(Broken::Rules("a control frame is fragmented or longer than 125 bytes"));
+                return Err(WebSocketError::Rules("a control frame is fragmented or longer than 125 bytes"));
             }
             OpCode::Control(kind) => Some(kind),
         };
-        Ok(Within { left: length, mask, at: 0, control })
+        Ok(OpenFrame { left: length, mask, at: 0, control })
     }
 }
 
 /// RFC 6455, section 7.4: an empty payload, or an allowed status and a reason in UTF-8.
-fn check_close(said: &[u8]) -> Result<(), Broken> {
-    let Some((status, reason)) = said.split_first_chunk() else {
-        return if said.is_empty() {
+fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
+    let Some((status, reason)) = payload.split_first_chunk() else {
+        return if payload.is_empty() {
             Ok(())
         } else {
-            Err(Broken::Rules("the close frame has half a status"))
+            Err(WebSocketError::Rules("the close frame has half a status"))
         };
     };
     match u16::from_be_bytes(*status) {
         1_000..=1_003 | 1_007..=1_014 | 3_000..=4_999 => {}
-        _ => return Err(Broken::Rules("the close frame has an invalid status")),
+        _ => return Err(WebSocketError::Rules("the close frame has an invalid status")),
     }
-    str::from_utf8(reason).map(drop).map_err(|_| Broken::Text)
+    str::from_utf8(reason).map(drop).map_err(|_| WebSocketError::Text)
 }
 
 /// Removes the mask from bytes, the first of which is payload byte `at` of the frame.
@@ -213,24 +224,24 @@ pub(super) fn head_of(kind: OpCode, length: usize, out: &mut Vec<u8>) {
     let _: Result<(), tungstenite::Error> = head.format(length as u64, out);
 }
 
-impl From<Broken> for io::Error {
-    fn from(broken: Broken) -> io::Error {
+impl From<WebSocketError> for io::Error {
+    fn from(broken: WebSocketError) -> io::Error {
         let text = match broken {
-            Broken::Rules(text) => text,
-            Broken::Kind => "the message has the wrong type, text or binary",
-            Broken::Text => "the text is not UTF-8",
+            WebSocketError::Rules(text) => text,
+            WebSocketError::Kind => "the message has the wrong type, text or binary",
+            WebSocketError::Text => "the text is not UTF-8",
         };
         io::Error::new(io::ErrorKind::InvalidData, text)
     }
 }
 
-impl Broken {
+impl WebSocketError {
     /// The status of the close frame.
     pub(super) fn status(self) -> u16 {
         match self {
-            Broken::Rules(_) => 1_002,
-            Broken::Kind => 1_003,
-            Broken::Text => 1_007,
+            WebSocketError::Rules(_) => 1_002,
+            WebSocketError::Kind => 1_003,
+            WebSocketError::Text => 1_007,
         }
     }
 }
@@ -258,13 +269,14 @@ mod tests {
     }
 
     /// Decodes the bytes in pieces of this size.
-    fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, Asked), Broken> {
-        let (mut frames, mut asked, mut out) = (Frames::of(Data::Binary), Asked::default(), Vec::new());
+    fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, ControlFrames), WebSocketError> {
+        let (mut frames, mut asked, mut out) =
+            (FrameDecoder::of(Data::Binary), ControlFrames::default(), Vec::new());
         for piece in bytes.chunks(piece) {
             let mut piece = piece.to_vec();
             let decoded = frames.decode(&mut piece, &mut asked)?;
             assert!(asked.close || decoded.read == piece.len() && !decoded.ends_text);
-            out.extend_from_slice(&piece[..decoded.said]);
+            out.extend_from_slice(&piece[..decoded.payload]);
         }
         Ok((out, asked))
     }
@@ -285,7 +297,7 @@ mod tests {
         for piece in [1, 2, 3, 7, 14, 100, 4_096, sent.len()] {
             let (out, asked) = decode(&sent, piece).unwrap();
             assert!(out == wanted, "in pieces of {piece}");
-            assert_eq!(asked, Asked { ping: Some(b"are you there?".to_vec()), close: false });
+            assert_eq!(asked, ControlFrames { ping: Some(b"are you there?".to_vec()), close: false });
         }
     }
 
@@ -328,11 +340,11 @@ mod tests {
             no_status,
         ] {
             for piece in [1, wrong.len()] {
-                assert!(matches!(decode(&wrong, piece), Err(Broken::Rules(_))), "{wrong:x?}");
+                assert!(matches!(decode(&wrong, piece), Err(WebSocketError::Rules(_))), "{wrong:x?}");
             }
         }
-        assert_eq!(decode(&frame(0x81, b"text", [1; 4]), 3), Err(Broken::Kind));
-        assert_eq!(decode(&frame(0x88, b"\x03\xe8\xff", [1; 4]), 3), Err(Broken::Text));
+        assert_eq!(decode(&frame(0x81, b"text", [1; 4]), 3), Err(WebSocketError::Kind));
+        assert_eq!(decode(&frame(0x88, b"\x03\xe8\xff", [1; 4]), 3), Err(WebSocketError::Text));
     }
 
     #[test]
@@ -345,15 +357,15 @@ mod tests {
             frame(0x81, b"world", [1, 2, 3, 4]),
         ]
         .concat();
-        let (mut frames, mut asked) = (Frames::of(Data::Text), Asked::default());
+        let (mut frames, mut asked) = (FrameDecoder::of(Data::Text), ControlFrames::default());
         let mut rest = &mut sent[..];
         for wanted in [&b"hello"[..], b"", b"world"] {
-            let Decoded { said, read, ends_text } = frames.decode(rest, &mut asked).unwrap();
+            let DecodedFrames { payload, read, ends_text } = frames.decode(rest, &mut asked).unwrap();
             assert!(ends_text);
-            assert_eq!(&rest[..said], wanted);
+            assert_eq!(&rest[..payload], wanted);
             rest = &mut rest[read..];
         }
         assert!(rest.is_empty() && asked.ping.is_some());
-        assert_eq!(frames.decode(&mut frame(0x82, b"x", [1; 4]), &mut asked), Err(Broken::Kind));
+        assert_eq!(frames.decode(&mut frame(0x82, b"x", [1; 4]), &mut asked), Err(WebSocketError::Kind));
     }
 }

@@ -21,7 +21,7 @@ thread_local! {
 }
 
 #[derive(Debug)]
-pub(crate) struct Secured {
+pub(crate) struct TlsStream {
     socket: TcpStream,
     codec: Codec,
     /// Bytes that were given back; they are read first.
@@ -30,23 +30,23 @@ pub(crate) struct Secured {
 
 /// A TLS connection on its way to another thread.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct DetachedTlsStream {
     socket: std::net::TcpStream,
     codec: Codec,
     returned: Vec<u8>,
 }
 
-impl Leaving {
+impl DetachedTlsStream {
     /// Must be called on the thread that serves the connection from now on.
-    pub(crate) fn arrive(self) -> io::Result<Secured> {
+    pub(crate) fn arrive(self) -> io::Result<TlsStream> {
         let socket = TcpStream::from_std(self.socket)?;
-        Ok(Secured { socket, codec: self.codec, returned: self.returned })
+        Ok(TlsStream { socket, codec: self.codec, returned: self.returned })
     }
 }
 
-impl Secured {
-    pub(crate) fn new(socket: TcpStream, codec: Codec) -> Secured {
-        Secured { socket, codec, returned: Vec::new() }
+impl TlsStream {
+    pub(crate) fn new(socket: TcpStream, codec: Codec) -> TlsStream {
+        TlsStream { socket, codec, returned: Vec::new() }
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
@@ -64,8 +64,8 @@ impl Secured {
     }
 
     /// Detaches the connection from its thread.
-    pub(crate) fn leave(self) -> io::Result<Leaving> {
-        Ok(Leaving { socket: self.socket.into_std()?, codec: self.codec, returned: self.returned })
+    pub(crate) fn leave(self) -> io::Result<DetachedTlsStream> {
+        Ok(DetachedTlsStream { socket: self.socket.into_std()?, codec: self.codec, returned: self.returned })
     }
 
     /// Whether the handshake is complete, including the node's last message.
@@ -158,9 +158,9 @@ impl Secured {
                 return Ok(0);
             }
             let mut at = 0;
-            let read = self.codec.read(&buffer[..came], into.len(), |said| {
-                into[at..at + said.len()].copy_from_slice(said);
-                at += said.len();
+            let read = self.codec.read(&buffer[..came], into.len(), |payload| {
+                into[at..at + payload.len()].copy_from_slice(payload);
+                at += payload.len();
             });
             // This may be a handshake message or an alert. The rest is sent before the next write, which also reports
             // a broken socket.

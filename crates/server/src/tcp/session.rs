@@ -38,32 +38,32 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Charge, Newcomers, Waiter};
+use dunlin::topic::{Charge, NewLogs, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
 use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
-use crate::figures::Answers;
-use crate::session::{Gone, Progress, pace, scratch, spin};
-use crate::shared::{LOGIN, NODES, Place, STOP, Shared, USERS};
+use crate::figures::ClusterFigures;
+use crate::session::{Disconnected, TurnProgress, pace, scratch, spin};
+use crate::session_trace::SessionTrace;
+use crate::shared::{LOGIN, NODES, STOP, SessionGuard, Shared, USERS};
 use crate::stream::Stream;
-use crate::visit::Visit;
 
 use crate::session::timer::Timer;
-use access::Entrance;
+use access::LoginState;
 use closing::Closing;
-use control::{Asking, CONTROLLED};
-use groups::Member;
+use control::{CONTROLLED, ControlRequests};
+use groups::GroupMembership;
 use outbound::Outbound;
-use pace::Resting;
+use pace::PausedChannels;
 pub(crate) use plan::WriteScratch;
-use publish::Publishing;
+use publish::SessionPublishers;
 use scratch::Scratch;
 use spin::Spin;
-use stored::{STORED, Unstored};
-use subscription::{Channel, Opening, Resumed, Subscription};
-use tasks::{TASKED, Tasking};
-use waiting::{Waited, Waiting};
+use stored::{PendingAcks, STORED};
+use subscription::{Channel, PendingChannel, ResumePositions, Subscription};
+use tasks::{TASKED, TaskRequests};
+use waiting::{Preparation, PreparationResult};
 
 /// Sessions to which a woken session passes the notification on. With 16, the last of 1,000 subscribers is notified
 /// in three steps; with two, in ten, each of which may wait for a turn of the thread.
@@ -95,30 +95,30 @@ pub(crate) struct Session {
     /// Bytes of waiting messages that were searched for credit.
     ahead: usize,
     outbound: Outbound,
-    publishing: Publishing,
+    publishing: SessionPublishers,
     /// What the first message of `unread` waits for, and the result of that.
-    waiting: Option<Waiting>,
-    waited: Option<Waited>,
+    waiting: Option<Preparation>,
+    waited: Option<PreparationResult>,
     /// Other nodes' figures of the topics that are listed or described next.
-    figures: Arc<Mutex<Answers>>,
-    unstored: Unstored,
-    asking: Asking,
-    tasking: Tasking,
+    figures: Arc<Mutex<ClusterFigures>>,
+    unstored: PendingAcks,
+    control_requests: ControlRequests,
+    task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
     /// Positions for subscriptions that have not started.
-    resuming: HashMap<u32, Resumed>,
+    resuming: HashMap<u32, ResumePositions>,
     /// State options of subscriptions that have not started.
     following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
     announcing: VecDeque<u32>,
     /// Channels that wait for another node to say where they start.
-    opening: Vec<Opening>,
+    opening: Vec<PendingChannel>,
     /// The client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
     /// Memberships in groups, by subscription number.
-    members: HashMap<u32, Member>,
+    members: HashMap<u32, GroupMembership>,
     /// The membership that each token wakes.
     member_tokens: HashMap<u32, u32>,
     /// Memberships that may have something to send.
@@ -126,16 +126,16 @@ pub(crate) struct Session {
     /// Channels that may have something to send.
     line: VecDeque<u32>,
     /// Channels that wait for the thread's next write interval.
-    resting: Resting,
+    resting: PausedChannels,
     /// Channels on which something was sent since the last heartbeat.
     touched: Vec<u32>,
-    visit: Visit,
+    session_trace: SessionTrace,
     /// The node with the permissions of the client's user.
     node: Node,
-    entrance: Entrance,
+    entrance: LoginState,
     /// The client is another node; its messages are for this node alone.
     from_node: bool,
-    _place: Option<Place>,
+    _place: Option<SessionGuard>,
 }
 
 /// The connection's state.
@@ -155,7 +155,7 @@ impl Session {
         let is_full = place.is_none();
         let mut session = Session::new(shared, stream, id, waiter, place);
         if is_full {
-            session.turn_away();
+            session.refuse_connection();
         }
         session
     }
@@ -163,8 +163,8 @@ impl Session {
     /// Starts a session of another node of the cluster, which has all permissions.
     pub(crate) fn of_node(shared: Arc<Shared>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
-        session.entrance = Entrance::Node;
-        session._place.iter_mut().for_each(Place::is_of_node);
+        session.entrance = LoginState::Node;
+        session._place.iter_mut().for_each(SessionGuard::is_of_node);
         // A server that stops waits for clients only.
         session._answering = Arc::default();
         session
@@ -175,18 +175,18 @@ impl Session {
         stream: Stream,
         id: u64,
         waiter: Arc<Waiter>,
-        place: Option<Place>,
+        place: Option<SessionGuard>,
     ) -> Session {
         let limits = Limits {
             run_bytes_max: shared.limits.run_bytes_max as usize,
             control_bytes_max: shared.limits.control_bytes_max as usize,
         };
-        let visit = Visit::begin(&shared, stream.door(), &stream, id);
+        let session_trace = SessionTrace::begin(&shared, stream.protocol(), &stream, id);
         Session {
             _answering: Arc::clone(&shared.answering),
             inbox: Inbox::new(shared.node.clone(), id),
             node: shared.node.clone(),
-            entrance: Entrance::default(),
+            entrance: LoginState::default(),
             unread_charge: Charge::none(shared.node.budget()),
             alive: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
@@ -201,13 +201,13 @@ impl Session {
             skip_bytes: 0,
             ahead: 0,
             outbound: Outbound::default(),
-            publishing: Publishing::default(),
+            publishing: SessionPublishers::default(),
             waiting: None,
             waited: None,
-            unstored: Unstored::default(),
+            unstored: PendingAcks::default(),
             figures: Arc::default(),
-            asking: Asking::default(),
-            tasking: Tasking::default(),
+            control_requests: ControlRequests::default(),
+            task_requests: TaskRequests::default(),
             subscriptions: HashMap::new(),
             resuming: HashMap::new(),
             following: HashMap::new(),
@@ -220,27 +220,28 @@ impl Session {
             member_tokens: HashMap::new(),
             member_line: VecDeque::new(),
             line: VecDeque::new(),
-            resting: Resting::default(),
+            resting: PausedChannels::default(),
             touched: Vec::new(),
-            visit,
+            session_trace,
             from_node: false,
             _place: place,
         }
     }
 
     /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
-    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
+    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Disconnected> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
             self.line.extend(self.resting.over(&scratch.pace));
             // A response that is ready is sent before the next read.
-            let answered = if self.line.is_empty() { Progress::None } else { self.poll_write(cx, scratch)? };
+            let answered =
+                if self.line.is_empty() { TurnProgress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if [answered, read, wrote].contains(&Progress::Some) {
+            if [answered, read, wrote].contains(&TurnProgress::Some) {
                 self.spin.not_in_vain();
             } else if self.sleep(cx) {
                 self.resting.ask(&mut scratch.pace, cx.waker());
@@ -257,7 +258,7 @@ impl Session {
         let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => room = true,
-            Newcomers::TOKEN => newcomers = true,
+            NewLogs::TOKEN => newcomers = true,
             STOP => stop = true,
             STORED => stored = true,
             // Their results are sent when there is room.
@@ -268,7 +269,7 @@ impl Session {
             NODES => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.woken_at_a_door(WAKES);
+                    channel.cursor.woken_and_wake(WAKES);
                     line.push_back(number);
                 } else {
                     member_line.extend(member_tokens.get(&number));
@@ -287,8 +288,8 @@ impl Session {
         if stored {
             self.acknowledge_stored();
         }
-        if stop && self.is_to_end() {
-            self.say_good_bye();
+        if stop && self.must_close() {
+            self.begin_goodbye();
         }
     }
 

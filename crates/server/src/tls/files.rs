@@ -15,7 +15,7 @@ use thiserror::Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::TlsConfig;
-use crate::door::Door;
+use crate::protocol::Protocol;
 use crate::reload::{self, Reload};
 
 /// Remaining validity from which the log warns of a certificate.
@@ -61,33 +61,33 @@ pub enum TlsError {
 
 /// The node's certificate and the authorities of its clients.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct TlsIdentity {
     files: TlsConfig,
-    current: RwLock<Current>,
+    current: RwLock<TlsConfigs>,
 }
 
 /// The TLS configuration of new connections, by protocol.
 #[derive(Debug)]
-struct Current {
+struct TlsConfigs {
     own: Arc<ServerConfig>,
     nats: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     grpc: Arc<ServerConfig>,
 }
 
-impl Identity {
-    pub(crate) fn read(files: TlsConfig) -> Result<Identity, TlsError> {
-        let current = RwLock::new(Current::read(&files)?);
-        Ok(Identity { files, current })
+impl TlsIdentity {
+    pub(crate) fn read(files: TlsConfig) -> Result<TlsIdentity, TlsError> {
+        let current = RwLock::new(TlsConfigs::read(&files)?);
+        Ok(TlsIdentity { files, current })
     }
 
-    pub(crate) fn of(&self, door: Door) -> Arc<ServerConfig> {
+    pub(crate) fn of(&self, protocol: Protocol) -> Arc<ServerConfig> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(match door {
-            Door::Tcp => &current.own,
-            Door::Nats => &current.nats,
-            Door::Http | Door::Ws => &current.http,
-            Door::Grpc => &current.grpc,
+        Arc::clone(match protocol {
+            Protocol::Tcp => &current.own,
+            Protocol::Nats => &current.nats,
+            Protocol::Http | Protocol::Ws => &current.http,
+            Protocol::Grpc => &current.grpc,
         })
     }
 
@@ -101,7 +101,7 @@ impl Identity {
     }
 }
 
-impl Reload for Identity {
+impl Reload for TlsIdentity {
     fn what(&self) -> &'static str {
         "TLS certificates"
     }
@@ -112,14 +112,14 @@ impl Reload for Identity {
     }
 
     fn reload(&self) -> Result<(), String> {
-        let read = Current::read(&self.files).map_err(|error| error.to_string())?;
+        let read = TlsConfigs::read(&self.files).map_err(|error| error.to_string())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
         Ok(())
     }
 }
 
-impl Current {
-    fn read(files: &TlsConfig) -> Result<Current, TlsError> {
+impl TlsConfigs {
+    fn read(files: &TlsConfig) -> Result<TlsConfigs, TlsError> {
         let chain = parse("certificate", &files.cert, certificates)?;
         let key = parse("key", &files.key, private_key)?;
         warn_of_readers(&files.key);
@@ -146,7 +146,7 @@ impl Current {
             config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
             Arc::new(config)
         };
-        Ok(Current {
+        Ok(TlsConfigs {
             own: speaking(&[tls::PROTOCOL]),
             // NATS clients send no ALPN.
             nats: speaking(&[]),

@@ -18,13 +18,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{ClientCertificate, Identity};
-use crate::door::Door;
+use super::{ClientCertificate, TlsIdentity};
 use crate::grpc;
 use crate::http;
 use crate::nats;
+use crate::protocol::Protocol;
 use crate::shared::Shared;
-use crate::stream::{Secured, Stream, explain};
+use crate::stream::{Stream, TlsStream, explain};
 
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
@@ -36,7 +36,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const UNHEARD_BYTES_MAX: usize = 256 << 10;
 
 /// A connection that completed the handshake.
-pub(crate) struct LetIn {
+pub(crate) struct TlsConnection {
     pub(crate) stream: Stream,
     /// The session's number, if the client has received it.
     pub(crate) told: Option<u64>,
@@ -45,12 +45,12 @@ pub(crate) struct LetIn {
 /// Does the TLS handshake with a client; `None` if it fails. The client receives the reason as far as possible.
 pub(crate) async fn let_in(
     shared: &Arc<Shared>,
-    identity: &Identity,
-    door: Door,
+    identity: &TlsIdentity,
+    protocol: Protocol,
     mut socket: TcpStream,
-) -> Option<LetIn> {
+) -> Option<TlsConnection> {
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
-    let greets = door == Door::Nats && !identity.nats_first();
+    let greets = protocol == Protocol::Nats && !identity.nats_first();
     let place = shared.admit(session, &waiter);
     // An opening node has time to refuse the client in its own protocol.
     if place.is_none() && !shared.is_opening() {
@@ -60,53 +60,53 @@ pub(crate) async fn let_in(
     let shaking = async {
         if greets {
             let mut info = Vec::new();
-            nats::say_info(shared, Some(&socket), session, true, &mut info);
+            nats::write_info(shared, Some(&socket), session, true, &mut info);
             socket.write_all(&info).await?;
         }
         if first_byte(&socket).await? != HANDSHAKE {
-            return Ok(Shaken::Plain(socket));
+            return Ok(HandshakeOutcome::Plain(socket));
         }
         // The semaphore is never closed.
         let _turn = shared.handshakes.acquire().await;
-        let codec = Codec::server(identity.of(door)).map_err(io::Error::other)?;
-        let mut tls = Box::new(Secured::new(socket, codec));
+        let codec = Codec::server(identity.of(protocol)).map_err(io::Error::other)?;
+        let mut tls = Box::new(TlsStream::new(socket, codec));
         let shaken = poll_fn(|cx| poll_shake(&mut tls, cx)).await;
-        Ok(Shaken::Tls(tls, shaken))
+        Ok(HandshakeOutcome::Tls(tls, shaken))
     };
     let patience = Duration::from_millis(shared.limits.handshake_ms_max.into());
     match unless_stopped(shared, &waiter, timeout(patience, shaking)).await? {
-        Ok(Ok(Shaken::Tls(tls, Ok(())))) => {
+        Ok(Ok(HandshakeOutcome::Tls(tls, Ok(())))) => {
             let stream = Stream::Tls(tls);
             if let Some(certificate) = stream.client_certificate() {
                 let ClientCertificate { subject, names, .. } = certificate;
-                tracing::debug!(%door, session, subject, ?names, "let in by certificate");
+                tracing::debug!(%protocol, session, subject, ?names, "let in by certificate");
             }
-            Some(LetIn { stream, told: greets.then_some(session) })
+            Some(TlsConnection { stream, told: greets.then_some(session) })
         }
-        Ok(Ok(Shaken::Tls(tls, Err(error)))) => {
+        Ok(Ok(HandshakeOutcome::Tls(tls, Err(error)))) => {
             let peer = tls.socket().peer_addr().ok();
-            tracing::info!(%door, ?peer, "TLS handshake failed: {}", explain(&error));
+            tracing::info!(%protocol, ?peer, "TLS handshake failed: {}", explain(&error));
             let _ = timeout(FAREWELL, part(tls)).await;
             None
         }
-        Ok(Ok(Shaken::Plain(mut socket))) => {
-            tracing::info!(%door, peer = ?socket.peer_addr().ok(), "a client without TLS was refused");
-            refuse_in_plain(door, &mut socket, &Refused::new(ErrorCode::TlsRequired, "")).await;
+        Ok(Ok(HandshakeOutcome::Plain(mut socket))) => {
+            tracing::info!(%protocol, peer = ?socket.peer_addr().ok(), "a client without TLS was refused");
+            refuse_in_plain(protocol, &mut socket, &Refused::new(ErrorCode::TlsRequired, "")).await;
             None
         }
         Ok(Err(error)) => {
-            tracing::debug!(%door, "TLS handshake failed: {}", explain(&error));
+            tracing::debug!(%protocol, "TLS handshake failed: {}", explain(&error));
             None
         }
         Err(_) => {
-            tracing::info!(%door, "a TLS handshake took longer than {patience:?}");
+            tracing::info!(%protocol, "a TLS handshake took longer than {patience:?}");
             None
         }
     }
 }
 
-enum Shaken {
-    Tls(Box<Secured>, io::Result<()>),
+enum HandshakeOutcome {
+    Tls(Box<TlsStream>, io::Result<()>),
     /// The client does not use TLS.
     Plain(TcpStream),
 }
@@ -120,7 +120,7 @@ async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
 }
 
 /// Continues the handshake, as client or server.
-pub(crate) fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+pub(crate) fn poll_shake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut said = [0; 1 << 10];
     while !tls.is_established() {
         std::task::ready!(tls.poll_writable(cx))?;
@@ -144,7 +144,7 @@ pub(crate) fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Re
 }
 
 /// Gives the client time to read the alert that was sent.
-async fn part(mut tls: Box<Secured>) -> io::Result<()> {
+async fn part(mut tls: Box<TlsStream>) -> io::Result<()> {
     poll_fn(|cx| tls.poll_writable(cx)).await?;
     tls.end_writing()?;
     hear_out(tls.socket()).await
@@ -188,7 +188,7 @@ async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
     let mut said = Vec::new();
     match told {
         Some(session) => {
-            nats::say_info(shared, Some(socket), session, true, &mut said);
+            nats::write_info(shared, Some(socket), session, true, &mut said);
             said.extend(nats::refusal(&shared.no_place()));
         }
         None => said.extend(NO_PLACE),
@@ -197,16 +197,16 @@ async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
 }
 
 /// Refuses a client in its own protocol, without TLS.
-async fn refuse_in_plain(door: Door, socket: &mut TcpStream, refused: &Refused) {
-    let said = match door {
-        Door::Tcp => {
+async fn refuse_in_plain(protocol: Protocol, socket: &mut TcpStream, refused: &Refused) {
+    let said = match protocol {
+        Protocol::Tcp => {
             let mut said = Preamble::OURS.to_bytes().to_vec();
             FromNode::Refused(refused.as_wire()).encode(&mut said);
             said
         }
-        Door::Nats => nats::refusal(refused),
-        Door::Http | Door::Ws => http::refusal(refused.clone()).into_bytes(),
-        Door::Grpc => grpc::refusal(refused),
+        Protocol::Nats => nats::refusal(refused),
+        Protocol::Http | Protocol::Ws => http::refusal(refused.clone()).into_bytes(),
+        Protocol::Grpc => grpc::refusal(refused),
     };
     say_and_part(socket, &said).await;
 }

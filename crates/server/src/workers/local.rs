@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use dunlin_scale::{Action, Event, Instance, Provider};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use super::life::{Deed, Life, Said};
+use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
 
 /// Variable with the name under which a worker attaches.
 const NAME: &str = "DUNLIN_WORKER_NAME";
@@ -63,7 +63,7 @@ struct Process {
     child: Child,
     /// The other end of the process's standard input.
     line: UnixStream,
-    life: Life,
+    lifecycle: WorkerLifecycle,
 }
 
 impl LocalWorkers {
@@ -86,13 +86,13 @@ impl LocalWorkers {
     pub fn attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
         let there: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
-            let Some(said) = process.life.seen(now_ms, there.contains(instance)) else { continue };
-            if said == Said::Failed {
+            let Some(said) = process.lifecycle.seen(now_ms, there.contains(instance)) else { continue };
+            if said == LifecycleEvent::Failed {
                 tracing::error!(
                     worker = *instance,
                     "the worker took tasks before it was called: its command ignores {WARM}"
                 );
-                process.carry_out(Deed::Kill);
+                process.carry_out(ProcessSignal::Kill);
             } else {
                 tracing::info!(worker = *instance, pid = process.child.id(), "works");
             }
@@ -102,7 +102,7 @@ impl LocalWorkers {
 
     /// Records that the scheduler cannot be read.
     pub fn cannot_see(&mut self) {
-        self.processes.values_mut().for_each(|process| process.life.unknown());
+        self.processes.values_mut().for_each(|process| process.lifecycle.unknown());
     }
 
     /// The process with this worker name.
@@ -128,8 +128,12 @@ impl LocalWorkers {
             Ok((child, line)) => {
                 tracing::debug!(worker = instance, pid = child.id(), is_warm, "starts");
                 let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
-                let life = if is_warm { Life::for_pool(until_ms) } else { Life::new(until_ms) };
-                self.processes.insert(instance, Process { child, line, life });
+                let lifecycle = if is_warm {
+                    WorkerLifecycle::for_pool(until_ms)
+                } else {
+                    WorkerLifecycle::new(until_ms)
+                };
+                self.processes.insert(instance, Process { child, line, lifecycle });
             }
             Err(error) => {
                 let program = self.command.words.first().map_or("", String::as_str);
@@ -158,7 +162,7 @@ impl LocalWorkers {
         let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
         let called = self.processes.get_mut(&instance).is_some_and(|process| {
             // The write fails if the process has just ended; `sweep` removes it.
-            process.life.wake(until_ms) && process.line.write_all(WORK).is_ok()
+            process.lifecycle.wake(until_ms) && process.line.write_all(WORK).is_ok()
         });
         if !called {
             self.said.push(Event::Failed { instance, is_capacity: false });
@@ -169,19 +173,19 @@ impl LocalWorkers {
         let mut gone = Vec::new();
         for (&instance, process) in &mut self.processes {
             if let Some(status) = process.ended() {
-                let said = process.life.ended();
+                let said = process.lifecycle.ended();
                 told(instance, said, status);
                 self.said.extend(said.iter().map(|said| event(*said, instance)));
                 gone.push(instance);
                 continue;
             }
-            if process.life.is_preparing() && process.has_spoken() {
+            if process.lifecycle.is_preparing() && process.has_spoken() {
                 tracing::debug!(worker = instance, pid = process.child.id(), "is prepared");
-                process.life.prepared();
-                self.said.push(event(Said::Prepared, instance));
+                process.lifecycle.prepared();
+                self.said.push(event(LifecycleEvent::Prepared, instance));
             }
-            let (said, deed) = process.life.advance(now_ms, self.limits.silent_ms_max);
-            if deed == Deed::Kill {
+            let (said, deed) = process.lifecycle.advance(now_ms, self.limits.silent_ms_max);
+            if deed == ProcessSignal::Kill {
                 tracing::warn!(
                     worker = instance,
                     pid = process.child.id(),
@@ -196,21 +200,23 @@ impl LocalWorkers {
     }
 }
 
-fn told(instance: Instance, said: &[Said], status: ExitStatus) {
+fn told(instance: Instance, said: &[LifecycleEvent], status: ExitStatus) {
     match said {
-        [Said::Failed] => tracing::error!(worker = instance, %status, "ended before it was a worker"),
-        [Said::Gone] if !status.success() => tracing::warn!(worker = instance, %status, "ended"),
+        [LifecycleEvent::Failed] => {
+            tracing::error!(worker = instance, %status, "ended before it was a worker")
+        }
+        [LifecycleEvent::Gone] if !status.success() => tracing::warn!(worker = instance, %status, "ended"),
         _ => tracing::info!(worker = instance, %status, "ended"),
     }
 }
 
-fn event(said: Said, instance: Instance) -> Event {
+fn event(said: LifecycleEvent, instance: Instance) -> Event {
     match said {
-        Said::Ready => Event::Ready { instance },
-        Said::Prepared => Event::Prepared { instance },
-        Said::Failed => Event::Failed { instance, is_capacity: false },
-        Said::Drained => Event::Drained { instance },
-        Said::Gone => Event::Gone { instance },
+        LifecycleEvent::Ready => Event::Ready { instance },
+        LifecycleEvent::Prepared => Event::Prepared { instance },
+        LifecycleEvent::Failed => Event::Failed { instance, is_capacity: false },
+        LifecycleEvent::Drained => Event::Drained { instance },
+        LifecycleEvent::Gone => Event::Gone { instance },
     }
 }
 
@@ -228,16 +234,16 @@ impl Process {
         if !matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))) {
             return None;
         }
-        self.carry_out(Deed::Kill);
+        self.carry_out(ProcessSignal::Kill);
         self.child.wait().ok()
     }
 
-    fn carry_out(&self, deed: Deed) {
+    fn carry_out(&self, deed: ProcessSignal) {
         let pid = Pid::from_child(&self.child);
         let done = match deed {
-            Deed::Nothing => Ok(()),
-            Deed::Ask => kill_process(pid, Signal::TERM),
-            Deed::Kill => kill_process_group(pid, Signal::KILL),
+            ProcessSignal::Nothing => Ok(()),
+            ProcessSignal::Ask => kill_process(pid, Signal::TERM),
+            ProcessSignal::Kill => kill_process_group(pid, Signal::KILL),
         };
         // The process may have ended just now.
         if let Err(error) = done {
@@ -249,7 +255,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            self.carry_out(Deed::Kill);
+            self.carry_out(ProcessSignal::Kill);
             let _ = self.child.wait();
         }
     }
@@ -267,14 +273,14 @@ impl Provider for LocalWorkers {
             }
             Action::Drain { instance, grace_ms } => match self.processes.get_mut(&instance) {
                 Some(process) => {
-                    let deed = process.life.drain(now_ms.saturating_add(grace_ms));
+                    let deed = process.lifecycle.drain(now_ms.saturating_add(grace_ms));
                     process.carry_out(deed);
                 }
                 None => self.said.push(Event::Gone { instance }),
             },
             Action::Terminate { instance } => match self.processes.get_mut(&instance) {
                 Some(process) => {
-                    let deed = process.life.terminate();
+                    let deed = process.lifecycle.terminate();
                     process.carry_out(deed);
                 }
                 None => self.said.push(Event::Gone { instance }),

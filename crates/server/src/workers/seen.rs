@@ -1,18 +1,18 @@
 //! Reads the cluster's tasks from the node's own state: every node applies every command.
 
 use dunlin::Node;
-use dunlin::scheduler::{Found, Query, Shape, Signals, WorkerView};
-use dunlin_scale::{Looked, Totals};
+use dunlin::scheduler::{Found, Query, Signals, WorkerShape, WorkerView};
+use dunlin_scale::{SchedulerSnapshot, Totals};
 
-use super::Seen;
+use super::SchedulerState;
 
 /// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. Only tasks count
 /// that a further worker could run, judged by the workers whose names begin with `prefix`. Before the first of them
 /// attaches, all tasks count.
-pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<Seen> + Send + use<> {
+pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerState> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");
-    let mut shapes: Vec<Shape> = Vec::new();
+    let mut shapes: Vec<WorkerShape> = Vec::new();
     move || {
         let tasks = node.tasks().ok()?;
         let answered = tasks.answer(&Query::Workers);
@@ -37,14 +37,17 @@ pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<Seen> + Send
             all.ended += of_shard.ended;
             all
         });
-        Some(Seen { looked: Looked { signals: Signals::join(signals), totals }, workers })
+        Some(SchedulerState {
+            looked: SchedulerSnapshot { signals: Signals::join(signals), totals },
+            workers,
+        })
     }
 }
 
 /// Notes the distinct shapes of the attached workers; without workers, the previous shapes stay.
-fn note_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<Shape>) {
+fn note_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
     let own = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
-    let mut now: Vec<Shape> = own.map(Shape::from).collect();
+    let mut now: Vec<WorkerShape> = own.map(WorkerShape::from).collect();
     now.sort_unstable();
     now.dedup();
     if !now.is_empty() {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_scale::{Outlook, ScaleIn, ScaleOut};
+use dunlin_scale::{ForecastStatus, ScaleIn, ScaleOut};
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::WorkersState;
 
 /// The number of workers, their limits and the recent decisions.
 #[derive(Debug, Clone)]
 pub struct WorkersView {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<WorkersState>,
     pub(super) workers_min: u32,
     pub(super) workers_max: u32,
     /// The zero of the decisions' times, ms since 1970.
@@ -60,7 +60,7 @@ impl WorkersView {
 }
 
 /// The autoscaler's forecast; values without enough history are null.
-fn forecast(outlook: &Outlook) -> Value {
+fn forecast(outlook: &ForecastStatus) -> Value {
     let ahead = outlook.ahead;
     json!({
         "wanted": ahead.map(|_| outlook.workers), "point_per_s": ahead.map(|ahead| ahead.point),

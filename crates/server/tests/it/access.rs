@@ -18,9 +18,9 @@ use std::sync::LazyLock;
 
 use dunlin::topic::{Event, Notice, Subscribe, SubscribeError};
 use dunlin::{Config, Node};
-use dunlin_client::{Client, ConnectError, Credentials, Options, Subscriber, Why};
+use dunlin_client::{Client, ConnectError, Credentials, DisconnectReason, Options, Subscriber};
 use dunlin_server::access::{hash_password, new_token};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{Deadline, PATIENCE};
 
 use crate::clients::unhurried;
@@ -71,12 +71,12 @@ impl Guarded {
         self.server.reload_users().unwrap();
     }
 
-    fn address(&self, door: Door) -> SocketAddr {
-        self.server.addresses().iter().find(|(other, _)| *other == door).unwrap().1
+    fn address(&self, protocol: Protocol) -> SocketAddr {
+        self.server.addresses().iter().find(|(other, _)| *other == protocol).unwrap().1
     }
 
     fn connect(&self, credentials: Credentials) -> Result<Client, ConnectError> {
-        let url = format!("dunlin://{}", self.address(Door::Tcp));
+        let url = format!("dunlin://{}", self.address(Protocol::Tcp));
         Client::connect(&url, Options { credentials, ..unhurried() })
     }
 
@@ -85,7 +85,7 @@ impl Guarded {
     }
 
     fn http(&self, method: &str, path: &str, authorization: &str, body: &[u8]) -> Answer {
-        let mut peer = HttpPeer::connect(self.address(Door::Http));
+        let mut peer = HttpPeer::connect(self.address(Protocol::Http));
         let headers = [("authorization", authorization)];
         let headers = if authorization.is_empty() { &[][..] } else { &headers[..] };
         peer.request(method, path, headers, body)
@@ -132,7 +132,7 @@ fn bearer(token: &str) -> String {
 /// The refusal of a client.
 fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::Refused {
     match connected {
-        Err(ConnectError::Away(Why::Refused(refused))) => refused,
+        Err(ConnectError::Disconnected(DisconnectReason::Refused(refused))) => refused,
         other => panic!("{other:?}"),
     }
 }

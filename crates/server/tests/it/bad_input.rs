@@ -63,7 +63,7 @@ fn invalid_messages_end_the_connection_with_an_error() {
         header(9, 1, 0),
         header(0, 1, 0),
         header(16, 250, 0),
-        header(16, Kind::Run as u8, 0),
+        header(16, Kind::Batch as u8, 0),
         header(!7, Kind::Publish as u8, 0),
         header(1 << 20, Kind::Subscribe as u8, 0),
         [header(16, Kind::Unsubscribe as u8, 7), vec![0; 8]].concat(),

@@ -69,6 +69,6 @@ fn client_of_the_previous_version_is_served() {
     peer.greet_as(Preamble::chosen(VERSION_MIN), VERSION_MIN);
     peer.subscribe(1, "t", StartAt::Earliest, 1 << 20);
     node.publisher("t").unwrap().publish("hello").unwrap();
-    let run = peer.next(|message| matches!(message, FromNode::Run(_)).then_some(()));
+    let run = peer.next(|message| matches!(message, FromNode::Batch(_)).then_some(()));
     assert_eq!(run, Some(()));
 }

@@ -1,7 +1,8 @@
 //! All entities walk to one place: regions are divided again between processes, and no entity is lost.
 
 use dunlin::space::{
-    Around, Balance, Behaviour, Entity, Host, Moment, Motion, Own, RegionId, Setup, Standby, World,
+    BalancePolicy, Behaviour, Entity, Host, Motion, NearbyEntities, OwnEntity, RegionId, RegionSetup,
+    StandbyMode, TickContext, World,
 };
 use dunlin_client::Kv;
 use dunlin_server::space::Runner;
@@ -24,7 +25,7 @@ const EVEN: f64 = 1.15;
 struct Gather;
 
 impl Behaviour<3> for Gather {
-    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
         let (place, near) = PLACE;
         let way: [f32; 3] = std::array::from_fn(|axis| place[axis] - own.position[axis]);
         let far = way.iter().map(|along| along * along).sum::<f32>().sqrt();
@@ -49,9 +50,9 @@ fn populate(host: &mut Host<3, Gather>, region: RegionId) {
 }
 
 fn scene() -> Scene<Gather> {
-    let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
-    (setup.tick_ns, setup.standby) = (20_000_000, Standby::Required);
-    let balance = Some(Balance { spare: 20.0, ..Balance::default() });
+    let mut setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    (setup.tick_ns, setup.standby) = (20_000_000, StandbyMode::Required);
+    let balance = Some(BalancePolicy { spare: 20.0, ..BalancePolicy::default() });
     Scene {
         name: "crowded",
         setup,

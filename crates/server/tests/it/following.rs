@@ -2,7 +2,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use dunlin::topic::{Draft, FoldConfig, Publish, TopicConfig};
+use dunlin::topic::{Draft, Publish, ReducerConfig, TopicConfig};
 use dunlin::wire::{ChannelPosition, Credit, Follow, FromClient, FromNode, List, Position, StartAt};
 
 use crate::peer::Peer;
@@ -17,7 +17,7 @@ fn channel_due_for_two_reasons_is_sent_once() {
     /// Enough attempts to meet the race in some runs.
     const STEPS: usize = 300;
     let (node, server) = serve();
-    let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
+    let fold = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
     node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
     let mut publisher = node.publisher("md").unwrap();
     let epoch = publisher.publish(key(0)).unwrap().position.epoch;
@@ -58,7 +58,7 @@ fn channel_due_for_two_reasons_is_sent_once() {
         let mut last = 0;
         for _ in 0..STEPS {
             let next = reader.next(|message| match message {
-                FromNode::Run(run) => Some((run.header.prev_seq, run.header.first_seq)),
+                FromNode::Batch(run) => Some((run.header.prev_seq, run.header.first_seq)),
                 FromNode::Snapshot(part) if part.offset + part.bytes.len() as u64 == part.total => {
                     Some((last, part.position.seq))
                 }
@@ -78,7 +78,7 @@ fn channel_due_for_two_reasons_is_sent_once() {
 #[test]
 fn late_checksum_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
-    let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
+    let fold = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
     node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
     let mut publisher = node.publisher("md").unwrap();
     publisher.publish(key(1)).unwrap();

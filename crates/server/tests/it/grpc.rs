@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 
 use dunlin::Node;
 use dunlin_server::grpc::proto::dunlin as v1;
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{PATIENCE, POLL};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status, Streaming};
@@ -49,8 +49,9 @@ pub(crate) async fn connect(server: &Server) -> Dunlin {
 }
 
 fn grpc_address(server: &Server) -> SocketAddr {
-    let of_door = |(door, address): &(Door, SocketAddr)| (*door == Door::Grpc).then_some(*address);
-    server.addresses().iter().find_map(of_door).unwrap()
+    let of_protocol =
+        |(protocol, address): &(Protocol, SocketAddr)| (*protocol == Protocol::Grpc).then_some(*address);
+    server.addresses().iter().find_map(of_protocol).unwrap()
 }
 
 /// Runs a test with a time limit.

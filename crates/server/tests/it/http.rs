@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 
 use dunlin::topic::{Publish, Receipt, Retention, TopicConfig};
 use dunlin::{Config, Node};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 
 pub(crate) use peer::{Answer, Events, Peer};
 
@@ -51,7 +51,7 @@ impl Stage {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        let http = self.server.addresses().iter().find(|(door, _)| *door == Door::Http);
+        let http = self.server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http);
         http.expect("the HTTP listener has an address").1
     }
 

@@ -1,7 +1,7 @@
 //! The NATS protocol, byte by byte.
 
 use dunlin::topic::{
-    Draft, Event, FoldConfig, Meta, Payload, Publish, Retention, Subscribe, SubscribeOptions, TopicConfig,
+    Draft, Event, Meta, Payload, Publish, ReducerConfig, Retention, Subscribe, SubscribeOptions, TopicConfig,
 };
 
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -67,7 +67,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
 #[test]
 fn record_refused_by_a_state_does_not_fail_its_burst() {
     let (node, server) = serve_nats(|_| {});
-    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     let topic = node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
     let mut peer = NatsPeer::open(&server);
     let mut burst = Vec::new();
@@ -83,7 +83,7 @@ fn record_refused_by_a_state_does_not_fail_its_burst() {
         assert!(line.starts_with("-ERR") && line.contains("state refuses it"), "{line}");
     }
     assert_eq!(peer.line(), "PONG");
-    let (last, info) = topic.logs()[0].fold_info().unwrap();
+    let (last, info) = topic.logs()[0].state_info().unwrap();
     assert_eq!((last.seq, info.entries), (990, 990));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 
 #[test]
 fn pong_follows_the_messages_of_queue_groups() {
@@ -47,7 +47,7 @@ fn only_protocol_1_client_is_notified_of_the_node_stopping() {
 #[test]
 fn nats_is_spoken_over_websocket_too() {
     let (_node, server) = serve_nats(|config| config.http = vec![([127, 0, 0, 1], 0).into()]);
-    let http = server.addresses().iter().find(|(door, _)| *door == Door::Http).unwrap().1;
+    let http = server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http).unwrap().1;
     assert_ne!(http, nats_address(&server));
     let mut socket = Socket::nats_at(http);
     assert!(socket.bytes_until(b"\r\n").starts_with(b"INFO {"));

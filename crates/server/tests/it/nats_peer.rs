@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use dunlin::Node;
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
 /// A node with a NATS listener.
@@ -16,7 +16,7 @@ pub fn serve_nats(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
 }
 
 pub fn nats_address(server: &Server) -> SocketAddr {
-    server.addresses().iter().find(|(door, _)| *door == Door::Nats).unwrap().1
+    server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Nats).unwrap().1
 }
 
 pub struct NatsPeer {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use dunlin::topic::{FoldConfig, Reliable, Retention, TopicConfig};
+use dunlin::topic::{ReducerConfig, Reliable, Retention, TopicConfig};
 use dunlin::{Config, Limits, Node};
 use dunlin_server::Server;
 
@@ -43,7 +43,7 @@ fn goes_on(peer: &mut NatsPeer) {
 #[test]
 fn refused_records_leave_the_client_connected() {
     let (node, server) = serve_nats(|_| {});
-    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
     let small = TopicConfig { record_bytes_max: 1_024, ..TopicConfig::default() };
     node.create_topic("small", small, false).unwrap();

@@ -16,12 +16,12 @@ use dunlin::topic::{
     Draft, Event, Meta, Notice, Payload, Position, Publish, PublishError, Start, Subscribe, SubscribeOptions,
     TopicConfig,
 };
-use dunlin::{AskError, Config, Node, Ownership, OwnershipLimits};
+use dunlin::{ClusterCommandError, Config, Node, Ownership, OwnershipLimits};
 use dunlin_client::{Client, Options};
 use dunlin_server::grpc::proto::dunlin::start::At;
 use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
 use dunlin_server::peers::NodeLinks;
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{PATIENCE, POLL, until};
 use serde_json::json;
 
@@ -86,7 +86,7 @@ impl Hall {
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
         self.urls.lock().unwrap().insert(id, url);
         let (asking, reaching) = (Arc::downgrade(self), Arc::downgrade(self));
-        let gone = || AskError::Away("the test is over".to_owned());
+        let gone = || ClusterCommandError::Away("the test is over".to_owned());
         let ask_one = move |command: &Command<'_>| {
             let hall = asking.upgrade().ok_or_else(gone)?;
             // Who was killed says nothing more.
@@ -106,7 +106,7 @@ impl Hall {
         until("it takes part", || ownership.has_lease());
     }
 
-    fn apply(&self, command: &Command<'_>) -> Result<Reply, AskError> {
+    fn apply(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
         let mut effects = Effects::default();
         let reply = self.state.lock().unwrap().apply(command, &mut effects);
         let ownerships: Vec<_> =
@@ -348,10 +348,10 @@ impl Hall {
         })
     }
 
-    fn address(&self, id: u64, door: Door) -> std::net::SocketAddr {
+    fn address(&self, id: u64, protocol: Protocol) -> std::net::SocketAddr {
         let members = self.members.lock().unwrap();
         let server = members[&id].server.as_ref().unwrap();
-        server.addresses().iter().find(|(other, _)| *other == door).unwrap().1
+        server.addresses().iter().find(|(other, _)| *other == protocol).unwrap().1
     }
 }
 
@@ -371,7 +371,7 @@ fn tcp_readers_of_a_silent_owner_hold_up_no_others() {
 #[test]
 fn nats_readers_of_a_silent_owner_hold_up_no_others() {
     let hall = hall_with_a_silent_owner();
-    let mut peer = NatsPeer::at(hall.address(1, Door::Nats));
+    let mut peer = NatsPeer::at(hall.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
     // The answer says that all of them are read, and waits.
@@ -381,16 +381,16 @@ fn nats_readers_of_a_silent_owner_hold_up_no_others() {
 #[test]
 fn http_readers_of_a_silent_owner_hold_up_no_others() {
     let hall = hall_with_a_silent_owner();
-    let mut waits = HttpPeer::connect(hall.address(1, Door::Http));
+    let mut waits = HttpPeer::connect(hall.address(1, Protocol::Http));
     waits.head("GET", "/v1/topics/dead/events", &[]);
-    let mut reads = HttpPeer::connect(hall.address(1, Door::Http)).events("/v1/topics/live/events", &[]);
+    let mut reads = HttpPeer::connect(hall.address(1, Protocol::Http)).events("/v1/topics/live/events", &[]);
     hall.publishing(|| drop(reads.next()));
 }
 
 #[test]
 fn websocket_reads_on_beside_a_silent_owner() {
     let hall = hall_with_a_silent_owner();
-    let mut socket = Socket::json_at(hall.address(1, Door::Http));
+    let mut socket = Socket::json_at(hall.address(1, Protocol::Http));
     socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "dead"}));
     socket.say(&json!({"op": "subscribe", "id": 2, "pattern": "live"}));
     hall.publishing(|| {
@@ -404,7 +404,7 @@ fn grpc_readers_of_a_silent_owner_hold_up_no_others() {
     let hall = hall_with_a_silent_owner();
     hall.publishing(|| {
         grpc::run(async {
-            let address = format!("http://{}", hall.address(1, Door::Grpc));
+            let address = format!("http://{}", hall.address(1, Protocol::Grpc));
             let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
             let mut client = grpc::Dunlin::new(channel);
             let mut waits = client.clone();

@@ -8,9 +8,9 @@ use std::thread;
 
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
-use dunlin_client::{Client, ConnectError, Limits, Options, Why};
+use dunlin_client::{Client, ConnectError, DisconnectReason, Limits, Options};
 use dunlin_server::grpc::proto::dunlin as v1;
-use dunlin_server::{Door, Opening, Server, ServerConfig};
+use dunlin_server::{Opening, Protocol, Server, ServerConfig};
 use dunlin_wait::{find, until};
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -27,8 +27,8 @@ fn doors() -> ServerConfig {
 }
 
 /// The address of a protocol.
-fn address(doors: &[(Door, SocketAddr)], door: Door) -> SocketAddr {
-    doors.iter().find(|(other, _)| *other == door).unwrap().1
+fn address(doors: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAddr {
+    doors.iter().find(|(other, _)| *other == protocol).unwrap().1
 }
 
 /// Options of a client that gives up soon.
@@ -76,7 +76,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 fn opening_node_reports_its_progress_and_then_admits_clients() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
-    let url = format!("dunlin://{}", address(&addresses, Door::Tcp));
+    let url = format!("dunlin://{}", address(&addresses, Protocol::Tcp));
     let told = find("a client receives OPENING", || {
         let told = Client::connect(&url, hurried()).err().unwrap().to_string();
         told.contains("OPENING").then_some(told)
@@ -84,16 +84,16 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
     assert!(told.contains("its topics are being counted"), "{told}");
 
     opening.says("it looks for its cluster");
-    let mut http = HttpPeer::connect(address(&addresses, Door::Http));
+    let mut http = HttpPeer::connect(address(&addresses, Protocol::Http));
     let answer = http.request("GET", "/startupz", &[], b"");
     assert_eq!((answer.status, answer.code().as_str()), (503, "OPENING"), "{answer:?}");
     assert!(answer.text().contains("it looks for its cluster"), "{answer:?}");
-    let mut nats = NatsPeer::at(address(&addresses, Door::Nats));
+    let mut nats = NatsPeer::at(address(&addresses, Protocol::Nats));
     assert!(nats.line().starts_with("INFO {"));
     let refused = nats.line();
     assert!(refused.starts_with("-ERR 'OPENING it looks for its cluster"), "{refused}");
     run(async {
-        let endpoint = format!("http://{}", address(&addresses, Door::Grpc));
+        let endpoint = format!("http://{}", address(&addresses, Protocol::Grpc));
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
         let refused = TasksClient::new(channel).list(v1::ListTasksRequest::default()).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
@@ -106,14 +106,14 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
     let client = Client::connect(&url, unhurried()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
     publisher.publish("x").unwrap();
-    let mut http = HttpPeer::connect(address(&addresses, Door::Http));
+    let mut http = HttpPeer::connect(address(&addresses, Protocol::Http));
     assert_eq!(http.request("GET", "/startupz", &[], b"").status, 200);
 }
 
 #[test]
 fn client_of_an_opening_node_connects_once_it_is_open() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
-    let relay = Relay::to(address(opening.addresses(), Door::Tcp));
+    let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);
     let connecting = thread::spawn(move || Client::connect(&url, unhurried()));
     relay.until_refused();
@@ -124,7 +124,7 @@ fn client_of_an_opening_node_connects_once_it_is_open() {
 #[test]
 fn client_waits_for_an_opening_node_despite_a_dead_one() {
     let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
-    let relay = Relay::to(address(opening.addresses(), Door::Tcp));
+    let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.
     let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     nobody.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -132,7 +132,7 @@ fn client_waits_for_an_opening_node_despite_a_dead_one() {
     let all = format!("dunlin://{},{away}", relay.address);
     until("the client reports the opening node", || {
         let told = Client::connect(&all, hurried());
-        matches!(&told, Err(ConnectError::Away(Why::Opening(_))))
+        matches!(&told, Err(ConnectError::Disconnected(DisconnectReason::Opening(_))))
     });
 
     let connecting = thread::spawn(move || Client::connect(&all, unhurried()));

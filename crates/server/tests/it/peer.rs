@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin::wire::{
-    Decoder, FLAG_ACK, FromClient, FromNode, Hello, Limits, Next, OnGap, OpenPublisher, Preamble, Publish,
+    Decoded, Decoder, FLAG_ACK, FromClient, FromNode, Hello, Limits, OnGap, OpenPublisher, Preamble, Publish,
     PublishHeader, StartAt, Subscribe, VERSION,
 };
 use dunlin_server::Server;
@@ -81,14 +81,14 @@ impl Peer {
     pub fn next<T>(&mut self, mut pick: impl FnMut(FromNode<'_>) -> Option<T>) -> Option<T> {
         loop {
             match self.decoder.next_from_node(&self.received).unwrap() {
-                Next::Message(message, taken) => {
+                Decoded::Message(message, taken) => {
                     let picked = pick(message);
                     self.received.drain(..taken);
                     if picked.is_some() {
                         return picked;
                     }
                 }
-                Next::Need(_) => self.receive().then_some(())?,
+                Decoded::Need(_) => self.receive().then_some(())?,
             }
         }
     }
@@ -138,7 +138,7 @@ impl Peer {
         let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
         while records.len() < count {
             let run = self.next(|message| match message {
-                FromNode::Run(run) => Some((run.header, run.frames.to_vec())),
+                FromNode::Batch(run) => Some((run.header, run.frames.to_vec())),
                 FromNode::Gap(_) | FromNode::Error(_) => panic!("{message:?}"),
                 _ => None,
             });

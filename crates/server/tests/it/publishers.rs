@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use dunlin::Node;
 use dunlin::topic::{
-    Event, FoldConfig, Notice, OnGap, Publish, Start, Subscribe, SubscribeOptions, TopicConfig,
+    Event, Notice, OnGap, Publish, ReducerConfig, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin::wire::{Follow, FromClient, FromNode, Preamble, StartAt, VERSION_MIN};
 use dunlin_server::grpc::proto::dunlin::start::At;
 use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
-use dunlin_server::{Door, Server};
+use dunlin_server::{Protocol, Server};
 use dunlin_wait::PATIENCE;
 use serde_json::json;
 
@@ -25,13 +25,13 @@ fn serve() -> (Node, Server) {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
         (config.nats, config.http, config.grpc) = (anywhere(), anywhere(), anywhere());
     });
-    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
     (node, server)
 }
 
 fn http(server: &Server) -> SocketAddr {
-    server.addresses().iter().find(|(door, _)| *door == Door::Http).unwrap().1
+    server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http).unwrap().1
 }
 
 /// One level of an order book.

@@ -134,7 +134,7 @@ fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
     let mut last = 0;
     while last < 300 {
         let run = peer.next(|m| match m {
-            FromNode::Run(run) => Some(run.header),
+            FromNode::Batch(run) => Some(run.header),
             FromNode::PublishRefused(refused) => panic!("{refused:?}"),
             _ => None,
         });

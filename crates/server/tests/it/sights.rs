@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::space::behaviour::Oscillate;
-use dunlin::space::{Authority, Entity, Host, Partition, RegionId, Setup, World as Box3};
+use dunlin::space::{Authority, Entity, Host, Partition, RegionId, RegionSetup, World as Box3};
 use dunlin::{Config, Node};
-use dunlin_client::space::{Change, Command, CommandError, EntityId, Rule, Schema, Viewer, Watch, World};
+use dunlin_client::space::{
+    CommandError, EntityCommand, EntityId, SceneChange, Schema, Viewer, VisibilityRule, Watch, World,
+};
 use dunlin_server::Server;
-use dunlin_server::space::{Pace, Peer, Secret, Space, SpaceConfig, SpaceDoor, SpaceLimits};
+use dunlin_server::space::{Peer, Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace};
 use dunlin_wait::{PATIENCE, until};
 use serde_json::json;
 
@@ -29,7 +31,7 @@ type Steps = Space<3, Oscillate>;
 
 /// A process of the world: region N of two, with its own endpoint.
 pub struct Process {
-    _door: SpaceDoor,
+    _endpoint: SpaceEndpoint,
     pub space: Arc<Steps>,
     pub server: Server,
     _node: Node,
@@ -37,7 +39,7 @@ pub struct Process {
 
 impl Process {
     pub fn start(number: u32, others: &[Peer], node: Node, server: Server) -> Process {
-        let mut setup = Setup::new(RegionId(0), Box3::cube(100.0).unwrap(), RADIUS);
+        let mut setup = RegionSetup::new(RegionId(0), Box3::cube(100.0).unwrap(), RADIUS);
         setup.sort_every = 7;
         let oscillate = Oscillate { low: 0.0, high: 100.0 };
         let mut host = Host::new(setup, oscillate, Partition::even(3, &REGIONS), None);
@@ -52,7 +54,7 @@ impl Process {
             process: number.into(),
             listen: ([127, 0, 0, 1], 0).into(),
             peers: others.to_vec(),
-            pace: Pace::Hold,
+            pace: TickPace::Hold,
             lockstep: true,
             balance: None,
             insecure: false,
@@ -60,9 +62,9 @@ impl Process {
             limits: SpaceLimits::default(),
         };
         let space = Arc::new(Space::start(config, host).unwrap());
-        let allowed = Rule::Where(|id, _| id.0 % 7 != 3);
-        let door = SpaceDoor::open(&node, &space, (NAME, number.into()), allowed).unwrap();
-        Process { _door: door, space, server, _node: node }
+        let allowed = VisibilityRule::Where(|id, _| id.0 % 7 != 3);
+        let endpoint = SpaceEndpoint::open(&node, &space, (NAME, number.into()), allowed).unwrap();
+        Process { _endpoint: endpoint, space, server, _node: node }
     }
 
     fn url(&self) -> String {
@@ -115,7 +117,7 @@ impl Stage {
 
     fn tick(&self) {
         for process in &self.processes {
-            process.space.order(|runner| runner.set_pace(Pace::FlatOut, Some(1))).unwrap();
+            process.space.order(|runner| runner.set_pace(TickPace::FlatOut, Some(1))).unwrap();
         }
         let busy = |process: &Process| process.space.ask(|runner| runner.is_busy()).unwrap();
         until("both have made a tick", || !self.processes.iter().any(busy));
@@ -156,9 +158,9 @@ fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<Ent
 fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
     while let Some(change) = viewer.try_next().unwrap() {
         let (is_right, id) = match change {
-            Change::Entered(id) => (known.insert(id), id),
-            Change::Moved(id) => (known.contains(&id), id),
-            Change::Left(id) => (known.remove(&id), id),
+            SceneChange::Entered(id) => (known.insert(id), id),
+            SceneChange::Moved(id) => (known.contains(&id), id),
+            SceneChange::Left(id) => (known.remove(&id), id),
         };
         assert!(is_right, "{change:?}");
         assert!(id.0 % 3 != u64::from(HIDDEN) && id.0 % 7 != 3, "{id} is hidden");
@@ -169,10 +171,10 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
     let stage = Stage::new();
     let mut world = stage.world();
-    let fly = Command { velocity: Some([170.0, 190.0, 180.0]), ..Command::<3>::of(CENTER) };
+    let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
     let commanded = world.command(&fly, PATIENCE).unwrap();
     assert_eq!((commanded.process, commanded.region), (1, RegionId(1)));
-    let watch = Watch { rule: Rule::NotOfKind(HIDDEN), ..Watch::around(CENTER, RADIUS) };
+    let watch = Watch { rule: VisibilityRule::NotOfKind(HIDDEN), ..Watch::around(CENTER, RADIUS) };
     let mut viewer = world.watch::<3>(watch, Schema::default()).unwrap();
     let (mut known, mut homes, mut seen) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for tick in 1..=70 {
@@ -205,17 +207,21 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let all = stage.everybody();
     for region in REGIONS {
         let (id, _) = all.iter().find(|(_, (.., home))| *home == region).unwrap();
-        let command = Command { kind: Some(77), ..Command::<3>::of(*id) };
+        let command = EntityCommand { kind: Some(77), ..EntityCommand::<3>::of(*id) };
         assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
         assert_eq!(stage.everybody()[id].1, 77);
     }
     // It is put where the other process's entities are, and goes there.
-    let away = Command { position: Some([90.0; 3]), velocity: Some([0.0; 3]), ..Command::<3>::of(CENTER) };
+    let away = EntityCommand {
+        position: Some([90.0; 3]),
+        velocity: Some([0.0; 3]),
+        ..EntityCommand::<3>::of(CENTER)
+    };
     world.command(&away, PATIENCE).unwrap();
     stage.tick();
     assert_eq!(stage.everybody()[&CENTER], ([90.0; 3], 77, RegionId(2)));
 
-    let of = |position| Command { position: Some(position), ..Command::<3>::of(CENTER) };
+    let of = |position| EntityCommand { position: Some(position), ..EntityCommand::<3>::of(CENTER) };
     let refused = world.command(&of([900.0; 3]), PATIENCE).unwrap_err();
     assert!(
         matches!(&refused, CommandError::Refused(why) if why.contains("outside of the world")),
@@ -223,9 +229,9 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     );
     let refused = world.command(&of([f32::NAN; 3]), PATIENCE).unwrap_err();
     assert!(matches!(&refused, CommandError::Refused(why) if why.contains("not finite")), "{refused}");
-    let nobody = Command { kind: Some(1), ..Command::<3>::of(EntityId(ENTITIES)) };
+    let nobody = EntityCommand { kind: Some(1), ..EntityCommand::<3>::of(EntityId(ENTITIES)) };
     assert_eq!(world.command(&nobody, PATIENCE).unwrap_err(), CommandError::Unknown(EntityId(ENTITIES)));
-    let flat = Command { kind: Some(1), ..Command::<2>::of(CENTER) };
+    let flat = EntityCommand { kind: Some(1), ..EntityCommand::<2>::of(CENTER) };
     assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Refused(_)));
 
     // A region that began and has no owner now may have it.

@@ -90,7 +90,7 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
         }
         reader.next(|m| {
             match m {
-                FromNode::Run(run) => {
+                FromNode::Batch(run) => {
                     sent += run.header.bytes as usize + dunlin::wire::RUN_HEAD_BYTES;
                     last = Some(run.header);
                 }
@@ -106,7 +106,7 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
     let consumed = [ChannelPosition { channel: last.topic_id, position }];
     let credit = Credit { subscription: 1, granted: 50_000, consumed: List::new(&consumed) };
     reader.say(FromClient::Credit(credit));
-    let next = reader.next(|m| if let FromNode::Run(run) = m { Some(run.header) } else { None }).unwrap();
+    let next = reader.next(|m| if let FromNode::Batch(run) = m { Some(run.header) } else { None }).unwrap();
     assert_eq!(next.prev_seq, last.last_seq());
 }
 
@@ -140,7 +140,7 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
     while stands_at < 10_000 {
         let (first, last, gap) = reader
             .next(|m| match m {
-                FromNode::Run(run) => Some((run.header.prev_seq + 1, run.header.last_seq(), false)),
+                FromNode::Batch(run) => Some((run.header.prev_seq + 1, run.header.last_seq(), false)),
                 FromNode::Gap(gap) => Some((gap.first, gap.last, true)),
                 _ => None,
             })
@@ -190,7 +190,7 @@ fn tcp_wildcard_reads_topics_created_later() {
                 topics.push(log.topic.to_owned());
                 Some(())
             }
-            FromNode::Run(run) => {
+            FromNode::Batch(run) => {
                 seqs.push(run.header.first_seq);
                 Some(())
             }
@@ -216,7 +216,7 @@ fn resumed_wildcard_continues_and_adds_new_topics() {
     let mut payloads = Vec::new();
     while payloads.len() < 2 {
         let run = reader
-            .next(|m| if let FromNode::Run(r) = m { Some((r.header, r.frames.to_vec())) } else { None });
+            .next(|m| if let FromNode::Batch(r) = m { Some((r.header, r.frames.to_vec())) } else { None });
         let (header, frames) = run.unwrap();
         assert_eq!(header.count, 1);
         let (frame, _) = dunlin::topic::Frame::check(&frames, frames.len()).unwrap();

@@ -4,13 +4,13 @@ mod authority;
 mod files;
 mod opening;
 mod origin;
-mod other_doors;
-mod own_door;
+mod other_listeners;
+mod own_listener;
 
 use dunlin::Node;
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Client, ConnectError, Limits, Options};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 
 use crate::serve_with;
 use authority::Authority;
@@ -35,13 +35,14 @@ fn serve_tls_with(
 }
 
 /// Host and port of a protocol's URL.
-fn at(server: &Server, door: Door) -> String {
-    let of_door = |(of, address): &(Door, std::net::SocketAddr)| (*of == door).then(|| address.port());
-    format!("localhost:{}", server.addresses().iter().find_map(of_door).unwrap())
+fn at(server: &Server, protocol: Protocol) -> String {
+    let of_protocol =
+        |(of, address): &(Protocol, std::net::SocketAddr)| (*of == protocol).then(|| address.port());
+    format!("localhost:{}", server.addresses().iter().find_map(of_protocol).unwrap())
 }
 
 fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
-    Client::connect(&format!("tls://{}", at(server, Door::Tcp)), unhurried(tls))
+    Client::connect(&format!("tls://{}", at(server, Protocol::Tcp)), unhurried(tls))
 }
 
 /// Options of a client that waits for slow machines.

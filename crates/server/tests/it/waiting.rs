@@ -11,7 +11,7 @@ use dunlin::wire::{FromClient, FromNode, NamedTopic, StartAt};
 use dunlin::{Config, ControlLimits, Node, OwnershipLimits, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::grpc::proto::dunlin as v1;
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{POLL, until};
 use serde_json::json;
 use tempfile::TempDir;
@@ -196,5 +196,5 @@ fn first_use_of_keys_and_tasks_blocks_no_server_thread() {
     assert!(stage.node.control_if_any().is_some());
     let answer = stage.get("/v1/tasks");
     assert!(answer.status < 500, "{answer:?}");
-    assert!(stage.server.addresses().iter().any(|(door, _)| *door == Door::Http));
+    assert!(stage.server.addresses().iter().any(|(protocol, _)| *protocol == Protocol::Http));
 }

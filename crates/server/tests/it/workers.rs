@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use dunlin_scale::{Action, Event, Instance, Looked, Market, Policy, Provider};
-use dunlin_server::workers::{LocalWorkers, Seen, WorkerCommand, Workers, WorkersLimits};
+use dunlin_scale::{Action, Event, Instance, Market, Policy, Provider, SchedulerSnapshot};
+use dunlin_server::workers::{LocalWorkers, SchedulerState, WorkerCommand, Workers, WorkersLimits};
 use dunlin_wait::{Deadline, PATIENCE, POLL, find, until};
 
 fn command(script: &str) -> WorkerCommand {
@@ -205,13 +205,13 @@ fn workers_follow_the_backlog_and_end_with_the_node() {
     let look = move || {
         let startable = *seen.lock().unwrap();
         let workers: Vec<(u64, String)> = (1..60).map(|worker| (worker, format!("here-{worker}"))).collect();
-        let mut looked = Looked::default();
+        let mut looked = SchedulerSnapshot::default();
         looked.signals.startable = startable;
         looked.signals.oldest_ms = startable;
         looked.signals.held = u64::from(startable > 0);
         looked.signals.credit = u64::from(startable == 0);
         looked.signals.idle = workers.iter().filter(|_| startable == 0).map(|(id, _)| (*id, 0)).collect();
-        Some(Seen { looked, workers })
+        Some(SchedulerState { looked, workers })
     };
     let mut policy = Policy::local(2, 6);
     (policy.out.detect_ms, policy.inward.cooldown_ms, policy.inward.decide_ms) = (100, 300, 100);

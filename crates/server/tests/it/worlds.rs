@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
-    Balance, Behaviour, Entity, EntityId, Host, Partition, RegionId, Report, Setup, Stage, Standby, World,
-    topic_of,
+    BalancePolicy, Behaviour, Entity, EntityId, Host, Partition, RegionId, RegionReport, RegionSetup,
+    StandbyMode, World, WorldTopics, topic_of,
 };
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
 use dunlin_client::Kv;
 use dunlin_server::space::{
-    Description, Owners, OwnersConfig, Pace, Populate, Secret, Space, SpaceConfig, SpaceLimits, SpawnError,
-    monotonic_ns,
+    Populate, RegionOwnership, RegionOwnershipConfig, Secret, Space, SpaceConfig, SpaceLimits, SpawnError,
+    TickPace, WorldDescription, monotonic_ns,
 };
 use dunlin_wait::{Deadline, PATIENCE, POLL};
 
@@ -35,19 +35,19 @@ const GOES_ON: u64 = 5;
 /// The settings that all processes of a world share.
 pub struct Scene<B> {
     pub name: &'static str,
-    pub setup: Setup<3>,
+    pub setup: RegionSetup<3>,
     pub behaviour: B,
     pub regions: &'static [RegionId],
     /// Number of expected processes.
     pub expected: usize,
-    pub balance: Option<Balance>,
+    pub balance: Option<BalancePolicy>,
     pub populate: fn(&mut Host<3, B>, RegionId),
 }
 
 /// A process of a world, on threads of this one.
 pub struct Member<B> {
     number: u64,
-    owners: Owners,
+    owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
     pub told: Arc<Mutex<Vec<String>>>,
     /// A subscriber of regions from before they begin.
@@ -57,12 +57,12 @@ pub struct Member<B> {
 impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
     pub fn start(scene: &Scene<B>, kv: Kv, number: u64) -> Member<B> {
         let (name, regions, setup) = (scene.name, scene.regions, scene.setup.clone());
-        let pace = Pace::Every(setup.tick_ns);
+        let pace = TickPace::Every(setup.tick_ns);
         let node = Node::start(Config::default()).unwrap();
         let early =
             |region: &RegionId| node.subscribe(&topic_of(name, *region), &Default::default()).unwrap();
         let early = regions.iter().map(early).collect();
-        let stage = Stage { node, world: name.to_owned(), history_bytes: 1 << 20 };
+        let stage = WorldTopics { node, world: name.to_owned(), history_bytes: 1 << 20 };
         let host = Host::new(setup, scene.behaviour.clone(), Partition::even(3, regions), Some(stage));
         let config = SpaceConfig {
             world: name.to_owned(),
@@ -77,14 +77,14 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             limits: SpaceLimits::default(),
         };
         let space = Arc::new(Space::start(config, host).unwrap());
-        let config = OwnersConfig {
+        let config = RegionOwnershipConfig {
             world: name.to_owned(),
             process: number,
             address: space.address(),
             url: String::new(),
             regions: regions.to_vec(),
             expected: scene.expected,
-            standby: scene.setup.standby == Standby::Required,
+            standby: scene.setup.standby == StandbyMode::Required,
             ttl: PATIENCE,
             look: LOOK,
             patience: PATIENCE,
@@ -97,11 +97,11 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
             move |what| told.lock().unwrap().push(format!("{what:?}"))
         };
         let populate: Populate<3, B> = Arc::new(scene.populate);
-        let owners = Owners::start(kv, config, Arc::clone(&space), populate, tell).unwrap();
+        let owners = RegionOwnership::start(kv, config, Arc::clone(&space), populate, tell).unwrap();
         Member { number, owners, space, told, _early: early }
     }
 
-    /// Waits until handovers have finished.
+    /// Kills the process: it sends nothing more, and gives no region away.
     pub fn kill(self) {
         self.space.stop().unwrap();
         // Its lease ends now, and not after its time to live.
@@ -187,8 +187,8 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let keys = serve();
     let client = connect(&keys.1);
     let kv = || connect(&keys.1).kv();
-    let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
-    (setup.tick_ns, setup.standby) = (5_000_000, Standby::Required);
+    let mut setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    (setup.tick_ns, setup.standby) = (5_000_000, StandbyMode::Required);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
     let scene =
         Scene { name: WORLD, setup, behaviour, regions: &REGIONS, expected: 3, balance: None, populate };
@@ -209,8 +209,8 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
 }
 
 /// A world of this many regions and processes.
-fn scene(name: &'static str, count: usize, standby: Standby) -> Scene<Walk> {
-    let mut setup = Setup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> {
+    let mut setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
     let regions = &REGIONS[..count];
@@ -236,9 +236,14 @@ fn lose_keys(kv: &Kv, world: &str) {
 /// Gives one entity an unused kind; returns the ticks of all regions then.
 fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
-        let mark = dunlin::space::Command::<3> { kind: Some(7), ..dunlin::space::Command::of(EntityId(5)) };
+        let mark = dunlin::space::EntityCommand::<3> {
+            kind: Some(7),
+            ..dunlin::space::EntityCommand::of(EntityId(5))
+        };
         // One of the processes has it.
-        let _ = member.space.ask(move |runner| runner.host_mut().obey(&mark, monotonic_ns()).is_ok());
+        let _ = member
+            .space
+            .ask(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());
     }
     members.iter().flat_map(Member::ticks).collect()
 }
@@ -272,7 +277,7 @@ fn says(member: &Member<Walk>, what: &str) -> bool {
 
 #[test]
 fn owner_with_an_expired_lease_continues_its_regions() {
-    for standby in [Standby::None, Standby::Required] {
+    for standby in [StandbyMode::None, StandbyMode::Required] {
         let keys = serve();
         let kv = connect(&keys.1).kv();
         let scene = scene("paused", 2, standby);
@@ -294,7 +299,7 @@ fn owner_with_an_expired_lease_continues_its_regions() {
 fn world_continues_after_the_cluster_lost_its_keys() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("forgotten", 2, Standby::Required);
+    let scene = scene("forgotten", 2, StandbyMode::Required);
     let members: Vec<_> =
         (1..=2).map(|number| Member::start(&scene, connect(&keys.1).kv(), number)).collect();
     until_all_go_on("all regions begin", &kv, &members);
@@ -302,7 +307,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     lose_keys(&kv, "forgotten");
     until("both know it", &kv, &members, || members.iter().all(|member| says(member, "Reclaimed")));
     assert_went_on(&kv, &members, &before, "after the keys were lost");
-    until("the world can be found", &kv, &members, || Description::read(&kv, "forgotten").is_ok());
+    until("the world can be found", &kv, &members, || WorldDescription::read(&kv, "forgotten").is_ok());
 }
 
 /// One of two processes is killed together with the node's keys, and another replaces it.
@@ -310,7 +315,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
 fn newcomer_does_not_repopulate_regions_of_a_survivor() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("survived", 2, Standby::Required);
+    let scene = scene("survived", 2, StandbyMode::Required);
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     until_all_go_on("all regions begin", &kv, &members);
@@ -326,7 +331,7 @@ fn newcomer_does_not_repopulate_regions_of_a_survivor() {
 fn process_with_a_number_in_use_is_refused() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = Scene { expected: 1, ..scene("numbered", 1, Standby::None) };
+    let scene = Scene { expected: 1, ..scene("numbered", 1, StandbyMode::None) };
     let first = Member::start(&scene, connect(&keys.1).kv(), 4);
     until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
     let members = [first, Member::start(&scene, connect(&keys.1).kv(), 4)];
@@ -339,7 +344,7 @@ fn process_with_a_number_in_use_is_refused() {
 fn joiner_of_a_world_without_standbys_is_given_a_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = Scene { expected: 1, ..scene("shared", 2, Standby::None) };
+    let scene = Scene { expected: 1, ..scene("shared", 2, StandbyMode::None) };
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let mut members = vec![member(1)];
     until("it has both", &kv, &members, || members[0].ticks().len() == 2);
@@ -368,14 +373,14 @@ fn id_populated_in_two_regions_stays_in_one() {
         populate(host, region);
         host.spawn(&Entity::at(TWICE, place_in(host, region))).unwrap();
     };
-    let scene = Scene { populate, ..scene("twice", 2, Standby::None) };
+    let scene = Scene { populate, ..scene("twice", 2, StandbyMode::None) };
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     let mut reports = Vec::new();
     until("one of them is taken out again", &kv, &members, || {
         let new = members.iter().flat_map(|member| member.space.ask(|runner| runner.take_reports()).unwrap());
         reports.extend(new);
-        let twice = |(_, report): &(RegionId, Report)| matches!(report, Report::Duplicate { id, .. } if id.0 == TWICE);
+        let twice = |(_, report): &(RegionId, RegionReport)| matches!(report, RegionReport::Duplicate { id, .. } if id.0 == TWICE);
         reports.iter().any(twice)
     });
     let mut ids = Vec::new();
@@ -404,7 +409,7 @@ fn spawn(member: &Member<Walk>, id: u64, region: RegionId) -> Spawned {
 fn one_of_two_spawns_of_one_id_at_once_is_refused() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("raced", 2, Standby::None);
+    let scene = scene("raced", 2, StandbyMode::None);
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let members = [member(1), member(2)];
     until_all_go_on("both regions begin", &kv, &members);
@@ -433,7 +438,7 @@ fn one_of_two_spawns_of_one_id_at_once_is_refused() {
 fn spawn_waits_for_regions_without_an_owner() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("away", 2, Standby::None);
+    let scene = scene("away", 2, StandbyMode::None);
     let member = |number| Member::start(&scene, connect(&keys.1).kv(), number);
     let mut members = vec![member(1), member(2)];
     until_all_go_on("both regions begin", &kv, &members);
@@ -460,7 +465,7 @@ fn spawn_waits_for_regions_without_an_owner() {
 fn process_that_lost_its_region_reports_its_entities() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = Scene { expected: 1, ..scene("robbed", 1, Standby::None) };
+    let scene = Scene { expected: 1, ..scene("robbed", 1, StandbyMode::None) };
     let members = [Member::start(&scene, connect(&keys.1).kv(), 1)];
     until("it begins", &kv, &members, || {
         members[0].ticks().values().all(|tick| *tick > 0) && !members[0].ids().is_empty()
@@ -480,7 +485,7 @@ fn process_that_lost_its_region_reports_its_entities() {
 fn replaced_process_names_the_standby_that_took_over() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
-    let scene = scene("heir", 2, Standby::Required);
+    let scene = scene("heir", 2, StandbyMode::Required);
     let members = [1, 2].map(|number| Member::start(&scene, connect(&keys.1).kv(), number));
     until_all_go_on("each has a region", &kv, &members);
     let (region, epoch) = (*members[0].ticks().keys().next().unwrap(), 1_u64 << 60);

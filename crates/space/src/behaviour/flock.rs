@@ -1,6 +1,9 @@
 //! Flocks: separation, alignment and cohesion (boids, Reynolds 1987).
 
-use super::{Around, AroundLanes, Behaviour, LANES, Lanes, Moment, Motion, Other, Own, OwnLanes, shorten};
+use super::{
+    Behaviour, LANES, Lanes, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OwnEntity,
+    OwnEntityLanes, TickContext, shorten,
+};
 use crate::world::Point;
 
 /// Settings of a flock, in units of the world and seconds.
@@ -35,7 +38,12 @@ struct Sums<const D: usize> {
 
 impl Flock {
     #[inline(always)]
-    fn motion<const D: usize>(&self, own: &Own<D>, sums: &Sums<D>, moment: &Moment<D>) -> Motion<D> {
+    fn motion<const D: usize>(
+        &self,
+        own: &OwnEntity<D>,
+        sums: &Sums<D>,
+        moment: &TickContext<D>,
+    ) -> Motion<D> {
         let Sums { apart, alike, together, count } = sums;
         let mut velocity = own.velocity;
         if *count > 0.0 {
@@ -57,10 +65,15 @@ impl<const D: usize> Behaviour<D> for Flock {
     }
 
     #[inline(always)]
-    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(
+        &self,
+        own: &OwnEntity<D>,
+        around: &impl NearbyEntities<D>,
+        moment: &TickContext<D>,
+    ) -> Motion<D> {
         let mut sums = Sums { apart: [0.0; D], alike: [0.0; D], together: [0.0; D], count: 0.0 };
         let apart_sq = self.apart * self.apart;
-        around.each(|other: &Other<D>| {
+        around.each(|other: &OtherEntity<D>| {
             // A member at the same position pushes in no direction. The division costs less than a
             // mispredicted branch.
             let push = f32::from(u8::from(other.distance_sq < apart_sq)) / other.distance_sq.max(1e-6);
@@ -78,9 +91,9 @@ impl<const D: usize> Behaviour<D> for Flock {
     #[inline(always)]
     fn step_lanes(
         &self,
-        own: &OwnLanes<D>,
-        around: &impl AroundLanes<D>,
-        moment: &Moment<D>,
+        own: &OwnEntityLanes<D>,
+        around: &impl NearbyEntityLanes<D>,
+        moment: &TickContext<D>,
     ) -> Option<[Motion<D>; LANES]> {
         let mut apart: [Lanes; D] = [[0.0; LANES]; D];
         let (mut alike, mut together, mut count) = (apart, apart, [0.0; LANES]);

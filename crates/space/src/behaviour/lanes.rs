@@ -1,6 +1,6 @@
 //! Several entities that are close together, moved at once with vector instructions.
 
-use super::Own;
+use super::OwnEntity;
 use crate::entity::EntityId;
 use crate::world::Point;
 
@@ -13,7 +13,7 @@ pub type Lanes = [f32; LANES];
 /// The entities that are moved. If there are fewer than [`LANES`], the last one fills the remaining lanes,
 /// whose results are ignored.
 #[derive(Debug, Clone, Copy)]
-pub struct OwnLanes<const D: usize> {
+pub struct OwnEntityLanes<const D: usize> {
     /// Ids by lane.
     pub ids: [EntityId; LANES],
     /// Kinds by lane.
@@ -26,7 +26,7 @@ pub struct OwnLanes<const D: usize> {
 
 /// Another entity, and its relation to each lane.
 #[derive(Debug, Clone, Copy)]
-pub struct OtherLanes<const D: usize> {
+pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.
     pub kind: u32,
     /// Velocity of the other entity.
@@ -40,24 +40,24 @@ pub struct OtherLanes<const D: usize> {
 }
 
 /// The entities within sight of at least one lane, and some more.
-pub trait AroundLanes<const D: usize> {
+pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
-    /// [`Around::each`](super::Around::each).
+    /// [`NearbyEntities::each`](super::Around::each).
     ///
     /// Consume the iterator with a loop: a loop is compiled for the processor's vectors, a closure may not
     /// be.
-    fn others(&self) -> impl Iterator<Item = OtherLanes<D>>;
+    fn others(&self) -> impl Iterator<Item = OtherEntityLanes<D>>;
 }
 
-impl<const D: usize> OwnLanes<D> {
+impl<const D: usize> OwnEntityLanes<D> {
     /// Returns the entity of one lane.
     #[inline(always)]
-    pub fn own(&self, lane: usize) -> Own<D> {
+    pub fn own(&self, lane: usize) -> OwnEntity<D> {
         let (mut position, mut velocity) = ([0.0; D], [0.0; D]);
         for axis in 0..D {
             position[axis] = self.position[axis][lane];
             velocity[axis] = self.velocity[axis][lane];
         }
-        Own { id: self.ids[lane], kind: self.kinds[lane], position, velocity }
+        OwnEntity { id: self.ids[lane], kind: self.kinds[lane], position, velocity }
     }
 }

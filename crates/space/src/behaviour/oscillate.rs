@@ -1,6 +1,6 @@
 //! Movement to and fro between two walls.
 
-use super::{Around, Behaviour, Moment, Motion, Own};
+use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 
 /// Moves straight, and turns at two walls along the first axis. Handover tests and benchmarks use it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Oscillate {
 
 impl<const D: usize> Behaviour<D> for Oscillate {
     #[inline(always)]
-    fn step(&self, own: &Own<D>, _: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, moment: &TickContext<D>) -> Motion<D> {
         let (mut low, mut high) = (moment.world.min(), moment.world.max());
         (low[0], high[0]) = (self.low, self.high);
         moment.fly_between(&own.position, &own.velocity, &low, &high)

@@ -1,6 +1,6 @@
 //! Predators chase the nearest prey; prey flees, or flocks while no predator is in sight.
 
-use super::{Around, Behaviour, Flock, Moment, Motion, Other, Own, shorten};
+use super::{Behaviour, Flock, Motion, NearbyEntities, OtherEntity, OwnEntity, TickContext, shorten};
 use crate::world::Point;
 
 /// The kind of prey.
@@ -33,8 +33,8 @@ impl Prey {
     fn towards<const D: usize>(
         direction: Point<D>,
         speed: f32,
-        own: &Own<D>,
-        moment: &Moment<D>,
+        own: &OwnEntity<D>,
+        moment: &TickContext<D>,
     ) -> Motion<D> {
         moment.fly(&own.position, &shorten(direction.map(|along| along * 1e6), speed))
     }
@@ -45,9 +45,14 @@ impl<const D: usize> Behaviour<D> for Prey {
         self.sight.max(self.flock.sight)
     }
 
-    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(
+        &self,
+        own: &OwnEntity<D>,
+        around: &impl NearbyEntities<D>,
+        moment: &TickContext<D>,
+    ) -> Motion<D> {
         let hunted = if own.kind == PREY { PREDATOR } else { PREY };
-        let mut nearest: Option<Other<D>> = None;
+        let mut nearest: Option<OtherEntity<D>> = None;
         around.each(|other| {
             let nearer = nearest.is_none_or(|nearest| other.distance_sq < nearest.distance_sq);
             if other.kind == hunted && nearer {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Around, Behaviour, Moment, Motion, Own};
+use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 use crate::entity::EntityId;
 use crate::world::Point;
 
@@ -81,7 +81,7 @@ impl<const D: usize> Tracks<D> {
 }
 
 impl<const D: usize> Behaviour<D> for Tracks<D> {
-    fn step(&self, own: &Own<D>, _: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, moment: &TickContext<D>) -> Motion<D> {
         match self.tracks.get(&own.id) {
             Some(track) => track.at(moment.tick as f64 * f64::from(moment.seconds) * self.speed),
             None => Motion { position: own.position, velocity: [0.0; D] },

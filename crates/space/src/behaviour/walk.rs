@@ -1,6 +1,6 @@
 //! Random walks.
 
-use super::{Around, Behaviour, Moment, Motion, Own, shorten};
+use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 
 /// Changes its velocity a little at every tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Walk {
 
 impl<const D: usize> Behaviour<D> for Walk {
     #[inline(always)]
-    fn step(&self, own: &Own<D>, _: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(&self, own: &OwnEntity<D>, _: &impl NearbyEntities<D>, moment: &TickContext<D>) -> Motion<D> {
         let turned =
             std::array::from_fn(|axis| own.velocity[axis] + self.turn * moment.swing(own.id, axis as u64));
         moment.fly(&own.position, &shorten(turned, self.speed_max))

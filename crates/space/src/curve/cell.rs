@@ -1,27 +1,27 @@
 //! Squares and cubes of the Morton order.
 
 use super::{Curve, Morton};
-use crate::world::{CELL_BITS, PLACE_BITS, Place};
+use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
 /// A square or cube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cell<const D: usize> {
     /// Lower corner, in grid coordinates.
-    pub anchor: Place<D>,
+    pub anchor: GridPoint<D>,
     /// How often the world is halved to reach this cell; at most [`CELL_BITS`].
     pub level: u32,
 }
 
 impl<const D: usize> Cell<D> {
     /// The cell of a level that holds a grid point.
-    pub fn of(place: Place<D>, level: u32) -> Cell<D> {
-        let within = (1_u32 << (PLACE_BITS - level)) - 1;
+    pub fn of(place: GridPoint<D>, level: u32) -> Cell<D> {
+        let within = (1_u32 << (GRID_BITS - level)) - 1;
         Cell { anchor: place.map(|along| along & !within), level }
     }
 
     /// Length of an edge, in grid steps.
     pub fn edge(&self) -> u32 {
-        1 << (PLACE_BITS - self.level)
+        1 << (GRID_BITS - self.level)
     }
 
     /// First key of the cell, and how many keys it has.
@@ -38,7 +38,7 @@ impl<const D: usize> Cell<D> {
             for (axis, along) in moved.iter_mut().enumerate() {
                 let step = (which / 3_usize.pow(axis as u32) % 3) as i64 - 1;
                 *along =
-                    u32::try_from(i64::from(*along) + step * edge).ok().filter(|at| at >> PLACE_BITS == 0)?;
+                    u32::try_from(i64::from(*along) + step * edge).ok().filter(|at| at >> GRID_BITS == 0)?;
             }
             Some(Cell { anchor: moved, level })
         })

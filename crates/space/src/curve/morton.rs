@@ -1,7 +1,7 @@
 //! Morton order: the interleaved bits of the coordinates, the highest first.
 
 use super::Curve;
-use crate::world::{CELL_BITS, PLACE_BITS, Place};
+use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
 /// Morton order in 2 or 3 dimensions. A digit is a child's number in its parent: bit `i` is set where the
 /// child is the upper one along axis `i`.
@@ -15,8 +15,8 @@ impl Morton {
     }
 
     /// Grid point at the lower corner of a key's cell.
-    pub fn place<const D: usize>(key: u64) -> Place<D> {
-        std::array::from_fn(|axis| gather::<D>(key >> axis) << (PLACE_BITS - CELL_BITS))
+    pub fn place<const D: usize>(key: u64) -> GridPoint<D> {
+        std::array::from_fn(|axis| gather::<D>(key >> axis) << (GRID_BITS - CELL_BITS))
     }
 }
 
@@ -25,8 +25,8 @@ impl<const D: usize> Curve<D> for Morton {
     const DIGITS: u32 = CELL_BITS;
 
     #[inline(always)]
-    fn key(place: Place<D>) -> u64 {
-        (0..D).fold(0, |key, axis| key | (spread::<D>(place[axis] >> (PLACE_BITS - CELL_BITS)) << axis))
+    fn key(place: GridPoint<D>) -> u64 {
+        (0..D).fold(0, |key, axis| key | (spread::<D>(place[axis] >> (GRID_BITS - CELL_BITS)) << axis))
     }
 
     #[inline(always)]
@@ -111,7 +111,7 @@ mod tests {
         fn morton_digits_are_child_numbers_coarsest_first(place in prop::array::uniform3(0_u32..1 << 24)) {
             let key = <Morton as Curve<3>>::key(place);
             for index in 0..CELL_BITS {
-                let bit = PLACE_BITS - 1 - index;
+                let bit = GRID_BITS - 1 - index;
                 let child = (0..3).map(|axis| ((place[axis] >> bit & 1) as usize) << axis).sum::<usize>();
                 prop_assert_eq!(<Morton as Curve<3>>::digit(key, index), child);
             }

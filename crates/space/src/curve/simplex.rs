@@ -10,7 +10,7 @@
 //! A point on a face that simplices share belongs to one of them: of equal coordinates the lower axis counts
 //! as the larger.
 
-use crate::world::{PLACE_BITS, Place};
+use crate::world::{GRID_BITS, GridPoint};
 
 /// Orders of axes by type, with x as 0. The first two, cut short, are those of triangles.
 const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
@@ -20,7 +20,7 @@ const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Simplex<const D: usize> {
     /// Lower corner of the simplex' cube, in grid coordinates.
-    pub anchor: Place<D>,
+    pub anchor: GridPoint<D>,
     /// How often the world is halved to reach the cube.
     pub level: u32,
     /// Type: which of the cube's simplices this is.
@@ -29,15 +29,15 @@ pub struct Simplex<const D: usize> {
 
 impl<const D: usize> Simplex<D> {
     /// The simplex of a level that holds a grid point.
-    pub fn of(place: Place<D>, level: u32) -> Simplex<D> {
-        let within = (1_u32 << (PLACE_BITS - level)) - 1;
+    pub fn of(place: GridPoint<D>, level: u32) -> Simplex<D> {
+        let within = (1_u32 << (GRID_BITS - level)) - 1;
         let anchor = place.map(|along| along & !within);
         Simplex { anchor, level, kind: kind(place.map(|along| along & within)) }
     }
 
     /// Length of the cube's edges, in grid steps.
     pub fn edge(&self) -> u32 {
-        1 << (PLACE_BITS - self.level)
+        1 << (GRID_BITS - self.level)
     }
 
     /// Axes in the order of the path along the edges from the lower corner to the upper.
@@ -48,9 +48,9 @@ impl<const D: usize> Simplex<D> {
     }
 
     /// The `D + 1` vertices, in grid coordinates.
-    pub fn vertices(&self) -> impl Iterator<Item = Place<D>> {
+    pub fn vertices(&self) -> impl Iterator<Item = GridPoint<D>> {
         let (order, edge) = (self.order(), self.edge());
-        let along = move |at: &mut Place<D>, step: usize| {
+        let along = move |at: &mut GridPoint<D>, step: usize| {
             if step > 0 {
                 at[order[step - 1]] += edge;
             }
@@ -76,8 +76,7 @@ impl<const D: usize> Simplex<D> {
     pub fn across(&self, vertex: usize) -> Option<Simplex<D>> {
         let (mut order, mut anchor) = (self.order(), self.anchor);
         if vertex == 0 {
-            anchor[order[0]] =
-                anchor[order[0]].checked_add(self.edge()).filter(|at| at >> PLACE_BITS == 0)?;
+            anchor[order[0]] = anchor[order[0]].checked_add(self.edge()).filter(|at| at >> GRID_BITS == 0)?;
             order.rotate_left(1);
         } else if vertex == D {
             anchor[order[D - 1]] = anchor[order[D - 1]].checked_sub(self.edge())?;
@@ -93,7 +92,7 @@ impl<const D: usize> Simplex<D> {
 
 /// Type of the simplex that holds a point, measured from its cube's lower corner.
 #[inline(always)]
-pub(super) fn kind<const D: usize>(within: Place<D>) -> u8 {
+pub(super) fn kind<const D: usize>(within: GridPoint<D>) -> u8 {
     if D == 2 {
         return u8::from(within[0] < within[1]);
     }
@@ -194,7 +193,7 @@ mod tests {
     }
 
     /// Twice the area, or six times the volume, in grid units: the determinant of the edges.
-    fn volume<const D: usize>(vertices: &[Place<D>]) -> i128 {
+    fn volume<const D: usize>(vertices: &[GridPoint<D>]) -> i128 {
         let edge = |at: usize, axis: usize| i128::from(vertices[at][axis]) - i128::from(vertices[0][axis]);
         if D == 2 {
             return (edge(1, 0) * edge(2, 1) - edge(1, 1) * edge(2, 0)).abs();
@@ -204,7 +203,7 @@ mod tests {
     }
 
     /// Whether the closed simplex holds a point: the volumes towards its faces add up to its own.
-    fn holds<const D: usize>(simplex: &Simplex<D>, place: Place<D>) -> bool {
+    fn holds<const D: usize>(simplex: &Simplex<D>, place: GridPoint<D>) -> bool {
         let vertices: Vec<_> = simplex.vertices().collect();
         let towards = (0..=D).map(|at| {
             let mut moved = vertices.clone();

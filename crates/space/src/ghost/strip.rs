@@ -10,27 +10,27 @@ use crate::curve::Cell;
 use crate::handover::RegionId;
 use crate::partition::Partition;
 use crate::shape::Aabb;
-use crate::world::{PLACE_BITS, Place, Point, World};
+use crate::world::{GRID_BITS, GridPoint, Point, World};
 
 /// For each cell, the regions that own some of the cells around it.
 #[derive(Debug)]
-pub(crate) struct Strip<const D: usize> {
+pub(crate) struct BorderStrip<const D: usize> {
     world: World<D>,
     level: u32,
     /// Index into `found` plus one, by cell; 0 for a cell that was not looked up yet. Allocated at the first
     /// lookup.
     cells: Vec<u32>,
-    found: Vec<Box<[Beside<D>]>>,
+    found: Vec<Box<[NeighbourBoxes<D>]>>,
 }
 
 /// A region, and boxes around its cells in this neighbourhood.
 #[derive(Debug)]
-pub(crate) struct Beside<const D: usize> {
+pub(crate) struct NeighbourBoxes<const D: usize> {
     pub(crate) region: RegionId,
     boxes: Vec<Aabb<D>>,
 }
 
-impl<const D: usize> Beside<D> {
+impl<const D: usize> NeighbourBoxes<D> {
     /// Whether one of the boxes is within this squared distance of a point.
     #[inline]
     pub(crate) fn is_within(&self, distance_sq: f32, at: &Point<D>) -> bool {
@@ -41,8 +41,8 @@ impl<const D: usize> Beside<D> {
 /// Levels of cells in three and two dimensions: at most 65,536 cells.
 const LEVELS: (u32, u32) = (5, 8);
 
-impl<const D: usize> Strip<D> {
-    pub(crate) fn new(world: World<D>, width: f32) -> Strip<D> {
+impl<const D: usize> BorderStrip<D> {
+    pub(crate) fn new(world: World<D>, width: f32) -> BorderStrip<D> {
         let fits = |level: u32| {
             (0..D).all(|axis| {
                 (world.max()[axis] - world.min()[axis]) / (1 << level) as f32 >= width * (1.0 + 1e-5)
@@ -50,7 +50,7 @@ impl<const D: usize> Strip<D> {
         };
         let finest = if D == 2 { LEVELS.1 } else { LEVELS.0 };
         let level = (0..=finest).rev().find(|level| fits(*level)).unwrap_or(0);
-        Strip { world, level, cells: Vec::new(), found: Vec::new() }
+        BorderStrip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
     /// Discards all cells, after the curve was cut anew.
@@ -61,10 +61,15 @@ impl<const D: usize> Strip<D> {
 
     /// The other regions that may see a point, each once.
     #[inline(always)]
-    pub(crate) fn near(&mut self, at: &Point<D>, own: RegionId, partition: &Partition) -> &[Beside<D>] {
+    pub(crate) fn near(
+        &mut self,
+        at: &Point<D>,
+        own: RegionId,
+        partition: &Partition,
+    ) -> &[NeighbourBoxes<D>] {
         let (place, mut number) = (self.world.place(at), 0);
         for axis in 0..D {
-            number = number << self.level | (place[axis] >> (PLACE_BITS - self.level)) as usize;
+            number = number << self.level | (place[axis] >> (GRID_BITS - self.level)) as usize;
         }
         let known = self.cells.get(number).map_or(0, |known| *known as usize);
         let known = if known == 0 { self.find(number, place, own, partition) } else { known };
@@ -72,7 +77,7 @@ impl<const D: usize> Strip<D> {
     }
 
     #[cold]
-    fn find(&mut self, number: usize, place: Place<D>, own: RegionId, partition: &Partition) -> usize {
+    fn find(&mut self, number: usize, place: GridPoint<D>, own: RegionId, partition: &Partition) -> usize {
         let mut near: BTreeMap<RegionId, Vec<Aabb<D>>> = BTreeMap::new();
         for other in Cell::of(place, self.level).around() {
             let (first, count) = other.keys();
@@ -80,7 +85,7 @@ impl<const D: usize> Strip<D> {
                 near.entry(region).or_default().push(self.world.box_of(&other));
             }
         }
-        let near = near.into_iter().map(|(region, boxes)| Beside { region, boxes: joined(boxes) });
+        let near = near.into_iter().map(|(region, boxes)| NeighbourBoxes { region, boxes: joined(boxes) });
         self.found.push(near.collect());
         self.cells.resize(1 << (self.level as usize * D), 0);
         self.cells[number] = self.found.len() as u32;

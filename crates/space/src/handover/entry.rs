@@ -4,24 +4,24 @@
 //! a standby that applied the same entries have the same handovers, except for what only the owner needs:
 //! deadlines and copies to resend.
 
-use super::parcel::{self, Parcel, Refused, RegionId, Transfer};
+use super::parcel::{self, Parcel, Refused, RegionId, TransferId};
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, put_u32, put_u64};
 
 /// One step of a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct HandoverEntry {
     /// The region on the other side.
     pub peer: RegionId,
     /// The transfer.
-    pub transfer: Transfer,
+    pub transfer: TransferId,
     /// The step.
-    pub step: Step,
+    pub step: HandoverStep,
 }
 
 /// What happens to a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum HandoverStep {
     /// At the source: these entities stand still and are offered to the peer.
     Leaving {
         /// The peer's epoch, as known then.
@@ -50,30 +50,30 @@ pub enum Step {
     Passed,
 }
 
-impl Entry {
+impl HandoverEntry {
     /// Appends the encoded entry, which contains its length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.step {
-            Step::Leaving { .. } => 1,
-            Step::Committed(_) => 2,
-            Step::Aborted => 3,
-            Step::Settled => 4,
-            Step::Staged { .. } => 5,
-            Step::Taken => 6,
-            Step::Dropped => 7,
-            Step::Passed => 8,
+            HandoverStep::Leaving { .. } => 1,
+            HandoverStep::Committed(_) => 2,
+            HandoverStep::Aborted => 3,
+            HandoverStep::Settled => 4,
+            HandoverStep::Staged { .. } => 5,
+            HandoverStep::Taken => 6,
+            HandoverStep::Dropped => 7,
+            HandoverStep::Passed => 8,
         };
         out.push(kind);
         put_u32(out, self.peer.0);
         parcel::put_transfer(out, self.transfer);
         match &self.step {
-            Step::Leaving { addressed, ids } => {
+            HandoverStep::Leaving { addressed, ids } => {
                 put_u64(out, *addressed);
                 put_u32(out, ids.len() as u32);
                 ids.iter().for_each(|id| put_u64(out, id.0));
             }
-            Step::Committed(refused) => parcel::put_refused(out, refused),
-            Step::Staged { parcels, refused } => {
+            HandoverStep::Committed(refused) => parcel::put_refused(out, refused),
+            HandoverStep::Staged { parcels, refused } => {
                 parcel::put_parcels(out, parcels);
                 parcel::put_refused(out, refused);
             }
@@ -81,30 +81,32 @@ impl Entry {
         }
     }
 
-    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Entry, DecodeError> {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<HandoverEntry, DecodeError> {
         let kind = fields.u8()?;
         let (peer, transfer) = (RegionId(fields.u32()?), parcel::transfer(fields)?);
         let step = match kind {
             1 => {
                 let addressed = fields.u64()?;
-                Step::Leaving { addressed, ids: fields.list(8, |fields| fields.u64().map(EntityId))? }
+                HandoverStep::Leaving { addressed, ids: fields.list(8, |fields| fields.u64().map(EntityId))? }
             }
-            2 => Step::Committed(parcel::refused(fields)?),
-            3 => Step::Aborted,
-            4 => Step::Settled,
-            5 => Step::Staged { parcels: parcel::parcels(fields)?, refused: parcel::refused(fields)? },
-            6 => Step::Taken,
-            7 => Step::Dropped,
-            8 => Step::Passed,
+            2 => HandoverStep::Committed(parcel::refused(fields)?),
+            3 => HandoverStep::Aborted,
+            4 => HandoverStep::Settled,
+            5 => {
+                HandoverStep::Staged { parcels: parcel::parcels(fields)?, refused: parcel::refused(fields)? }
+            }
+            6 => HandoverStep::Taken,
+            7 => HandoverStep::Dropped,
+            8 => HandoverStep::Passed,
             number => return Err(DecodeError::Unknown { what: "step of a handover", number }),
         };
-        Ok(Entry { peer, transfer, step })
+        Ok(HandoverEntry { peer, transfer, step })
     }
 
     /// Decodes one whole entry.
-    pub fn decode(bytes: &[u8]) -> Result<Entry, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<HandoverEntry, DecodeError> {
         let mut fields = Fields::plain(bytes);
-        let entry = Entry::read(&mut fields)?;
+        let entry = HandoverEntry::read(&mut fields)?;
         fields.end()?;
         Ok(entry)
     }

@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use crate::layout::{DecodeError, Fields};
 
 use super::parcel::{parcels, put_parcels, put_refused, refused};
-use super::{Effect, Handover, Holdings, Parcel, Refusal, Refused, RegionId, Saying, Step, Transfer, Way};
+use super::{
+    AdmissionCheck, Direction, EntityRefusal, Handover, HandoverEffect, HandoverStep, MessageBody, Parcel,
+    Refused, RegionId, TransferId,
+};
 
 /// A transfer from another region.
 #[derive(Debug, Clone)]
@@ -61,22 +64,22 @@ impl Inbound {
 }
 
 impl Handover {
-    fn inbound(&mut self, peer: RegionId, transfer: Transfer) -> Option<&mut Inbound> {
+    fn inbound(&mut self, peer: RegionId, transfer: TransferId) -> Option<&mut Inbound> {
         self.peers.get_mut(&peer)?.inbound.get_mut(&transfer)
     }
 
     /// Whether the source has settled the transfer.
-    fn is_passed(&self, peer: RegionId, transfer: Transfer) -> bool {
+    fn is_passed(&self, peer: RegionId, transfer: TransferId) -> bool {
         self.peers.get(&peer).is_some_and(|peer| transfer < peer.passed)
     }
 
     pub(super) fn hear_prepare(
         &mut self,
         from: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         parcels: Vec<Parcel>,
-        holdings: &dyn Holdings,
-        effects: &mut Vec<Effect>,
+        holdings: &dyn AdmissionCheck,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         if self.is_passed(from, transfer) {
             self.counts.repeated += 1;
@@ -84,32 +87,32 @@ impl Handover {
         }
         if self.inbound(from, transfer).is_some() {
             self.counts.repeated += 1;
-            return self.say_again(from, transfer, effects);
+            return self.resend_response(from, transfer, effects);
         }
         let busy = self.peers.get(&from).is_none_or(|peer| peer.inbound.len() >= self.limits.transfers_max);
         let refused = if busy || parcels.len() > self.limits.batch_max {
-            (0..parcels.len() as u32).map(|index| Refused { index, why: Refusal::Busy }).collect()
+            (0..parcels.len() as u32).map(|index| Refused { index, why: EntityRefusal::Busy }).collect()
         } else {
             self.refused_of(&parcels, holdings)
         };
         if refused.len() == parcels.len() {
-            return self.send(from, transfer, Saying::Prepared(refused), effects);
+            return self.send(from, transfer, MessageBody::Prepared(refused), effects);
         }
         let parcels = super::parcel::part(&parcels, &refused).0;
-        let entry = self.write(from, transfer, Step::Staged { parcels, refused }, effects);
+        let entry = self.write(from, transfer, HandoverStep::Staged { parcels, refused }, effects);
         let ask_at = self.now + self.timing.ask_ns;
         if let Some(one) = self.inbound(from, transfer) {
             (one.known, one.ask_at) = (false, ask_at);
         }
-        self.waiting.push_back((entry, from, transfer, Way::In));
+        self.waiting.push_back((entry, from, transfer, Direction::In));
     }
 
-    fn refused_of(&self, parcels: &[Parcel], holdings: &dyn Holdings) -> Vec<Refused> {
+    fn refused_of(&self, parcels: &[Parcel], holdings: &dyn AdmissionCheck) -> Vec<Refused> {
         let mut taken = HashSet::with_capacity(parcels.len());
         let refused = |(index, parcel): (u32, &Parcel)| {
             let twice = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
             let others = self.staged.len() + taken.len();
-            let why = if twice { Some(Refusal::Held) } else { holdings.refusal(parcel, others) };
+            let why = if twice { Some(EntityRefusal::Held) } else { holdings.refusal(parcel, others) };
             if why.is_none() {
                 taken.insert(parcel.id);
             }
@@ -119,81 +122,91 @@ impl Handover {
     }
 
     /// Sends the last response of a transfer again, if the standby knows it.
-    fn say_again(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    fn resend_response(&mut self, from: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(one) = self.inbound(from, transfer).filter(|one| one.known) else { return };
         let saying = match one.state {
-            In::Staged(_) => Saying::Prepared(one.refused.clone()),
-            In::Taken => Saying::Taken(one.refused.clone()),
+            In::Staged(_) => MessageBody::Prepared(one.refused.clone()),
+            In::Taken => MessageBody::Taken(one.refused.clone()),
             In::Dropped => return,
         };
         self.send(from, transfer, saying, effects);
     }
 
-    pub(super) fn hear_commit(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn hear_commit(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let passed = self.is_passed(from, transfer);
         match self.inbound(from, transfer).map(|one| &one.state) {
             Some(In::Staged(_)) => {
-                let entry = self.write(from, transfer, Step::Taken, effects);
-                self.waiting.push_back((entry, from, transfer, Way::In));
+                let entry = self.write(from, transfer, HandoverStep::Taken, effects);
+                self.waiting.push_back((entry, from, transfer, Direction::In));
             }
             Some(In::Taken) => {
                 self.counts.repeated += 1;
-                self.say_again(from, transfer, effects);
+                self.resend_response(from, transfer, effects);
             }
             Some(In::Dropped) => self.counts.repeated += 1,
             None if passed => self.counts.repeated += 1,
-            None => self.send(from, transfer, Saying::Unknown, effects),
+            None => self.send(from, transfer, MessageBody::Unknown, effects),
         }
     }
 
-    pub(super) fn hear_abort(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn hear_abort(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         match self.inbound(from, transfer) {
             Some(one) if one.is_staged() => self.drop_staged(from, transfer, effects),
             _ => self.counts.repeated += 1,
         }
     }
 
-    fn drop_staged(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
-        self.write(from, transfer, Step::Dropped, effects);
+    fn drop_staged(&mut self, from: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
+        self.write(from, transfer, HandoverStep::Dropped, effects);
     }
 
     /// Answers a new owner of the source, which does not know its predecessor's decision.
     pub(super) fn hear_target_asked(
         &mut self,
         from: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         addressed: u64,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         let past_is_lost = addressed < self.blank_since;
         match self.inbound(from, transfer).map(|one| &one.state) {
-            Some(In::Taken) => self.say_again(from, transfer, effects),
+            Some(In::Taken) => self.resend_response(from, transfer, effects),
             Some(In::Staged(_)) => {
                 self.drop_staged(from, transfer, effects);
-                self.send(from, transfer, Saying::NotTaken, effects);
+                self.send(from, transfer, MessageBody::NotTaken, effects);
             }
-            None if past_is_lost => self.send(from, transfer, Saying::Unknown, effects),
-            Some(In::Dropped) | None => self.send(from, transfer, Saying::NotTaken, effects),
+            None if past_is_lost => self.send(from, transfer, MessageBody::Unknown, effects),
+            Some(In::Dropped) | None => self.send(from, transfer, MessageBody::NotTaken, effects),
         }
     }
 
     /// Forgets the source's transfers before `settled`. Those that are still staged were aborted.
-    pub(super) fn pass(&mut self, from: RegionId, settled: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn pass(&mut self, from: RegionId, settled: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if settled <= peer.passed {
             return;
         }
         peer.passed = settled;
         let staged = peer.inbound.range(..settled).filter(|(_, one)| one.is_staged());
-        let staged: Vec<Transfer> = staged.map(|(transfer, _)| *transfer).collect();
+        let staged: Vec<TransferId> = staged.map(|(transfer, _)| *transfer).collect();
         let any = peer.inbound.range(..settled).next().is_some();
         staged.into_iter().for_each(|transfer| self.drop_staged(from, transfer, effects));
         if any {
-            self.write(from, settled, Step::Passed, effects);
+            self.write(from, settled, HandoverStep::Passed, effects);
         }
     }
 
-    pub(super) fn inbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<Effect>) {
+    pub(super) fn inbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<HandoverEffect>) {
         let now = self.now;
         if let Some(known) = self.peers.get_mut(&peer) {
             known.inbound.values_mut().for_each(|one| one.ask_at = now);
@@ -201,7 +214,7 @@ impl Handover {
         self.elapse_inbound(peer, effects);
     }
 
-    pub(super) fn elapse_inbound(&mut self, from: RegionId, effects: &mut Vec<Effect>) {
+    pub(super) fn elapse_inbound(&mut self, from: RegionId, effects: &mut Vec<HandoverEffect>) {
         let (now, again) = (self.now, self.now + self.timing.ask_ns);
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let mut in_doubt = Vec::new();
@@ -211,20 +224,25 @@ impl Handover {
                 in_doubt.push(*transfer);
             }
         }
-        in_doubt.into_iter().for_each(|transfer| self.send(from, transfer, Saying::AskSource, effects));
+        in_doubt.into_iter().for_each(|transfer| self.send(from, transfer, MessageBody::AskSource, effects));
     }
 
-    pub(super) fn inbound_known(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn inbound_known(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         if let Some(one) = self.inbound(from, transfer) {
             one.known = true;
-            self.say_again(from, transfer, effects);
+            self.resend_response(from, transfer, effects);
         }
     }
 
     pub(super) fn enact_staged(
         &mut self,
         from: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         parcels: Vec<Parcel>,
         refused: Vec<Refused>,
     ) {
@@ -234,7 +252,7 @@ impl Handover {
     }
 
     /// Removes the entities from the staged ones.
-    fn unstage(&mut self, from: RegionId, transfer: Transfer, state: In) -> Vec<Parcel> {
+    fn unstage(&mut self, from: RegionId, transfer: TransferId, state: In) -> Vec<Parcel> {
         let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
         let In::Staged(parcels) = std::mem::replace(&mut one.state, state) else { return Vec::new() };
         for parcel in &parcels {
@@ -243,21 +261,26 @@ impl Handover {
         parcels
     }
 
-    pub(super) fn enact_taken(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn enact_taken(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let parcels = self.unstage(from, transfer, In::Taken);
         self.counts.admitted += parcels.len() as u64;
-        effects.push(Effect::Admit(parcels));
-        let known = self.standby == super::Standby::None;
+        effects.push(HandoverEffect::Admit(parcels));
+        let known = self.standby == super::StandbyMode::None;
         if let Some(one) = self.inbound(from, transfer) {
             one.known = known;
         }
     }
 
-    pub(super) fn enact_dropped(&mut self, from: RegionId, transfer: Transfer) {
+    pub(super) fn enact_dropped(&mut self, from: RegionId, transfer: TransferId) {
         self.unstage(from, transfer, In::Dropped);
     }
 
-    pub(super) fn enact_passed(&mut self, from: RegionId, settled: Transfer) {
+    pub(super) fn enact_passed(&mut self, from: RegionId, settled: TransferId) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.passed = peer.passed.max(settled);
             peer.inbound = peer.inbound.split_off(&settled);

@@ -10,27 +10,27 @@
 //! `settled` is the sender's oldest transfer to the receiver that is not over; the receiver may forget
 //! earlier ones.
 
-use super::parcel::{self, Parcel, Refused, RegionId, Transfer};
+use super::parcel::{self, Parcel, Refused, RegionId, TransferId};
 use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
 
 /// A message between two regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct HandoverMessage {
     /// The sender's region.
     pub from: RegionId,
     /// Epoch of the sender. Receivers drop messages of an older epoch than the known one.
     pub epoch: u64,
     /// All transfers from the sender to the receiver before this one are over.
-    pub settled: Transfer,
+    pub settled: TransferId,
     /// The transfer.
-    pub transfer: Transfer,
+    pub transfer: TransferId,
     /// The content.
-    pub saying: Saying,
+    pub saying: MessageBody,
 }
 
 /// Content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Saying {
+pub enum MessageBody {
     /// From the source: take these entities.
     Prepare(Vec<Parcel>),
     /// From the target: it and its standby can take all except the refused entities.
@@ -58,13 +58,13 @@ pub enum Saying {
 
 /// Summary of a message between regions, without decoding it: for carriers and counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heading {
+pub enum MessageSummary {
     /// A source offers entities.
     Prepare {
         /// The source.
         from: RegionId,
         /// The transfer.
-        transfer: Transfer,
+        transfer: TransferId,
         /// Number of entities.
         entities: u32,
     },
@@ -73,7 +73,7 @@ pub enum Heading {
         /// The target.
         from: RegionId,
         /// The transfer.
-        transfer: Transfer,
+        transfer: TransferId,
     },
     /// A batch of ghosts.
     Ghosts {
@@ -91,44 +91,44 @@ const TRANSFER_AT: usize = 1 + 30;
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;
 const GHOST_COUNT_AT: usize = GHOST_TICK_AT + 16;
 
-impl Heading {
+impl MessageSummary {
     /// Summarises a message as a region sends it.
-    pub fn of(bytes: &[u8]) -> Heading {
+    pub fn of(bytes: &[u8]) -> MessageSummary {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let transfer = || Some(Transfer { epoch: number(TRANSFER_AT)?, number: number(TRANSFER_AT + 8)? });
+        let transfer = || Some(TransferId { epoch: number(TRANSFER_AT)?, number: number(TRANSFER_AT + 8)? });
         let from = || word(3).map(RegionId);
         let known = match bytes {
             [crate::region::HANDOVER, VERSION, 1, ..] => from()
                 .zip(transfer())
                 .zip(word(TRANSFER_AT + 16))
-                .map(|((from, transfer), entities)| Heading::Prepare { from, transfer, entities }),
+                .map(|((from, transfer), entities)| MessageSummary::Prepare { from, transfer, entities }),
             [crate::region::HANDOVER, VERSION, 4, ..] => {
-                from().zip(transfer()).map(|(from, transfer)| Heading::Taken { from, transfer })
+                from().zip(transfer()).map(|(from, transfer)| MessageSummary::Taken { from, transfer })
             }
             [crate::region::GHOSTS, VERSION, ..] => number(GHOST_TICK_AT)
                 .zip(word(GHOST_COUNT_AT))
-                .map(|(tick, count)| Heading::Ghosts { count, tick }),
+                .map(|(tick, count)| MessageSummary::Ghosts { count, tick }),
             _ => None,
         };
-        known.unwrap_or(Heading::Other)
+        known.unwrap_or(MessageSummary::Other)
     }
 }
 
-impl Message {
+impl HandoverMessage {
     /// Appends the encoded message.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.saying {
-            Saying::Prepare(_) => 1,
-            Saying::Prepared(_) => 2,
-            Saying::Commit => 3,
-            Saying::Taken(_) => 4,
-            Saying::Abort => 5,
-            Saying::AskTarget { .. } => 6,
-            Saying::NotTaken => 7,
-            Saying::AskSource => 8,
-            Saying::Unknown => 9,
-            Saying::Settled => 10,
+            MessageBody::Prepare(_) => 1,
+            MessageBody::Prepared(_) => 2,
+            MessageBody::Commit => 3,
+            MessageBody::Taken(_) => 4,
+            MessageBody::Abort => 5,
+            MessageBody::AskTarget { .. } => 6,
+            MessageBody::NotTaken => 7,
+            MessageBody::AskSource => 8,
+            MessageBody::Unknown => 9,
+            MessageBody::Settled => 10,
         };
         out.extend_from_slice(&[VERSION, kind]);
         put_u32(out, self.from.0);
@@ -136,33 +136,33 @@ impl Message {
         parcel::put_transfer(out, self.settled);
         parcel::put_transfer(out, self.transfer);
         match &self.saying {
-            Saying::Prepare(parcels) => parcel::put_parcels(out, parcels),
-            Saying::Prepared(refused) | Saying::Taken(refused) => parcel::put_refused(out, refused),
-            Saying::AskTarget { addressed } => put_u64(out, *addressed),
+            MessageBody::Prepare(parcels) => parcel::put_parcels(out, parcels),
+            MessageBody::Prepared(refused) | MessageBody::Taken(refused) => parcel::put_refused(out, refused),
+            MessageBody::AskTarget { addressed } => put_u64(out, *addressed),
             _ => {}
         }
     }
 
     /// Decodes a message.
-    pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<HandoverMessage, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let kind = fields.u8()?;
         let (from, epoch) = (RegionId(fields.u32()?), fields.u64()?);
         let (settled, transfer) = (parcel::transfer(&mut fields)?, parcel::transfer(&mut fields)?);
         let saying = match kind {
-            1 => Saying::Prepare(parcel::parcels(&mut fields)?),
-            2 => Saying::Prepared(parcel::refused(&mut fields)?),
-            3 => Saying::Commit,
-            4 => Saying::Taken(parcel::refused(&mut fields)?),
-            5 => Saying::Abort,
-            6 => Saying::AskTarget { addressed: fields.u64()? },
-            7 => Saying::NotTaken,
-            8 => Saying::AskSource,
-            9 => Saying::Unknown,
-            10 => Saying::Settled,
+            1 => MessageBody::Prepare(parcel::parcels(&mut fields)?),
+            2 => MessageBody::Prepared(parcel::refused(&mut fields)?),
+            3 => MessageBody::Commit,
+            4 => MessageBody::Taken(parcel::refused(&mut fields)?),
+            5 => MessageBody::Abort,
+            6 => MessageBody::AskTarget { addressed: fields.u64()? },
+            7 => MessageBody::NotTaken,
+            8 => MessageBody::AskSource,
+            9 => MessageBody::Unknown,
+            10 => MessageBody::Settled,
             number => return Err(DecodeError::Unknown { what: "message", number }),
         };
         fields.end()?;
-        Ok(Message { from, epoch, settled, transfer, saying })
+        Ok(HandoverMessage { from, epoch, settled, transfer, saying })
     }
 }

@@ -1,7 +1,10 @@
 //! Handovers at the source.
 
 use super::parcel::{part, put_refused, refused};
-use super::{Effect, Handover, OfferError, Parcel, Refused, RegionId, Saying, Step, Transfer, Way};
+use super::{
+    Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, Parcel, Refused, RegionId,
+    TransferId,
+};
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, put_u32, put_u64};
 
@@ -82,8 +85,8 @@ impl Handover {
         to: RegionId,
         parcels: Vec<Parcel>,
         now: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Transfer, OfferError> {
+        effects: &mut Vec<HandoverEffect>,
+    ) -> Result<TransferId, OfferError> {
         self.see(now);
         let (max, batch_max, count) = (self.limits.transfers_max, self.limits.batch_max, parcels.len());
         let peer =
@@ -94,119 +97,129 @@ impl Handover {
         if !(1..=batch_max).contains(&count) {
             return Err(OfferError::Batch { count, max: batch_max });
         }
-        let (addressed, transfer) = (peer.epoch, Transfer { epoch: self.epoch, number: peer.next });
+        let (addressed, transfer) = (peer.epoch, TransferId { epoch: self.epoch, number: peer.next });
         peer.next += 1;
         let ids = parcels.iter().map(|parcel| parcel.id).collect();
-        let entry = self.write(to, transfer, Step::Leaving { addressed, ids }, effects);
+        let entry = self.write(to, transfer, HandoverStep::Leaving { addressed, ids }, effects);
         let (deadline, resend_at) = (self.now + self.timing.prepare_ns, self.now + self.timing.resend_ns);
         if let Some(out) = self.outbound(to, transfer) {
             out.state = Out::Preparing { deadline, prepared: None };
             (out.parcels, out.resend_at, out.known) = (parcels.clone(), resend_at, false);
         }
-        self.waiting.push_back((entry, to, transfer, Way::Out));
-        self.send(to, transfer, Saying::Prepare(parcels), effects);
+        self.waiting.push_back((entry, to, transfer, Direction::Out));
+        self.send(to, transfer, MessageBody::Prepare(parcels), effects);
         self.go_on(effects);
         Ok(transfer)
     }
 
-    fn outbound(&mut self, peer: RegionId, transfer: Transfer) -> Option<&mut Outbound> {
+    fn outbound(&mut self, peer: RegionId, transfer: TransferId) -> Option<&mut Outbound> {
         self.peers.get_mut(&peer)?.outbound.get_mut(&transfer)
     }
 
     pub(super) fn hear_prepared(
         &mut self,
         from: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         answer: Vec<Refused>,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &mut out.state) {
             Some(Out::Preparing { prepared, .. }) => {
                 prepared.get_or_insert(answer);
                 self.try_commit(from, transfer, effects);
             }
-            Some(Out::Committing { .. }) => self.send(from, transfer, Saying::Commit, effects),
+            Some(Out::Committing { .. }) => self.send(from, transfer, MessageBody::Commit, effects),
             Some(Out::Asking | Out::Closed { committed: true }) => self.counts.repeated += 1,
             Some(Out::Closed { committed: false }) | None => {
-                self.send(from, transfer, Saying::Abort, effects)
+                self.send(from, transfer, MessageBody::Abort, effects)
             }
         }
     }
 
     /// Commits once the target is prepared and the own standby knows the offer.
-    fn try_commit(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    fn try_commit(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let resend_at = self.now + self.timing.resend_ns;
         let Some(out) = self.outbound(to, transfer) else { return };
         let (true, Out::Preparing { prepared: Some(refused), .. }) = (out.known, &out.state) else { return };
         if refused.len() >= out.ids.len() {
             let refused = refused.clone();
             self.tell_refused(to, transfer, &refused, effects);
-            return self.call_off(to, transfer, effects);
+            return self.abort_transfer(to, transfer, effects);
         }
         out.resend_at = resend_at;
         let refused = refused.clone();
         self.tell_refused(to, transfer, &refused, effects);
-        self.write(to, transfer, Step::Committed(refused), effects);
-        self.send(to, transfer, Saying::Commit, effects);
+        self.write(to, transfer, HandoverStep::Committed(refused), effects);
+        self.send(to, transfer, MessageBody::Commit, effects);
     }
 
     fn tell_refused(
         &mut self,
         to: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         refused: &[Refused],
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
         let told = |one: &Refused| Some((*out.ids.get(one.index as usize)?, one.why));
         let named: Vec<_> = refused.iter().filter_map(told).collect();
         self.counts.refused += named.len() as u64;
         if !named.is_empty() {
-            effects.push(Effect::Refused(named));
+            effects.push(HandoverEffect::Refused(named));
         }
     }
 
     /// Aborts a transfer; the entities resume here.
-    fn call_off(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
-        let entry = self.write(to, transfer, Step::Aborted, effects);
-        self.waiting.push_back((entry, to, transfer, Way::Out));
-        self.send(to, transfer, Saying::Abort, effects);
+    fn abort_transfer(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
+        let entry = self.write(to, transfer, HandoverStep::Aborted, effects);
+        self.waiting.push_back((entry, to, transfer, Direction::Out));
+        self.send(to, transfer, MessageBody::Abort, effects);
     }
 
     pub(super) fn hear_taken(
         &mut self,
         from: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         refused: Vec<Refused>,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
             Some(Out::Committing { .. }) => self.settle(from, transfer, effects),
             Some(Out::Asking) => {
-                self.write(from, transfer, Step::Committed(refused), effects);
+                self.write(from, transfer, HandoverStep::Committed(refused), effects);
                 self.settle(from, transfer, effects);
             }
             _ => self.counts.repeated += 1,
         }
     }
 
-    fn settle(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
-        let entry = self.write(to, transfer, Step::Settled, effects);
-        self.waiting.push_back((entry, to, transfer, Way::Out));
+    fn settle(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
+        let entry = self.write(to, transfer, HandoverStep::Settled, effects);
+        self.waiting.push_back((entry, to, transfer, Direction::Out));
     }
 
-    pub(super) fn hear_not_taken(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn hear_not_taken(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
             Some(Out::Asking) => {
                 self.counts.aborted += 1;
-                self.call_off(from, transfer, effects);
+                self.abort_transfer(from, transfer, effects);
             }
             _ => self.counts.repeated += 1,
         }
     }
 
     /// Handles a target's lost state: the entities handed to it are lost.
-    pub(super) fn hear_unknown(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn hear_unknown(
+        &mut self,
+        from: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let Some(out) = self.outbound(from, transfer) else { return };
         let refused = match &out.state {
             Out::Committing { refused } => refused.clone(),
@@ -215,43 +228,43 @@ impl Handover {
         };
         let ids = part(&out.ids, &refused).0;
         if let Out::Asking = out.state {
-            self.write(from, transfer, Step::Committed(refused), effects);
+            self.write(from, transfer, HandoverStep::Committed(refused), effects);
         }
-        effects.push(Effect::Lost { to: from, ids });
+        effects.push(HandoverEffect::Lost { to: from, ids });
         self.settle(from, transfer, effects);
     }
 
     pub(super) fn hear_source_asked(
         &mut self,
         from: RegionId,
-        transfer: Transfer,
-        effects: &mut Vec<Effect>,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
-            Some(Out::Committing { .. }) => self.send(from, transfer, Saying::Commit, effects),
+            Some(Out::Committing { .. }) => self.send(from, transfer, MessageBody::Commit, effects),
             Some(Out::Preparing { .. } | Out::Asking | Out::Closed { committed: true }) => {}
             Some(Out::Closed { committed: false }) | None => {
-                self.send(from, transfer, Saying::Abort, effects)
+                self.send(from, transfer, MessageBody::Abort, effects)
             }
         }
     }
 
-    pub(super) fn outbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<Effect>) {
+    pub(super) fn outbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<HandoverEffect>) {
         let now = self.now;
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.outbound.values_mut().for_each(|out| out.resend_at = now);
-        let offered = |(transfer, out): (&Transfer, &Outbound)| {
+        let offered = |(transfer, out): (&TransferId, &Outbound)| {
             matches!(out.state, Out::Preparing { .. }).then_some(*transfer)
         };
-        let offered: Vec<Transfer> = known.outbound.iter().filter_map(offered).collect();
+        let offered: Vec<TransferId> = known.outbound.iter().filter_map(offered).collect();
         for transfer in offered {
             self.counts.aborted += 1;
-            self.call_off(peer, transfer, effects);
+            self.abort_transfer(peer, transfer, effects);
         }
         self.elapse_outbound(peer, effects);
     }
 
-    pub(super) fn elapse_outbound(&mut self, to: RegionId, effects: &mut Vec<Effect>) {
+    pub(super) fn elapse_outbound(&mut self, to: RegionId, effects: &mut Vec<HandoverEffect>) {
         let (now, again) = (self.now, self.now + self.timing.resend_ns);
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let (mut sayings, mut late) = (Vec::new(), Vec::new());
@@ -268,19 +281,24 @@ impl Handover {
             out.resend_at = again;
             match &out.state {
                 Out::Preparing { prepared: None, .. } => {
-                    sayings.push((*transfer, Saying::Prepare(out.parcels.clone())));
+                    sayings.push((*transfer, MessageBody::Prepare(out.parcels.clone())));
                 }
-                Out::Asking => sayings.push((*transfer, Saying::AskTarget { addressed: out.addressed })),
-                Out::Committing { .. } => sayings.push((*transfer, Saying::Commit)),
+                Out::Asking => sayings.push((*transfer, MessageBody::AskTarget { addressed: out.addressed })),
+                Out::Committing { .. } => sayings.push((*transfer, MessageBody::Commit)),
                 Out::Preparing { .. } | Out::Closed { .. } => {}
             }
         }
         self.counts.aborted += late.len() as u64;
-        late.into_iter().for_each(|transfer| self.call_off(to, transfer, effects));
+        late.into_iter().for_each(|transfer| self.abort_transfer(to, transfer, effects));
         sayings.into_iter().for_each(|(transfer, saying)| self.send(to, transfer, saying, effects));
     }
 
-    pub(super) fn outbound_known(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn outbound_known(
+        &mut self,
+        to: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let Some(out) = self.outbound(to, transfer) else { return };
         out.known = true;
         if !out.is_closed() {
@@ -291,19 +309,19 @@ impl Handover {
         // Messages of other transfers carry `settled`; without one in progress it is sent by itself.
         let (idle, told) = (peer.outbound.is_empty(), peer.told);
         if idle && told < self.settled(to) {
-            self.send(to, transfer, Saying::Settled, effects);
+            self.send(to, transfer, MessageBody::Settled, effects);
         }
     }
 
     pub(super) fn enact_leaving(
         &mut self,
         to: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         addressed: u64,
         ids: Vec<EntityId>,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
-        effects.push(Effect::Suspend(ids.clone()));
+        effects.push(HandoverEffect::Suspend(ids.clone()));
         let out =
             Outbound { ids, parcels: Vec::new(), addressed, state: Out::Asking, known: true, resend_at: 0 };
         self.peers.entry(to).or_default().outbound.insert(transfer, out);
@@ -312,29 +330,34 @@ impl Handover {
     pub(super) fn enact_committed(
         &mut self,
         to: RegionId,
-        transfer: Transfer,
+        transfer: TransferId,
         refused: Vec<Refused>,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
         let (gone, kept) = part(&out.ids, &refused);
         out.parcels = Vec::new();
         out.state = Out::Committing { refused };
         self.counts.departed += gone.len() as u64;
-        effects.push(Effect::Depart(gone));
+        effects.push(HandoverEffect::Depart(gone));
         if !kept.is_empty() {
-            effects.push(Effect::Release(kept));
+            effects.push(HandoverEffect::Release(kept));
         }
     }
 
-    pub(super) fn enact_aborted(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+    pub(super) fn enact_aborted(
+        &mut self,
+        to: RegionId,
+        transfer: TransferId,
+        effects: &mut Vec<HandoverEffect>,
+    ) {
         let Some(out) = self.outbound(to, transfer) else { return };
         out.state = Out::Closed { committed: false };
         out.parcels = Vec::new();
-        effects.push(Effect::Release(std::mem::take(&mut out.ids)));
+        effects.push(HandoverEffect::Release(std::mem::take(&mut out.ids)));
     }
 
-    pub(super) fn enact_settled(&mut self, to: RegionId, transfer: Transfer) {
+    pub(super) fn enact_settled(&mut self, to: RegionId, transfer: TransferId) {
         if let Some(out) = self.outbound(to, transfer) {
             out.state = Out::Closed { committed: true };
         }

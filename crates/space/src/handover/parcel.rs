@@ -13,7 +13,7 @@ pub struct RegionId(pub u32);
 /// Id of one handover of a batch: the source's fencing epoch at its start, and a number towards this target.
 /// The source uses each id once, so repeated messages are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Transfer {
+pub struct TransferId {
     /// The source's fencing epoch.
     pub epoch: u64,
     /// Number within that epoch, from 0.
@@ -34,7 +34,7 @@ pub struct Parcel {
 /// Why a target refuses an entity. The source keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum EntityRefusal {
     /// The target already has an entity of this id, or another region is handing one over.
     #[error("the target already has an entity with this id")]
     Held,
@@ -49,17 +49,17 @@ pub enum Refusal {
     Busy,
 }
 
-impl Refusal {
+impl EntityRefusal {
     pub(crate) fn number(self) -> u8 {
         self as u8
     }
 
-    pub(crate) fn from_number(number: u8) -> Result<Refusal, DecodeError> {
+    pub(crate) fn from_number(number: u8) -> Result<EntityRefusal, DecodeError> {
         match number {
-            0 => Ok(Refusal::Held),
-            1 => Ok(Refusal::Full),
-            2 => Ok(Refusal::Unreadable),
-            3 => Ok(Refusal::Busy),
+            0 => Ok(EntityRefusal::Held),
+            1 => Ok(EntityRefusal::Full),
+            2 => Ok(EntityRefusal::Unreadable),
+            3 => Ok(EntityRefusal::Busy),
             number => Err(DecodeError::Unknown { what: "refusal", number }),
         }
     }
@@ -71,7 +71,7 @@ pub struct Refused {
     /// Index in the batch.
     pub index: u32,
     /// The reason.
-    pub why: Refusal,
+    pub why: EntityRefusal,
 }
 
 /// Splits a batch into accepted and refused items.
@@ -87,13 +87,13 @@ pub(crate) fn part<T: Clone>(batch: &[T], refused: &[Refused]) -> (Vec<T>, Vec<T
     (taken, kept)
 }
 
-pub(crate) fn put_transfer(out: &mut Vec<u8>, transfer: Transfer) {
+pub(crate) fn put_transfer(out: &mut Vec<u8>, transfer: TransferId) {
     put_u64(out, transfer.epoch);
     put_u64(out, transfer.number);
 }
 
-pub(crate) fn transfer(fields: &mut Fields<'_>) -> Result<Transfer, DecodeError> {
-    Ok(Transfer { epoch: fields.u64()?, number: fields.u64()? })
+pub(crate) fn transfer(fields: &mut Fields<'_>) -> Result<TransferId, DecodeError> {
+    Ok(TransferId { epoch: fields.u64()?, number: fields.u64()? })
 }
 
 pub(crate) fn put_parcels(out: &mut Vec<u8>, parcels: &[Parcel]) {
@@ -121,5 +121,7 @@ pub(crate) fn put_refused(out: &mut Vec<u8>, refused: &[Refused]) {
 }
 
 pub(crate) fn refused(fields: &mut Fields<'_>) -> Result<Vec<Refused>, DecodeError> {
-    fields.list(5, |fields| Ok(Refused { index: fields.u32()?, why: Refusal::from_number(fields.u8()?)? }))
+    fields.list(5, |fields| {
+        Ok(Refused { index: fields.u32()?, why: EntityRefusal::from_number(fields.u8()?)? })
+    })
 }

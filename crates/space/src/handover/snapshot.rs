@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::inbound::Inbound;
 use super::outbound::Outbound;
 use super::parcel::{self, RegionId};
-use super::{Handover, Peer, Standby, Timing};
+use super::{Handover, HandoverTiming, Peer, StandbyMode};
 use crate::layout::{DecodeError, Fields, put_u32, put_u64};
 
 impl Handover {
@@ -37,8 +37,8 @@ impl Handover {
     /// Reads the handovers as a standby has them.
     pub(crate) fn read_snapshot(
         fields: &mut Fields<'_>,
-        standby: Standby,
-        timing: Timing,
+        standby: StandbyMode,
+        timing: HandoverTiming,
     ) -> Result<Handover, DecodeError> {
         let (region, epoch) = (RegionId(fields.u32()?), fields.u64()?);
         let mut handover = Handover::new(region, epoch, standby, timing);

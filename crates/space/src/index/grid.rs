@@ -9,7 +9,7 @@
 //! The grid is the fastest index for neighbours within a fixed radius. Where points are crowded it looks at
 //! too many; trees do not.
 
-use super::{Columns, Index, Near, Nearest, point_at};
+use super::{Columns, Index, NearItem, NearestItems, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
 use crate::world::{Point, World};
 
@@ -230,10 +230,10 @@ impl<const D: usize> Grid<D> {
     ///
     /// Goes through the cells: items of one cell have the same neighbouring cells, and need about the same
     /// radius.
-    fn nearest_by_slot(&self, nearest: &mut Nearest, found: &mut Vec<Near>) -> bool {
+    fn nearest_by_slot(&self, nearest: &mut NearestItems, found: &mut Vec<NearItem>) -> bool {
         let count = nearest.most();
         found.clear();
-        found.resize(self.len() * count, Near { item: 0, distance_sq: 0.0 });
+        found.resize(self.len() * count, NearItem { item: 0, distance_sq: 0.0 });
         if count == 0 {
             return true;
         }
@@ -258,7 +258,7 @@ impl<const D: usize> Grid<D> {
     /// Searches balls around an item, growing until one holds enough; stops when the ball is larger than the
     /// world.
     #[inline(always)]
-    fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut Nearest) -> bool {
+    fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut NearestItems) -> bool {
         let (low, high) = (self.world.min(), self.world.max());
         let extent = (0..D).fold(0.0_f32, |most, axis| most.max(high[axis] - low[axis]));
         let far = (0..D).fold(0.0_f32, |most, axis| most.max(low[axis].abs()).max(high[axis].abs()));
@@ -285,7 +285,7 @@ impl<const D: usize> Grid<D> {
     }
 
     /// Searches a growing box around the point until nothing outside can be nearer.
-    fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut Nearest) {
+    fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut NearestItems) {
         let mut reach = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
         loop {
             nearest.clear();
@@ -362,15 +362,15 @@ impl<const D: usize> Index<D> for Grid<D> {
         });
     }
 
-    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
-        let mut nearest = Nearest::new(count);
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
+        let mut nearest = NearestItems::new(count);
         self.search(at, None, &mut nearest);
         found.clear();
         found.extend(nearest.found());
     }
 
-    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
-        let mut nearest = Nearest::new(count.min(self.len().saturating_sub(1)));
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>) {
+        let mut nearest = NearestItems::new(count.min(self.len().saturating_sub(1)));
         if self.nearest_by_slot(&mut nearest, found) {
             return;
         }

@@ -2,7 +2,7 @@
 
 /// An item and its distance.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Near {
+pub struct NearItem {
     /// Number of the item.
     pub item: u32,
     /// Square of the distance.
@@ -12,14 +12,14 @@ pub struct Near {
 /// The nearest items found so far. The bits of non-negative floats compare like the numbers, so one
 /// comparison of a word orders by distance, then by number.
 #[derive(Debug, Clone)]
-pub(crate) struct Nearest {
+pub(crate) struct NearestItems {
     words: Vec<u64>,
     count: usize,
 }
 
-impl Nearest {
-    pub(crate) fn new(count: usize) -> Nearest {
-        Nearest { words: Vec::with_capacity(count + 1), count }
+impl NearestItems {
+    pub(crate) fn new(count: usize) -> NearestItems {
+        NearestItems { words: Vec::with_capacity(count + 1), count }
     }
 
     /// Removes all items.
@@ -74,9 +74,9 @@ impl Nearest {
     }
 
     /// Found items, the nearest first.
-    pub(crate) fn found(&self) -> impl Iterator<Item = Near> + '_ {
+    pub(crate) fn found(&self) -> impl Iterator<Item = NearItem> + '_ {
         self.words
             .iter()
-            .map(|word| Near { item: *word as u32, distance_sq: f32::from_bits((word >> 32) as u32) })
+            .map(|word| NearItem { item: *word as u32, distance_sq: f32::from_bits((word >> 32) as u32) })
     }
 }

@@ -1,6 +1,6 @@
 //! No index: looks at every item. The reference for the other indexes.
 
-use super::{Columns, Index, Near, Nearest};
+use super::{Columns, Index, NearItem, NearestItems};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
@@ -16,7 +16,7 @@ impl<const D: usize> Scan<D> {
         Scan { points: Vec::new() }
     }
 
-    fn search(&self, at: &Point<D>, but: Option<usize>, nearest: &mut Nearest) {
+    fn search(&self, at: &Point<D>, but: Option<usize>, nearest: &mut NearestItems) {
         nearest.clear();
         for (item, point) in self.points.iter().enumerate().filter(|(item, _)| Some(*item) != but) {
             nearest.offer(distance_sq(at, point), item as u32);
@@ -38,15 +38,15 @@ impl<const D: usize> Index<D> for Scan<D> {
         found.extend((0..).zip(&self.points).filter(|(_, point)| shape.holds(point)).map(|(item, _)| item));
     }
 
-    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
-        let mut nearest = Nearest::new(count);
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
+        let mut nearest = NearestItems::new(count);
         self.search(at, None, &mut nearest);
         found.clear();
         found.extend(nearest.found());
     }
 
-    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
-        let mut nearest = Nearest::new(count);
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>) {
+        let mut nearest = NearestItems::new(count);
         found.clear();
         for (item, at) in self.points.iter().enumerate() {
             self.search(at, Some(item), &mut nearest);

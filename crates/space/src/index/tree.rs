@@ -16,7 +16,7 @@
 mod build;
 mod each;
 
-use super::{Columns, Index, Near, Nearest};
+use super::{Columns, Index, NearItem, NearestItems};
 use crate::curve::{Curve, Morton, Tetrahedral};
 use crate::shape::{Aabb, Shape};
 use crate::world::{Point, World};
@@ -87,7 +87,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
 
     /// Offers all points of some slots.
     #[inline(always)]
-    fn offer(&self, slots: std::ops::Range<usize>, at: &Point<D>, nearest: &mut Nearest) {
+    fn offer(&self, slots: std::ops::Range<usize>, at: &Point<D>, nearest: &mut NearestItems) {
         const LANES: usize = 16;
         let columns: [&[f32]; D] = std::array::from_fn(|axis| &self.at[axis][slots.clone()]);
         let items = &self.keys[slots];
@@ -130,8 +130,8 @@ impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
     }
 
     /// Looks first at points with similar keys, which bounds the walk.
-    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
-        let mut nearest = Nearest::new(count);
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
+        let mut nearest = NearestItems::new(count);
         let key = C::key(self.world.place(at));
         let slot = self.keys.partition_point(|(other, _)| *other < key);
         let around = slot.saturating_sub(count)..(slot + count).min(self.len());
@@ -143,7 +143,7 @@ impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
         found.extend(nearest.found());
     }
 
-    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>) {
         self.find_each(count, found);
     }
 
@@ -160,7 +160,7 @@ impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
     /// Walks the nodes that may hold something nearer than the items found or than `reach`.
-    fn find(&self, at: &Point<D>, count: usize, reach: f32, nearest: &mut Nearest) {
+    fn find(&self, at: &Point<D>, count: usize, reach: f32, nearest: &mut NearestItems) {
         if count == 0 {
             return;
         }

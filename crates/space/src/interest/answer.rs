@@ -13,7 +13,7 @@ use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
 
 /// One response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum WorldResponse<'a> {
     /// The command was carried out.
     Done {
         /// The entity's region.
@@ -31,7 +31,7 @@ pub enum Answer<'a> {
     /// The viewer was added and receives updates.
     Watching,
     /// An update for a viewer.
-    Sight(Sight<'a>),
+    ViewerUpdate(ViewerUpdate<'a>),
 }
 
 /// Why a request was refused.
@@ -51,36 +51,36 @@ pub enum Denial {
 
 /// One region's update for one viewer after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sight<'a> {
+pub struct ViewerUpdate<'a> {
     /// The region.
     pub region: RegionId,
     /// Epoch of the region's owner.
     pub epoch: u64,
     /// The tick.
     pub tick: u64,
-    /// Encoded [`Glimpse`](super::Glimpse)s.
+    /// Encoded [`ViewerEvent`](super::Glimpse)s.
     pub glimpses: &'a [u8],
 }
 
 const DENIALS: [Denial; 5] = [Denial::NotHere, Denial::Leaving, Denial::NoOwner, Denial::Wrong, Denial::Busy];
 
-impl<'a> Answer<'a> {
+impl<'a> WorldResponse<'a> {
     /// Appends the encoded response.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {
-            Answer::Done { region, tick } => {
+            WorldResponse::Done { region, tick } => {
                 out.push(1);
                 put_u32(out, region.0);
                 put_u64(out, *tick);
             }
-            Answer::Refused { why, text } => {
+            WorldResponse::Refused { why, text } => {
                 out.push(2);
                 out.push(*why as u8);
                 out.extend_from_slice(text.as_bytes());
             }
-            Answer::Watching => out.push(3),
-            Answer::Sight(sight) => {
+            WorldResponse::Watching => out.push(3),
+            WorldResponse::ViewerUpdate(sight) => {
                 out.push(4);
                 put_u32(out, sight.region.0);
                 put_u64(out, sight.epoch);
@@ -91,25 +91,25 @@ impl<'a> Answer<'a> {
     }
 
     /// Decodes a response.
-    pub fn decode(bytes: &'a [u8]) -> Result<Answer<'a>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<WorldResponse<'a>, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         match fields.u8()? {
             1 => {
                 let (region, tick) = (RegionId(fields.u32()?), fields.u64()?);
                 fields.end()?;
-                Ok(Answer::Done { region, tick })
+                Ok(WorldResponse::Done { region, tick })
             }
             2 => {
                 let number = fields.u8()?;
                 let why = DENIALS.get(usize::from(number)).copied();
                 let why = why.ok_or(DecodeError::Unknown { what: "refusal", number })?;
                 let text = std::str::from_utf8(fields.rest()).unwrap_or("no readable text");
-                Ok(Answer::Refused { why, text })
+                Ok(WorldResponse::Refused { why, text })
             }
-            3 => fields.end().map(|()| Answer::Watching),
+            3 => fields.end().map(|()| WorldResponse::Watching),
             4 => {
                 let (region, epoch, tick) = (RegionId(fields.u32()?), fields.u64()?, fields.u64()?);
-                Ok(Answer::Sight(Sight { region, epoch, tick, glimpses: fields.rest() }))
+                Ok(WorldResponse::ViewerUpdate(ViewerUpdate { region, epoch, tick, glimpses: fields.rest() }))
             }
             number => Err(DecodeError::Unknown { what: "answer", number }),
         }
@@ -122,16 +122,20 @@ mod tests {
 
     #[test]
     fn interest_response_is_read_back_as_written() {
-        let refused = |why| Answer::Refused { why, text: "no" };
-        let sight = Sight { region: RegionId(3), epoch: 8, tick: 9, glimpses: &[4] };
-        let others = [Answer::Done { region: RegionId(1), tick: 7 }, Answer::Watching, Answer::Sight(sight)];
+        let refused = |why| WorldResponse::Refused { why, text: "no" };
+        let sight = ViewerUpdate { region: RegionId(3), epoch: 8, tick: 9, glimpses: &[4] };
+        let others = [
+            WorldResponse::Done { region: RegionId(1), tick: 7 },
+            WorldResponse::Watching,
+            WorldResponse::ViewerUpdate(sight),
+        ];
         for answer in DENIALS.map(refused).into_iter().chain(others) {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
-            assert_eq!(Answer::decode(&bytes), Ok(answer));
-            assert!(Answer::decode(&bytes[..1]).is_err());
+            assert_eq!(WorldResponse::decode(&bytes), Ok(answer));
+            assert!(WorldResponse::decode(&bytes[..1]).is_err());
         }
-        assert!(Answer::decode(&[VERSION, 2, 9]).is_err());
-        assert!(Answer::decode(&[VERSION, 1, 0]).is_err());
+        assert!(WorldResponse::decode(&[VERSION, 2, 9]).is_err());
+        assert!(WorldResponse::decode(&[VERSION, 1, 0]).is_err());
     }
 }

@@ -9,7 +9,7 @@
 //!   5 despawn  id u64
 //! ```
 
-use super::{Rule, ViewerId, Watch};
+use super::{ViewerId, VisibilityRule, Watch};
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, VERSION, put_bytes, put_point, put_u32, put_u64};
 use crate::store::Entity;
@@ -17,13 +17,13 @@ use crate::world::Point;
 
 /// One request.
 #[derive(Debug, Clone)]
-pub enum Ask<'a, const D: usize> {
+pub enum WorldRequest<'a, const D: usize> {
     /// Adds a viewer.
     Watch(ViewerId, Watch),
     /// Removes a viewer.
     Forget(ViewerId),
     /// Changes an entity.
-    Command(Command<'a, D>),
+    EntityCommand(EntityCommand<'a, D>),
     /// Adds an entity with an id that is new in the world.
     Spawn(Entity<'a, D>),
     /// Removes an entity from the world.
@@ -32,7 +32,7 @@ pub enum Ask<'a, const D: usize> {
 
 /// A change to an entity; fields that are `None` stay as they are.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Command<'a, const D: usize> {
+pub struct EntityCommand<'a, const D: usize> {
     /// Id of the entity.
     pub id: EntityId,
     /// New position.
@@ -50,35 +50,35 @@ const VELOCITY: u8 = 2;
 const KIND: u8 = 4;
 const COMPONENTS: u8 = 8;
 
-impl<'a, const D: usize> Ask<'a, D> {
+impl<'a, const D: usize> WorldRequest<'a, D> {
     /// Appends the encoded request. A predicate is not encoded: the rule `Where` becomes `All`. `allowed` is
     /// not encoded either, since the world sets it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {
-            Ask::Watch(viewer, watch) => {
+            WorldRequest::Watch(viewer, watch) => {
                 out.push(1);
                 put_u64(out, viewer.0);
                 put_u64(out, watch.center.0);
                 out.extend_from_slice(&watch.radius.to_le_bytes());
                 put_u32(out, watch.bytes_per_tick);
                 let (rule, kind) = match watch.rule {
-                    Rule::OfKind(kind) => (1, kind),
-                    Rule::NotOfKind(kind) => (2, kind),
-                    Rule::All | Rule::Where(_) => (0, 0),
+                    VisibilityRule::OfKind(kind) => (1, kind),
+                    VisibilityRule::NotOfKind(kind) => (2, kind),
+                    VisibilityRule::All | VisibilityRule::Where(_) => (0, 0),
                 };
                 out.push(rule);
                 put_u32(out, kind);
             }
-            Ask::Forget(viewer) => {
+            WorldRequest::Forget(viewer) => {
                 out.push(2);
                 put_u64(out, viewer.0);
             }
-            Ask::Command(command) => {
+            WorldRequest::EntityCommand(command) => {
                 out.push(3);
                 command.encode(out);
             }
-            Ask::Spawn(entity) => {
+            WorldRequest::Spawn(entity) => {
                 out.push(4);
                 put_u64(out, entity.id.0);
                 out.push(D as u8);
@@ -87,7 +87,7 @@ impl<'a, const D: usize> Ask<'a, D> {
                 put_point(out, &entity.velocity);
                 put_bytes(out, entity.components);
             }
-            Ask::Despawn(id) => {
+            WorldRequest::Despawn(id) => {
                 out.push(5);
                 put_u64(out, id.0);
             }
@@ -95,30 +95,41 @@ impl<'a, const D: usize> Ask<'a, D> {
     }
 
     /// Decodes a request.
-    pub fn decode(bytes: &'a [u8]) -> Result<Ask<'a, D>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<WorldRequest<'a, D>, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let ask = match fields.u8()? {
             1 => {
                 let (viewer, center) = (ViewerId(fields.u64()?), EntityId(fields.u64()?));
                 let (radius, bytes_per_tick) = (fields.f32()?, fields.u32()?);
                 let rule = match (fields.u8()?, fields.u32()?) {
-                    (0, _) => Rule::All,
-                    (1, kind) => Rule::OfKind(kind),
-                    (2, kind) => Rule::NotOfKind(kind),
+                    (0, _) => VisibilityRule::All,
+                    (1, kind) => VisibilityRule::OfKind(kind),
+                    (2, kind) => VisibilityRule::NotOfKind(kind),
                     (number, _) => return Err(DecodeError::Unknown { what: "rule", number }),
                 };
-                Ask::Watch(viewer, Watch { center, radius, rule, allowed: Rule::All, bytes_per_tick })
+                WorldRequest::Watch(
+                    viewer,
+                    Watch { center, radius, rule, allowed: VisibilityRule::All, bytes_per_tick },
+                )
             }
-            2 => Ask::Forget(ViewerId(fields.u64()?)),
-            3 => Ask::Command(Command::read(&mut fields)?),
+            2 => WorldRequest::Forget(ViewerId(fields.u64()?)),
+            3 => WorldRequest::EntityCommand(EntityCommand::read(&mut fields)?),
             4 => {
                 let id = EntityId(fields.u64()?);
                 check_dimensions::<D>(fields.u8()?)?;
                 let (kind, position, velocity) = (fields.u32()?, fields.point()?, fields.point()?);
                 let components = fields.bytes()?;
-                Ask::Spawn(Entity { id, generation: 0, kind, position, velocity, frozen: false, components })
+                WorldRequest::Spawn(Entity {
+                    id,
+                    generation: 0,
+                    kind,
+                    position,
+                    velocity,
+                    frozen: false,
+                    components,
+                })
             }
-            5 => Ask::Despawn(EntityId(fields.u64()?)),
+            5 => WorldRequest::Despawn(EntityId(fields.u64()?)),
             number => return Err(DecodeError::Unknown { what: "ask", number }),
         };
         fields.end()?;
@@ -126,10 +137,10 @@ impl<'a, const D: usize> Ask<'a, D> {
     }
 }
 
-impl<'a, const D: usize> Command<'a, D> {
+impl<'a, const D: usize> EntityCommand<'a, D> {
     /// Creates a command that changes nothing yet.
-    pub fn of(id: EntityId) -> Command<'a, D> {
-        Command { id, position: None, velocity: None, kind: None, components: None }
+    pub fn of(id: EntityId) -> EntityCommand<'a, D> {
+        EntityCommand { id, position: None, velocity: None, kind: None, components: None }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -147,14 +158,14 @@ impl<'a, const D: usize> Command<'a, D> {
         self.components.iter().for_each(|bytes| put_bytes(out, bytes));
     }
 
-    fn read(fields: &mut Fields<'a>) -> Result<Command<'a, D>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<EntityCommand<'a, D>, DecodeError> {
         let (id, dimensions, what) = (EntityId(fields.u64()?), fields.u8()?, fields.u8()?);
         check_dimensions::<D>(dimensions)?;
         if what & !(POSITION | VELOCITY | KIND | COMPONENTS) != 0 {
             return Err(DecodeError::Unknown { what: "change of an entity", number: what });
         }
         let has = |bit: u8| what & bit != 0;
-        Ok(Command {
+        Ok(EntityCommand {
             id,
             position: has(POSITION).then(|| fields.point()).transpose()?,
             velocity: has(VELOCITY).then(|| fields.point()).transpose()?,
@@ -180,14 +191,14 @@ mod tests {
         let position = [1.0, 2.0, 3.0];
         let entity = Entity { kind: 4, velocity: [0.5; 3], components: &[9, 8], ..Entity::at(7, position) };
         let mut bytes = Vec::new();
-        Ask::Spawn(entity).encode(&mut bytes);
-        assert!(matches!(Ask::<3>::decode(&bytes), Ok(Ask::Spawn(read)) if read == entity));
-        assert!(matches!(Ask::<2>::decode(&bytes), Err(DecodeError::Unknown { number: 3, .. })));
+        WorldRequest::Spawn(entity).encode(&mut bytes);
+        assert!(matches!(WorldRequest::<3>::decode(&bytes), Ok(WorldRequest::Spawn(read)) if read == entity));
+        assert!(matches!(WorldRequest::<2>::decode(&bytes), Err(DecodeError::Unknown { number: 3, .. })));
         for end in 0..bytes.len() {
-            assert!(Ask::<3>::decode(&bytes[..end]).is_err(), "{end}");
+            assert!(WorldRequest::<3>::decode(&bytes[..end]).is_err(), "{end}");
         }
         bytes.clear();
-        Ask::<3>::Despawn(EntityId(7)).encode(&mut bytes);
-        assert!(matches!(Ask::<3>::decode(&bytes), Ok(Ask::Despawn(EntityId(7)))));
+        WorldRequest::<3>::Despawn(EntityId(7)).encode(&mut bytes);
+        assert!(matches!(WorldRequest::<3>::decode(&bytes), Ok(WorldRequest::Despawn(EntityId(7)))));
     }
 }

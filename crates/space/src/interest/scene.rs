@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Glimpse, Sight};
+use super::{ViewerEvent, ViewerUpdate};
 use crate::entity::EntityId;
 use crate::handover::{Parcel, RegionId};
 use crate::layout::DecodeError;
@@ -15,7 +15,7 @@ use crate::world::Point;
 
 /// An entity in sight.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Visible<const D: usize> {
+pub struct VisibleEntity<const D: usize> {
     /// Region of the entity.
     pub region: RegionId,
     /// Tick of the last update.
@@ -32,7 +32,7 @@ pub struct Visible<const D: usize> {
 
 /// A change in a scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum SceneChange {
     /// An entity came into sight.
     Entered(EntityId),
     /// An entity in sight was updated.
@@ -45,7 +45,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Scene<const D: usize> {
     schema: Schema,
-    visible: HashMap<EntityId, Visible<D>>,
+    visible: HashMap<EntityId, VisibleEntity<D>>,
     epochs: HashMap<RegionId, u64>,
 }
 
@@ -57,7 +57,11 @@ impl<const D: usize> Scene<D> {
 
     /// Applies a region's update and appends the changes. After an error a part may have been applied: watch
     /// again.
-    pub fn take(&mut self, sight: &Sight<'_>, changes: &mut Vec<Change>) -> Result<(), StateError> {
+    pub fn take(
+        &mut self,
+        sight: &ViewerUpdate<'_>,
+        changes: &mut Vec<SceneChange>,
+    ) -> Result<(), StateError> {
         let known = self.epochs.entry(sight.region).or_insert(sight.epoch);
         if sight.epoch < *known {
             return Ok(());
@@ -67,51 +71,51 @@ impl<const D: usize> Scene<D> {
         if std::mem::replace(known, sight.epoch) < sight.epoch {
             before = self.of(sight.region).collect();
         }
-        for glimpse in Glimpse::<D>::decode_all(sight.glimpses) {
+        for glimpse in ViewerEvent::<D>::decode_all(sight.glimpses) {
             match glimpse? {
-                Glimpse::Begin => before = self.of(sight.region).collect(),
-                Glimpse::Enter { id, generation, state } => {
+                ViewerEvent::Begin => before = self.of(sight.region).collect(),
+                ViewerEvent::Enter { id, generation, state } => {
                     let parcel = Parcel { id, generation, state: state.into() };
                     let was_there = self.visible.insert(id, self.whole(&parcel, sight)?).is_some();
                     before.remove(&id);
-                    changes.push(if was_there { Change::Moved(id) } else { Change::Entered(id) });
+                    changes.push(if was_there { SceneChange::Moved(id) } else { SceneChange::Entered(id) });
                 }
-                Glimpse::Update { id, position, velocity } => {
+                ViewerEvent::Update { id, position, velocity } => {
                     if !position.iter().chain(&velocity).all(|along| along.is_finite()) {
                         return Err(DecodeError::NotFinite.into());
                     }
                     if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == sight.region)
                     {
                         (visible.tick, visible.position, visible.velocity) = (sight.tick, position, velocity);
-                        changes.push(Change::Moved(id));
+                        changes.push(SceneChange::Moved(id));
                     }
                 }
-                Glimpse::Leave { id } => self.leave(id, sight.region, changes),
+                ViewerEvent::Leave { id } => self.leave(id, sight.region, changes),
             }
         }
         before.into_iter().for_each(|id| self.leave(id, sight.region, changes));
         Ok(())
     }
 
-    fn whole(&self, parcel: &Parcel, sight: &Sight<'_>) -> Result<Visible<D>, StateError> {
+    fn whole(&self, parcel: &Parcel, sight: &ViewerUpdate<'_>) -> Result<VisibleEntity<D>, StateError> {
         let Entity { kind, position, velocity, components, .. } = Entity::of_parcel(parcel, &self.schema)?;
         let (region, tick, components) = (sight.region, sight.tick, components.to_vec());
-        Ok(Visible { region, tick, kind, position, velocity, components })
+        Ok(VisibleEntity { region, tick, kind, position, velocity, components })
     }
 
     fn of(&self, region: RegionId) -> impl Iterator<Item = EntityId> {
         self.visible.iter().filter(move |(_, one)| one.region == region).map(|(id, _)| *id)
     }
 
-    fn leave(&mut self, id: EntityId, region: RegionId, changes: &mut Vec<Change>) {
+    fn leave(&mut self, id: EntityId, region: RegionId, changes: &mut Vec<SceneChange>) {
         if self.visible.get(&id).is_some_and(|one| one.region == region) {
             self.visible.remove(&id);
-            changes.push(Change::Left(id));
+            changes.push(SceneChange::Left(id));
         }
     }
 
     /// All entities in sight.
-    pub fn visible(&self) -> &HashMap<EntityId, Visible<D>> {
+    pub fn visible(&self) -> &HashMap<EntityId, VisibleEntity<D>> {
         &self.visible
     }
 }

@@ -26,9 +26,9 @@ pub struct Watch {
     /// Radius of sight.
     pub radius: f32,
     /// Entities that the viewer wants to see.
-    pub rule: Rule,
+    pub rule: VisibilityRule,
     /// Entities that the viewer may see. The world sets it; it is not part of requests.
-    pub allowed: Rule,
+    pub allowed: VisibilityRule,
     /// Budget of bytes for each tick. `Enter` and `Leave` are sent beyond it.
     pub bytes_per_tick: u32,
 }
@@ -36,7 +36,13 @@ pub struct Watch {
 impl Watch {
     /// Watches everything within a radius of an entity, without a byte budget.
     pub fn around(center: EntityId, radius: f32) -> Watch {
-        Watch { center, radius, rule: Rule::All, allowed: Rule::All, bytes_per_tick: u32::MAX }
+        Watch {
+            center,
+            radius,
+            rule: VisibilityRule::All,
+            allowed: VisibilityRule::All,
+            bytes_per_tick: u32::MAX,
+        }
     }
 
     /// Whether both watches are equal.
@@ -53,7 +59,7 @@ impl Watch {
 /// Which entities a viewer may see.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum VisibilityRule {
     /// All entities.
     All,
     /// Entities of this kind, such as a team.
@@ -64,23 +70,25 @@ pub enum Rule {
     Where(fn(EntityId, u32) -> bool),
 }
 
-impl Rule {
-    fn is(&self, other: &Rule) -> bool {
+impl VisibilityRule {
+    fn is(&self, other: &VisibilityRule) -> bool {
         match (self, other) {
-            (Rule::All, Rule::All) => true,
-            (Rule::OfKind(own), Rule::OfKind(others)) => own == others,
-            (Rule::NotOfKind(own), Rule::NotOfKind(others)) => own == others,
-            (Rule::Where(own), Rule::Where(others)) => std::ptr::fn_addr_eq(*own, *others),
+            (VisibilityRule::All, VisibilityRule::All) => true,
+            (VisibilityRule::OfKind(own), VisibilityRule::OfKind(others)) => own == others,
+            (VisibilityRule::NotOfKind(own), VisibilityRule::NotOfKind(others)) => own == others,
+            (VisibilityRule::Where(own), VisibilityRule::Where(others)) => {
+                std::ptr::fn_addr_eq(*own, *others)
+            }
             _ => false,
         }
     }
 
     fn shows(&self, id: EntityId, kind: u32) -> bool {
         match self {
-            Rule::All => true,
-            Rule::OfKind(shown) => kind == *shown,
-            Rule::NotOfKind(hidden) => kind != *hidden,
-            Rule::Where(shown) => shown(id, kind),
+            VisibilityRule::All => true,
+            VisibilityRule::OfKind(shown) => kind == *shown,
+            VisibilityRule::NotOfKind(hidden) => kind != *hidden,
+            VisibilityRule::Where(shown) => shown(id, kind),
         }
     }
 }
@@ -88,14 +96,14 @@ impl Rule {
 #[derive(Debug)]
 pub(super) struct Viewer {
     pub(super) watch: Watch,
-    pub(super) seen: HashMap<EntityId, Seen>,
+    pub(super) seen: HashMap<EntityId, KnownEntity>,
     /// Whether `Begin` was sent.
     pub(super) begun: bool,
 }
 
 /// An entity that a viewer knows of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct KnownEntity {
     /// Tick of the last update that was sent.
     pub(super) told: u64,
     /// Last tick in which the entity was in sight.
@@ -110,7 +118,7 @@ impl Viewer {
 
 /// One event for a viewer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Glimpse<'a, const D: usize> {
+pub enum ViewerEvent<'a, const D: usize> {
     /// An entity came into sight.
     Enter {
         /// Id of the entity.
@@ -139,41 +147,41 @@ pub enum Glimpse<'a, const D: usize> {
 }
 
 /// Why bytes are not events.
-pub type GlimpseError = DecodeError;
+pub type ViewerEventError = DecodeError;
 
 const BEGIN: u8 = 4;
 
-impl<'a, const D: usize> Glimpse<'a, D> {
+impl<'a, const D: usize> ViewerEvent<'a, D> {
     /// Decodes all events of one update.
-    pub fn decode_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<Glimpse<'a, D>, GlimpseError>> {
+    pub fn decode_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<ViewerEvent<'a, D>, ViewerEventError>> {
         let mut fields = Fields::plain(bytes);
         let mut failed = false;
         std::iter::from_fn(move || {
             if failed || fields.is_empty() {
                 return None;
             }
-            let read = Glimpse::read(&mut fields);
+            let read = ViewerEvent::read(&mut fields);
             failed = read.is_err();
             Some(read)
         })
     }
 
-    fn read(fields: &mut Fields<'a>) -> Result<Glimpse<'a, D>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<ViewerEvent<'a, D>, DecodeError> {
         let kind = fields.u8()?;
         if kind == BEGIN {
-            return Ok(Glimpse::Begin);
+            return Ok(ViewerEvent::Begin);
         }
         let id = EntityId(fields.u64()?);
         match kind {
-            1 => Ok(Glimpse::Enter { id, generation: fields.u32()?, state: fields.bytes()? }),
-            2 => Ok(Glimpse::Update { id, position: fields.point()?, velocity: fields.point()? }),
-            3 => Ok(Glimpse::Leave { id }),
+            1 => Ok(ViewerEvent::Enter { id, generation: fields.u32()?, state: fields.bytes()? }),
+            2 => Ok(ViewerEvent::Update { id, position: fields.point()?, velocity: fields.point()? }),
+            3 => Ok(ViewerEvent::Leave { id }),
             number => Err(DecodeError::Unknown { what: "glimpse", number }),
         }
     }
 }
 
-impl Glimpse<'_, 0> {
+impl ViewerEvent<'_, 0> {
     pub(super) const fn update_bytes(dimensions: usize) -> usize {
         9 + 8 * dimensions
     }

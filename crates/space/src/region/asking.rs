@@ -4,13 +4,13 @@
 //! After a panic it continues with single entities, so that the failing one is known.
 
 use super::mover::Mover;
-use super::view::{Asked, Nobody, SeenLanes, View};
-use crate::behaviour::{Behaviour, LANES, Moment, Motion, OwnLanes};
+use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, View};
+use crate::behaviour::{Behaviour, LANES, Motion, OwnEntityLanes, TickContext};
 
 /// Runs the behaviour for all entities of a tick.
-pub(super) struct Asking<'a, const D: usize, B> {
+pub(super) struct BehaviourRun<'a, const D: usize, B> {
     pub(super) behaviour: &'a B,
-    pub(super) moment: Moment<D>,
+    pub(super) moment: TickContext<D>,
     pub(super) mover: Mover<'a, D>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Progress {
     pub(super) alone: bool,
 }
 
-impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
+impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     /// Runs entities without sight, with the widest vectors of the processor. Results do not depend on the
     /// width: no operation is contracted or reordered.
     pub(super) fn by_rows(&mut self, progress: &mut Progress) {
@@ -77,10 +77,11 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
 
     /// One entity after another in the source; the compiler vectorises behaviours without branches.
     #[inline(always)]
-    fn step_each(&self, own: &OwnLanes<D>) -> OwnLanes<D> {
+    fn step_each(&self, own: &OwnEntityLanes<D>) -> OwnEntityLanes<D> {
         let mut next = *own;
         for lane in 0..LANES {
-            let Motion { position, velocity } = self.behaviour.step(&own.own(lane), &Nobody, &self.moment);
+            let Motion { position, velocity } =
+                self.behaviour.step(&own.own(lane), &NoNearbyEntities, &self.moment);
             for axis in 0..D {
                 next.position[axis][lane] = position[axis];
                 next.velocity[axis][lane] = velocity[axis];
@@ -93,7 +94,7 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
     fn step_alone(&mut self, row: usize) {
         if self.mover.rows.flags[row] == 0 {
             let own = self.mover.own(row);
-            let motion = self.behaviour.step(&own, &Nobody, &self.moment);
+            let motion = self.behaviour.step(&own, &NoNearbyEntities, &self.moment);
             self.mover.put(row, &own, &motion);
         }
     }
@@ -130,7 +131,7 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
     fn by_cells(&mut self, view: &View<D>, progress: &mut Progress) {
         for row in 0..view.row_count() {
             let slots = view.row(row);
-            let mut asked = Asked::new();
+            let mut asked = LaneSlots::new();
             let mut begin = 0.0;
             for slot in slots.start.max(progress.next)..slots.end {
                 let item = view.item(slot);
@@ -152,12 +153,12 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
     }
 
     #[inline(always)]
-    fn ask(&mut self, view: &View<D>, asked: &mut Asked, progress: &mut Progress) {
+    fn ask(&mut self, view: &View<D>, asked: &mut LaneSlots, progress: &mut Progress) {
         let Some(first) = asked.slots().first() else { return };
         // On a panic of the behaviour, execution ends here.
         progress.next = *first as usize;
         let own = asked.own(view, self.mover.rows.ids);
-        let around = SeenLanes { view, asked, position: own.position };
+        let around = LanesInSight { view, asked, position: own.position };
         let together =
             if progress.alone { None } else { self.behaviour.step_lanes(&own, &around, &self.moment) };
         for (lane, slot) in asked.slots().iter().enumerate() {
@@ -169,6 +170,6 @@ impl<const D: usize, B: Behaviour<D>> Asking<'_, D, B> {
             };
             self.mover.put(view.item(slot), &own, &motion);
         }
-        *asked = Asked::new();
+        *asked = LaneSlots::new();
     }
 }

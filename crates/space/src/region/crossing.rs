@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{GHOSTS, Outputs, Region, Report, StepError};
+use super::{GHOSTS, Outputs, Region, RegionReport, StepError};
 use crate::behaviour::{Behaviour, LANES};
 use crate::curve::{Curve, Morton};
 use crate::ghost::GhostBatch;
@@ -24,7 +24,7 @@ pub(super) fn is_beyond<const D: usize>(world: &World<D>, at: &Point<D>, stretch
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Offers all entities in another region's stretch at once, such as after a new cut.
-    pub fn offer_misplaced(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+    pub fn offer_misplaced_entities(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         let (store, stretch) = (self.state.store(), self.stretch());
         let elsewhere = |row: &u32| {
@@ -60,7 +60,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                 let (count, batch) = (parcels.len(), std::mem::replace(&mut parcels, rest));
                 let offered = self.state.handover_mut().offer(to, batch, now_ns, &mut self.effects);
                 if offered.is_err() {
-                    self.report(Report::Held { to, count: count + parcels.len() }, out);
+                    self.report(RegionReport::Held { to, count: count + parcels.len() }, out);
                     break;
                 }
             }

@@ -7,11 +7,11 @@ use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};
 use crate::index::Columns;
 use crate::shape::Aabb;
-use crate::world::{CELL_BITS, PLACE_BITS, Point, World};
+use crate::world::{CELL_BITS, GRID_BITS, Point, World};
 
 /// Marked cells of the region.
 #[derive(Debug)]
-pub(super) struct Home<const D: usize> {
+pub(super) struct InteriorCells<const D: usize> {
     world: World<D>,
     cells: Vec<u8>,
     /// Boxes within the own cells, and within the cells that no neighbour sees, where those cells form a box.
@@ -29,22 +29,22 @@ const INSIDE: u8 = 2;
 /// Most cells that the strip may span; with a wider strip no cell counts as inside.
 const STRIP_CELLS_MAX: usize = 4;
 
-impl<const D: usize> Home<D> {
+impl<const D: usize> InteriorCells<D> {
     /// Levels of halving: 32,768 cells in three dimensions, 65,536 in two.
     const LEVEL: u32 = if D == 2 { 8 } else { 5 };
 
     /// Marks the cells of a region with keys from the first up to the second.
-    pub(super) fn new(world: World<D>, stretch: (u64, u64), strip: f32) -> Home<D> {
+    pub(super) fn new(world: World<D>, stretch: (u64, u64), strip: f32) -> InteriorCells<D> {
         let along = 1_usize << Self::LEVEL;
         let keys = 1_u64 << ((CELL_BITS - Self::LEVEL) as usize * D);
         let is_own = |cell: usize| {
             let anchor = |axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & (along - 1);
-            let place = std::array::from_fn(|axis| (anchor(axis) as u32) << (PLACE_BITS - Self::LEVEL));
+            let place = std::array::from_fn(|axis| (anchor(axis) as u32) << (GRID_BITS - Self::LEVEL));
             let first = <Morton as Curve<D>>::key(place);
             first >= stretch.0 && first + keys <= stretch.1
         };
         let own = (0..along.pow(D as u32)).map(|cell| if is_own(cell) { OWN } else { BORDER });
-        let mut home = Home { world, cells: own.collect(), core: Aabb::EMPTY, inside: Aabb::EMPTY };
+        let mut home = InteriorCells { world, cells: own.collect(), core: Aabb::EMPTY, inside: Aabb::EMPTY };
         home.mark_inside(strip);
         home.core = home.own_box();
         home.inside = home.inside_box(strip);
@@ -147,7 +147,7 @@ impl<const D: usize> Home<D> {
     fn cell(&self, at: &Point<D>) -> u8 {
         let (place, mut cell) = (self.world.place(at), 0);
         for axis in 0..D {
-            cell |= (place[axis] >> (PLACE_BITS - Self::LEVEL)) << (axis as u32 * Self::LEVEL);
+            cell |= (place[axis] >> (GRID_BITS - Self::LEVEL)) << (axis as u32 * Self::LEVEL);
         }
         self.cells[cell as usize]
     }
@@ -191,14 +191,14 @@ mod tests {
         world: World<D>,
         stretch: (u64, u64),
         strip: f32,
-        home: Home<D>,
+        home: InteriorCells<D>,
     }
 
     impl<const D: usize> Trial<D> {
         fn new(world: World<D>, regions: u32, region: u32, strip: f32) -> Trial<D> {
             let ids: Vec<RegionId> = (1..=regions).map(RegionId).collect();
             let stretch = Partition::even(D, &ids).stretch(RegionId(region)).unwrap();
-            Trial { world, stretch, strip, home: Home::new(world, stretch, strip) }
+            Trial { world, stretch, strip, home: InteriorCells::new(world, stretch, strip) }
         }
 
         fn is_own(&self, at: &Point<D>) -> bool {

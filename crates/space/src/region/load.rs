@@ -2,9 +2,9 @@
 
 use super::Region;
 use super::crossing::key;
-use crate::balance::Weight;
+use crate::balance::LoadReport;
 use crate::behaviour::Behaviour;
-use crate::partition::Load;
+use crate::partition::RegionLoad;
 
 /// Quantiles of a load report.
 const PARTS: usize = 64;
@@ -13,7 +13,7 @@ const SAMPLE_MAX: usize = 1_024;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Counts entities inside and outside the stretch, with keys that divide those inside evenly.
-    pub fn weight(&self) -> Weight {
+    pub fn weight(&self) -> LoadReport {
         let (store, (first, end)) = (self.state.store(), self.stretch());
         let step = store.len().div_ceil(SAMPLE_MAX).max(1);
         let of = |row: usize| key(&self.setup.world, &store.position(row));
@@ -23,7 +23,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         keys.sort_unstable();
         let amount = len * (keys.len() as f64 / sampled);
         let quantiles = (1..PARTS).filter_map(|part| keys.get(keys.len() * part / PARTS).copied()).collect();
-        let load = Load { region: self.setup.region, amount, quantiles };
-        Weight { load, version: self.partition.version(), strayed: len - amount }
+        let load = RegionLoad { region: self.setup.region, amount, quantiles };
+        LoadReport { load, version: self.partition.version(), strayed: len - amount }
     }
 }

@@ -1,8 +1,8 @@
 //! Moves rows, and notes which rows changed in what way.
 
 use super::crossing::is_beyond;
-use super::home::Home;
-use crate::behaviour::{LANES, Lanes, Motion, Own, OwnLanes};
+use super::home::InteriorCells;
+use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{Rows, row_of};
 use crate::world::{Point, World};
 
@@ -11,7 +11,7 @@ const LISTED_PART: usize = 8;
 
 /// Rows that a tick changed, in the order in which they were moved.
 #[derive(Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct TickChanges {
     /// Rows in another region's stretch.
     pub(super) crossed: Vec<u32>,
     /// Rows with a new velocity, up to the limit of the list.
@@ -23,7 +23,7 @@ pub(super) struct Noted {
     pub(super) moved: bool,
 }
 
-impl Noted {
+impl TickChanges {
     pub(super) fn clear(&mut self) {
         [&mut self.crossed, &mut self.turned, &mut self.misplaced].into_iter().for_each(Vec::clear);
         (self.turned_count, self.moved) = (0, false);
@@ -59,8 +59,8 @@ pub(super) struct Mover<'a, const D: usize> {
     pub(super) rows: Rows<'a, D>,
     world: World<D>,
     stretch: (u64, u64),
-    home: &'a Home<D>,
-    noted: &'a mut Noted,
+    home: &'a InteriorCells<D>,
+    noted: &'a mut TickChanges,
     listed_max: usize,
 }
 
@@ -68,17 +68,17 @@ impl<'a, const D: usize> Mover<'a, D> {
     pub(super) fn new(
         rows: Rows<'a, D>,
         (world, stretch): (World<D>, (u64, u64)),
-        home: &'a Home<D>,
-        noted: &'a mut Noted,
+        home: &'a InteriorCells<D>,
+        noted: &'a mut TickChanges,
     ) -> Mover<'a, D> {
         let listed_max = rows.ids.len() / LISTED_PART;
         Mover { rows, world, stretch, home, noted, listed_max }
     }
 
     #[inline(always)]
-    pub(super) fn own(&self, row: usize) -> Own<D> {
+    pub(super) fn own(&self, row: usize) -> OwnEntity<D> {
         let Rows { ids, kinds, position, velocity, .. } = &self.rows;
-        Own {
+        OwnEntity {
             id: ids[row],
             kind: kinds[row],
             position: row_of(position, row),
@@ -88,7 +88,7 @@ impl<'a, const D: usize> Mover<'a, D> {
 
     /// Loads adjacent rows, if enough are left and all of them may move.
     #[inline(always)]
-    pub(super) fn own_lanes(&self, row: usize) -> Option<OwnLanes<D>> {
+    pub(super) fn own_lanes(&self, row: usize) -> Option<OwnEntityLanes<D>> {
         let Rows { ids, kinds, flags, position, velocity } = &self.rows;
         let flags: &[u8; LANES] = flags.get(row..)?.first_chunk()?;
         if u64::from_le_bytes(*flags) != 0 {
@@ -102,12 +102,12 @@ impl<'a, const D: usize> Mover<'a, D> {
             Some(lanes)
         };
         let (ids, kinds) = (*ids.get(row..)?.first_chunk()?, *kinds.get(row..)?.first_chunk()?);
-        Some(OwnLanes { ids, kinds, position: columns(position)?, velocity: columns(velocity)? })
+        Some(OwnEntityLanes { ids, kinds, position: columns(position)?, velocity: columns(velocity)? })
     }
 
     /// Does the same as [`Mover::put`] of each lane.
     #[inline(always)]
-    pub(super) fn put_lanes(&mut self, row: usize, own: &OwnLanes<D>, next: &OwnLanes<D>) {
+    pub(super) fn put_lanes(&mut self, row: usize, own: &OwnEntityLanes<D>, next: &OwnEntityLanes<D>) {
         let (low, high) = (self.world.min(), self.world.max());
         let (mut inside, mut finite, mut held) = (next.position, [true; LANES], [true; LANES]);
         let (mut moved, mut turned) = ([0_u32; LANES], [0_u32; LANES]);
@@ -127,7 +127,7 @@ impl<'a, const D: usize> Mover<'a, D> {
         let all = |lanes: &[bool; LANES]| lanes.iter().fold(true, |all, lane| all & lane);
         if !all(&finite) || !all(&held) {
             for lane in 0..LANES {
-                let Own { position, velocity, .. } = next.own(lane);
+                let OwnEntity { position, velocity, .. } = next.own(lane);
                 self.put(row + lane, &own.own(lane), &Motion { position, velocity });
             }
             return;
@@ -143,7 +143,7 @@ impl<'a, const D: usize> Mover<'a, D> {
 
     /// Moves a row to the position that its behaviour returned.
     #[inline(always)]
-    pub(super) fn put(&mut self, row: usize, own: &Own<D>, motion: &Motion<D>) {
+    pub(super) fn put(&mut self, row: usize, own: &OwnEntity<D>, motion: &Motion<D>) {
         if !is_finite(motion) {
             self.noted.misplaced.push(row as u32);
             return;

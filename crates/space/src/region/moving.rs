@@ -2,22 +2,22 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::asking::{Asking, Progress};
+use super::asking::{BehaviourRun, Progress};
 use super::mover::Mover;
-use super::{Authority, Outputs, Region, Report, Section, StepError};
-use crate::behaviour::{Behaviour, Moment};
-use crate::handover::Standby;
-use crate::store::Window;
+use super::{Authority, Outputs, RecordSection, Region, RegionReport, StepError};
+use crate::behaviour::{Behaviour, TickContext};
+use crate::handover::StandbyMode;
+use crate::store::SortWindow;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Moves all entities by one tick, offers those that crossed the border to their new owners, and writes
     /// the record.
     ///
-    /// With [`Standby::Required`] it fails until the standby knows the tick before the last.
+    /// With [`StandbyMode::Required`] it fails until the standby knows the tick before the last.
     pub fn tick(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         let tick = self.state.tick();
-        if self.setup.standby == Standby::Required && self.standby_tick < tick {
+        if self.setup.standby == StandbyMode::Required && self.standby_tick < tick {
             return Err(StepError::StandbyBehind { known: self.standby_tick, next: tick + 1 });
         }
         self.state.handover_mut().elapse(now_ns, &mut self.effects);
@@ -25,14 +25,14 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         // Only behaviours with sight and viewers depend on the order of rows.
         let looked_at = self.behaviour.sight() > 0.0 || self.watching.is_some();
         let rows = if looked_at { self.state.store().len() } else { 0 };
-        if let Some(window) = Window::of_tick(tick, self.setup.sort_every, rows) {
+        if let Some(window) = SortWindow::of_tick(tick, self.setup.sort_every, rows) {
             self.state.sort(window);
-            Section::Sort(window).encode(&mut out.record);
+            RecordSection::Sort(window).encode(&mut out.record);
         }
         self.move_all(tick + 1, out);
         self.state.set_tick(tick + 1);
         if !self.noted.moved {
-            Section::Tick(tick + 1).encode(&mut out.record);
+            RecordSection::Tick(tick + 1).encode(&mut out.record);
         } else if self.told {
             self.state.write_moved(self.noted.turned(), &mut out.record);
         }
@@ -43,7 +43,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     fn move_all(&mut self, tick: u64, out: &mut Outputs) {
         let (seconds, world) = (self.setup.seconds(), self.setup.world);
-        let moment = Moment { tick, seconds, world, seed: self.setup.seed };
+        let moment = TickContext { tick, seconds, world, seed: self.setup.seed };
         let sees = self.behaviour.sight() > 0.0;
         if sees {
             let ticks_max = u64::from(self.setup.ghost_ticks_max);
@@ -51,7 +51,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.noted.clear();
         let mut progress = Progress::default();
-        while let Err(row) = self.ask_on(sees, &moment, &mut progress) {
+        while let Err(row) = self.run_until_panic(sees, &moment, &mut progress) {
             if let Some(row) = row {
                 self.freeze(row, true, out);
             }
@@ -64,15 +64,15 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Runs the behaviour until all entities have moved. After a panic it identifies the entity by running
     /// each alone.
-    fn ask_on(
+    fn run_until_panic(
         &mut self,
         sees: bool,
-        moment: &Moment<D>,
+        moment: &TickContext<D>,
         progress: &mut Progress,
     ) -> Result<(), Option<usize>> {
         let place = (self.setup.world, self.stretch());
         let mover = Mover::new(self.state.store_mut().rows_mut(), place, &self.home, &mut self.noted);
-        let mut asking = Asking { behaviour: &self.behaviour, moment: *moment, mover };
+        let mut asking = BehaviourRun { behaviour: &self.behaviour, moment: *moment, mover };
         let view = &self.view;
         let asked = catch_unwind(AssertUnwindSafe(|| {
             if sees { asking.by_sight(view, progress) } else { asking.by_rows(progress) }
@@ -93,8 +93,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let store = self.state.store_mut();
         let id = store.ids()[row];
         store.set_frozen(row, true);
-        Section::Frozen(id, true).encode(&mut out.record);
-        self.report(Report::Frozen { id, panicked }, out);
+        RecordSection::Frozen(id, true).encode(&mut out.record);
+        self.report(RegionReport::Frozen { id, panicked }, out);
     }
 
     /// The current lease.

@@ -1,7 +1,7 @@
 //! Outputs of a region.
 
 use crate::entity::EntityId;
-use crate::handover::{Refusal, RegionId};
+use crate::handover::{EntityRefusal, RegionId};
 
 /// Messages, records and reports of a region. The region appends; the caller takes and clears them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Outputs {
     /// Payload of a record of the region's topic; no record if empty.
     pub record: Vec<u8>,
     /// Incidents.
-    pub reports: Vec<Report>,
+    pub reports: Vec<RegionReport>,
     /// Entities that were handed over to other regions.
     pub departed: Vec<EntityId>,
 }
@@ -29,7 +29,7 @@ impl Outputs {
 /// An incident in a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Report {
+pub enum RegionReport {
     /// A behaviour panicked or returned a position that is not finite; the entity stays where it is.
     Frozen {
         /// Id of the entity.
@@ -42,7 +42,7 @@ pub enum Report {
         /// Id of the entity.
         id: EntityId,
         /// The reason.
-        why: Refusal,
+        why: EntityRefusal,
     },
     /// A region lost its state, with entities handed to it from here.
     Lost {

@@ -1,13 +1,13 @@
 //! Settings of a region.
 
-use crate::handover::{RegionId, Standby, Timing};
-use crate::limits::Limits;
+use crate::handover::{HandoverTiming, RegionId, StandbyMode};
+use crate::limits::RegionLimits;
 use crate::store::Schema;
 use crate::world::World;
 
 /// Settings that all regions of a world share, and the region's id.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Setup<const D: usize> {
+pub struct RegionSetup<const D: usize> {
     /// Id of the region.
     pub region: RegionId,
     /// The world.
@@ -32,17 +32,17 @@ pub struct Setup<const D: usize> {
     /// Seed of random numbers.
     pub seed: u64,
     /// Whether a standby is required.
-    pub standby: Standby,
+    pub standby: StandbyMode,
     /// Deadlines of handovers.
-    pub timing: Timing,
+    pub timing: HandoverTiming,
     /// Bounds of the region.
-    pub limits: Limits,
+    pub limits: RegionLimits,
 }
 
-impl<const D: usize> Setup<D> {
+impl<const D: usize> RegionSetup<D> {
     /// Default settings: 50 ticks a second, lock-step, no cool-down, hysteresis or standby.
-    pub fn new(region: RegionId, world: World<D>, strip: f32) -> Setup<D> {
-        Setup {
+    pub fn new(region: RegionId, world: World<D>, strip: f32) -> RegionSetup<D> {
+        RegionSetup {
             region,
             world,
             schema: Schema::default(),
@@ -54,9 +54,9 @@ impl<const D: usize> Setup<D> {
             hysteresis: 0.0,
             sort_every: 32,
             seed: 0,
-            standby: Standby::None,
-            timing: Timing::default(),
-            limits: Limits::default(),
+            standby: StandbyMode::None,
+            timing: HandoverTiming::default(),
+            limits: RegionLimits::default(),
         }
     }
 

@@ -15,9 +15,9 @@
 //! ```
 
 use crate::entity::EntityId;
-use crate::handover::{Effect, Entry, Handover, Message, Parcel};
+use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverMessage, Parcel};
 use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
-use crate::store::{Store, StoreError, Window};
+use crate::store::{SortWindow, Store, StoreError};
 use crate::world::World;
 
 /// A region's entities and handovers.
@@ -31,9 +31,9 @@ pub struct RegionState<const D: usize> {
 
 /// A change other than movement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Section {
+pub enum RecordSection {
     /// A step of a handover.
-    Entry(Entry),
+    HandoverEntry(HandoverEntry),
     /// A new entity.
     Insert(Parcel),
     /// An entity is removed from the world.
@@ -41,7 +41,7 @@ pub enum Section {
     /// An entity's state is replaced.
     Put(Parcel),
     /// Rows are sorted.
-    Sort(Window),
+    Sort(SortWindow),
     /// An entity is frozen, or thawed.
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
@@ -87,7 +87,7 @@ const TURNED_NONE: u8 = 0;
 const TURNED_ALL: u8 = 1;
 const TURNED_SOME: u8 = 2;
 
-impl Section {
+impl RecordSection {
     /// Appends the encoded section.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let parcel = |out: &mut Vec<u8>, kind: u8, parcel: &Parcel| {
@@ -97,30 +97,30 @@ impl Section {
             put_bytes(out, &parcel.state);
         };
         match self {
-            Section::Entry(entry) => {
+            RecordSection::HandoverEntry(entry) => {
                 out.push(ENTRY);
                 entry.encode(out);
             }
-            Section::Insert(given) => parcel(out, INSERT, given),
-            Section::Put(given) => parcel(out, PUT, given),
-            Section::Remove(id) => {
+            RecordSection::Insert(given) => parcel(out, INSERT, given),
+            RecordSection::Put(given) => parcel(out, PUT, given),
+            RecordSection::Remove(id) => {
                 out.push(REMOVE);
                 put_u64(out, id.0);
             }
-            Section::Sort(window) => {
+            RecordSection::Sort(window) => {
                 out.push(SORT);
                 window.write(out);
             }
-            Section::Frozen(id, frozen) => {
+            RecordSection::Frozen(id, frozen) => {
                 out.push(FROZEN);
                 put_u64(out, id.0);
                 out.push(u8::from(*frozen));
             }
-            Section::Tick(tick) => {
+            RecordSection::Tick(tick) => {
                 out.push(TICK);
                 put_u64(out, *tick);
             }
-            Section::Whole(snapshot) => {
+            RecordSection::Whole(snapshot) => {
                 out.push(WHOLE);
                 put_bytes(out, snapshot);
             }
@@ -167,28 +167,31 @@ impl<const D: usize> RegionState<D> {
         self.tick = tick;
     }
 
-    pub(super) fn hear(&mut self, message: Message, now: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn hear(&mut self, message: HandoverMessage, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.handover.receive(message, &self.store, now, effects);
     }
 
     /// Applies a handover's effect to the entities. Prepared entities fit, so nothing is refused here.
-    pub(super) fn carry_out(&mut self, effect: Effect) {
+    pub(super) fn carry_out(&mut self, effect: HandoverEffect) {
         match effect {
-            Effect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
-            Effect::Release(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, false)),
-            Effect::Depart(ids) => ids.into_iter().for_each(|id| drop(self.store.remove(id))),
-            Effect::Admit(parcels) => {
+            HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
+            HandoverEffect::Release(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, false)),
+            HandoverEffect::Depart(ids) => ids.into_iter().for_each(|id| drop(self.store.remove(id))),
+            HandoverEffect::Admit(parcels) => {
                 for parcel in parcels {
                     let taken = self.store.insert_parcel(&parcel);
                     assert!(taken.is_ok(), "prepared entity {} was refused: {taken:?}", parcel.id);
                 }
             }
-            Effect::Send { .. } | Effect::Write(_) | Effect::Refused(_) | Effect::Lost { .. } => {}
+            HandoverEffect::Send { .. }
+            | HandoverEffect::Write(_)
+            | HandoverEffect::Refused(_)
+            | HandoverEffect::Lost { .. } => {}
         }
     }
 
     /// Sorts existing rows.
-    pub(super) fn sort(&mut self, window: Window) {
+    pub(super) fn sort(&mut self, window: SortWindow) {
         self.store.sort(window, &self.world);
     }
 
@@ -229,7 +232,7 @@ impl<const D: usize> RegionState<D> {
         let mut effects = Vec::new();
         while let Some(step) = sections.next::<D>()? {
             match step {
-                Step::Entry(entry) => {
+                Step::HandoverEntry(entry) => {
                     self.handover.follow(entry, &mut effects);
                     effects.drain(..).for_each(|effect| self.carry_out(effect));
                 }
@@ -294,11 +297,11 @@ impl<const D: usize> RegionState<D> {
 
 /// Content of a section.
 pub(super) enum Step<'a> {
-    Entry(Entry),
+    HandoverEntry(HandoverEntry),
     Insert(Parcel),
     Remove(EntityId),
     Put(Parcel),
-    Sort(Window),
+    Sort(SortWindow),
     Moved(Moved<'a>),
     Frozen(EntityId, bool),
     Tick(u64),
@@ -353,7 +356,7 @@ impl<'a> Moved<'a> {
 }
 
 /// Checks that the rows to be sorted exist.
-pub(super) fn check_window(window: Window, held: usize) -> Result<(), RecordError> {
+pub(super) fn check_window(window: SortWindow, held: usize) -> Result<(), RecordError> {
     let rows = window.end();
     if rows <= held { Ok(()) } else { Err(RecordError::Rows { rows, held }) }
 }
@@ -379,11 +382,11 @@ impl<'a> Sections<'a> {
             return Ok(None);
         }
         Ok(Some(match fields.u8()? {
-            ENTRY => Step::Entry(Entry::read(fields)?),
+            ENTRY => Step::HandoverEntry(HandoverEntry::read(fields)?),
             INSERT => Step::Insert(parcel(fields)?),
             PUT => Step::Put(parcel(fields)?),
             REMOVE => Step::Remove(EntityId(fields.u64()?)),
-            SORT => Step::Sort(Window::read(fields)?),
+            SORT => Step::Sort(SortWindow::read(fields)?),
             MOVED => Step::Moved(Moved::read::<D>(fields)?),
             FROZEN => Step::Frozen(EntityId(fields.u64()?), fields.u8()? != 0),
             TICK => Step::Tick(fields.u64()?),

@@ -7,11 +7,11 @@ use std::collections::HashSet;
 
 use super::state::{RecordError, RegionState, Sections, Step, check_window};
 use crate::entity::EntityId;
-use crate::handover::{Effect, Entry, Handover, Parcel};
+use crate::handover::{Handover, HandoverEffect, HandoverEntry, Parcel};
 use crate::store::{Entity, Store, StoreError};
 
 /// Records on trial.
-pub(crate) struct Trial<'a, const D: usize> {
+pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
     come: HashSet<EntityId>,
@@ -23,8 +23,8 @@ pub(crate) struct Trial<'a, const D: usize> {
 }
 
 impl<const D: usize> RegionState<D> {
-    pub(crate) fn trial(&self) -> Trial<'_, D> {
-        Trial {
+    pub(crate) fn trial(&self) -> RecordTrial<'_, D> {
+        RecordTrial {
             state: self,
             handover: None,
             come: HashSet::new(),
@@ -35,7 +35,7 @@ impl<const D: usize> RegionState<D> {
     }
 }
 
-impl<const D: usize> Trial<'_, D> {
+impl<const D: usize> RecordTrial<'_, D> {
     /// Checks a record against the state and the records before it.
     pub(crate) fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
         let mut sections = Sections::new(record);
@@ -45,7 +45,7 @@ impl<const D: usize> Trial<'_, D> {
         let mut first = !std::mem::replace(&mut self.any, true);
         while let Some(step) = sections.next::<D>()? {
             match step {
-                Step::Entry(entry) => self.enter(entry)?,
+                Step::HandoverEntry(entry) => self.enter(entry)?,
                 Step::Insert(parcel) => self.insert(&parcel)?,
                 Step::Put(parcel) => {
                     self.expect(parcel.id)?;
@@ -109,18 +109,23 @@ impl<const D: usize> Trial<'_, D> {
         Ok(())
     }
 
-    fn enter(&mut self, entry: Entry) -> Result<(), RecordError> {
+    fn enter(&mut self, entry: HandoverEntry) -> Result<(), RecordError> {
         let mut effects = Vec::new();
         let handover = self.handover.get_or_insert_with(|| self.state.handover().clone());
         handover.follow(entry, &mut effects);
         for effect in effects {
             match effect {
-                Effect::Suspend(ids) | Effect::Release(ids) => {
+                HandoverEffect::Suspend(ids) | HandoverEffect::Release(ids) => {
                     ids.into_iter().try_for_each(|id| self.expect(id))?;
                 }
-                Effect::Depart(ids) => ids.into_iter().try_for_each(|id| self.remove(id))?,
-                Effect::Admit(parcels) => parcels.iter().try_for_each(|parcel| self.insert(parcel))?,
-                Effect::Send { .. } | Effect::Write(_) | Effect::Refused(_) | Effect::Lost { .. } => {}
+                HandoverEffect::Depart(ids) => ids.into_iter().try_for_each(|id| self.remove(id))?,
+                HandoverEffect::Admit(parcels) => {
+                    parcels.iter().try_for_each(|parcel| self.insert(parcel))?
+                }
+                HandoverEffect::Send { .. }
+                | HandoverEffect::Write(_)
+                | HandoverEffect::Refused(_)
+                | HandoverEffect::Lost { .. } => {}
             }
         }
         Ok(())

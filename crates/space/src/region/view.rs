@@ -7,7 +7,7 @@ mod lanes;
 
 use std::ops::Range;
 
-use crate::behaviour::{Around, Other};
+use crate::behaviour::{NearbyEntities, OtherEntity};
 use crate::entity::EntityId;
 use crate::ghost::{Ghost, Ghosts};
 use crate::index::{Grid, Index};
@@ -15,11 +15,11 @@ use crate::shape::Aabb;
 use crate::store::Store;
 use crate::world::{Point, World};
 
-pub(super) use lanes::{Asked, SeenLanes};
+pub(super) use lanes::{LaneSlots, LanesInSight};
 
 /// Velocity and kind of a visible entity.
 #[derive(Debug, Clone, Copy)]
-struct Look<const D: usize> {
+struct SeenState<const D: usize> {
     velocity: Point<D>,
     kind: u32,
 }
@@ -32,7 +32,7 @@ pub(super) struct View<const D: usize> {
     /// Ghosts, whose items come after all rows.
     others: Vec<Ghost<D>>,
     /// Velocity and kind by slot.
-    looks: Vec<Look<D>>,
+    looks: Vec<SeenState<D>>,
     room: Vec<(EntityId, u32, Point<D>)>,
 }
 
@@ -70,9 +70,9 @@ impl<const D: usize> View<D> {
         let look = |item: &u32| {
             let item = *item as usize;
             if item < own {
-                Look { velocity: store.velocity(item), kind: store.kinds()[item] }
+                SeenState { velocity: store.velocity(item), kind: store.kinds()[item] }
             } else {
-                Look { velocity: others[item - own].velocity, kind: others[item - own].kind }
+                SeenState { velocity: others[item - own].velocity, kind: others[item - own].kind }
             }
         };
         self.looks.clear();
@@ -108,8 +108,8 @@ impl<const D: usize> View<D> {
 
     /// Entities around a slot's entity.
     #[inline(always)]
-    pub(super) fn around(&self, slot: usize) -> Seen<'_, D> {
-        Seen { view: self, own: slot, position: self.grid.slot(slot) }
+    pub(super) fn around(&self, slot: usize) -> SlotsInSight<'_, D> {
+        SlotsInSight { view: self, own: slot, position: self.grid.slot(slot) }
     }
 
     /// A little more than the sight around a box, so that rounding omits no entity.
@@ -121,7 +121,7 @@ impl<const D: usize> View<D> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let slots = self.looks.capacity() * size_of::<Look<D>>();
+        let slots = self.looks.capacity() * size_of::<SeenState<D>>();
         let others = self.others.capacity() * size_of::<Ghost<D>>();
         let room = self.room.capacity() * size_of::<(EntityId, u32, Point<D>)>();
         self.grid.bytes() + slots + others + room
@@ -129,7 +129,7 @@ impl<const D: usize> View<D> {
 }
 
 /// Entities within sight of one.
-pub(super) struct Seen<'a, const D: usize> {
+pub(super) struct SlotsInSight<'a, const D: usize> {
     view: &'a View<D>,
     own: usize,
     position: Point<D>,
@@ -140,14 +140,14 @@ const LANES: usize = 8;
 /// Capacity of the buffer of entities within sight.
 const NOTED_MAX: usize = 56;
 
-impl<const D: usize> Around<D> for Seen<'_, D> {
+impl<const D: usize> NearbyEntities<D> for SlotsInSight<'_, D> {
     /// Entities within sight are noted without a branch, which would often be mispredicted, and visited
     /// afterwards.
     #[inline(always)]
-    fn each(&self, mut visit: impl FnMut(&Other<D>)) {
+    fn each(&self, mut visit: impl FnMut(&OtherEntity<D>)) {
         let sight = self.view.sight;
         let here = Aabb { min: self.position, max: self.position };
-        let mut noted = Noted { slots: [(0, 0.0); NOTED_MAX + LANES], count: 0 };
+        let mut noted = SightBuffer { slots: [(0, 0.0); NOTED_MAX + LANES], count: 0 };
         for slots in self.view.grid.rows_around(here, self.view.reach(&here)) {
             let columns = self.view.grid.columns().map(|column| &column[slots.clone()]);
             let mut first = slots.start;
@@ -176,16 +176,16 @@ impl<const D: usize> Around<D> for Seen<'_, D> {
     }
 }
 
-impl<const D: usize> Seen<'_, D> {
+impl<const D: usize> SlotsInSight<'_, D> {
     #[inline(always)]
-    fn visit(&self, noted: &mut Noted, visit: &mut impl FnMut(&Other<D>)) {
+    fn visit(&self, noted: &mut SightBuffer, visit: &mut impl FnMut(&OtherEntity<D>)) {
         let (view, columns) = (self.view, self.view.grid.columns());
         for (slot, distance_sq) in &noted.slots[..noted.count] {
             let slot = *slot as usize;
             if slot != self.own {
-                let Look { velocity, kind } = view.looks[slot];
+                let SeenState { velocity, kind } = view.looks[slot];
                 let offset = std::array::from_fn(|axis| columns[axis][slot] - self.position[axis]);
-                visit(&Other { kind, offset, distance_sq: *distance_sq, velocity });
+                visit(&OtherEntity { kind, offset, distance_sq: *distance_sq, velocity });
             }
         }
         noted.count = 0;
@@ -206,12 +206,12 @@ fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LA
 }
 
 /// Slots within sight, with squared distances.
-struct Noted {
+struct SightBuffer {
     slots: [(u32, f32); NOTED_MAX + LANES],
     count: usize,
 }
 
-impl Noted {
+impl SightBuffer {
     #[inline(always)]
     fn note(&mut self, first: usize, distances: &[f32], most: f32) {
         for (lane, distance_sq) in distances.iter().enumerate() {
@@ -223,9 +223,9 @@ impl Noted {
 }
 
 /// No entities: for behaviours without sight.
-pub(super) struct Nobody;
+pub(super) struct NoNearbyEntities;
 
-impl<const D: usize> Around<D> for Nobody {
+impl<const D: usize> NearbyEntities<D> for NoNearbyEntities {
     #[inline(always)]
-    fn each(&self, _: impl FnMut(&Other<D>)) {}
+    fn each(&self, _: impl FnMut(&OtherEntity<D>)) {}
 }

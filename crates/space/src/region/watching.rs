@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Outputs, Region, StepError};
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
-use crate::interest::{Command, InterestError, Interests, ViewerId, Watch};
+use crate::interest::{EntityCommand, InterestError, Interests, ViewerId, Watch};
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
@@ -15,7 +15,7 @@ const PASSING_TICKS: u64 = 2;
 
 /// Viewers and their centers.
 #[derive(Debug)]
-pub(super) struct Watching<const D: usize> {
+pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
     /// Last positions of own entities that viewers watch around, with their ticks.
     centers: HashMap<EntityId, (Point<D>, u64)>,
@@ -44,7 +44,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let (world, max) = (self.setup.world, self.setup.limits.viewers_max);
         let begin = || {
             let interests = Interests::new(world, radius, max);
-            Watching { interests, centers: HashMap::new(), told: None }
+            RegionViewers { interests, centers: HashMap::new(), told: None }
         };
         // A radius that is not valid creates no grid.
         if !(radius.is_finite() && radius > 0.0) {
@@ -60,15 +60,15 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         known
     }
 
-    /// Passes each viewer's changes since its last update to `tell`, as encoded [`Glimpse`](crate::Glimpse)s
+    /// Passes each viewer's changes since its last update to `tell`, as encoded [`ViewerEvent`](crate::Glimpse)s
     /// of this region's entities.
-    pub fn tell_viewers(&mut self, tell: impl FnMut(ViewerId, &[u8])) {
+    pub fn send_viewer_updates(&mut self, tell: impl FnMut(ViewerId, &[u8])) {
         let Some(watching) = &mut self.watching else { return };
         let (store, tick) = (self.state.store(), self.state.tick());
         if watching.told.replace(tick) == Some(tick) && !watching.interests.has_fresh() {
             return;
         }
-        let Watching { interests, centers, .. } = watching;
+        let RegionViewers { interests, centers, .. } = watching;
         centers.retain(|_, (_, last)| *last + PASSING_TICKS >= tick);
         let mut beside = HashMap::new();
         for id in interests.centers() {
@@ -86,13 +86,13 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             });
         }
         let beside = beside.into_iter().filter_map(|(id, at)| Some((id, at?))).collect();
-        interests.tell_beside(store, &beside, tick, tell);
+        interests.send_updates_with_neighbours(store, &beside, tick, tell);
     }
 
     /// Applies a client's command; other fields stay. Returns the last tick before the change.
-    pub fn obey(
+    pub fn apply_client_command(
         &mut self,
-        command: &Command<'_, D>,
+        command: &EntityCommand<'_, D>,
         now_ns: u64,
         out: &mut Outputs,
     ) -> Result<u64, CommandError> {
@@ -118,7 +118,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Inserts an entity for a client, between two ticks. Returns the last tick before it.
-    pub fn admit(
+    pub fn spawn_for_client(
         &mut self,
         entity: &Entity<'_, D>,
         now_ns: u64,
@@ -131,7 +131,12 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Removes an entity for a client, between two ticks. Returns the last tick before it.
-    pub fn dismiss(&mut self, id: EntityId, now_ns: u64, out: &mut Outputs) -> Result<u64, CommandError> {
+    pub fn despawn_for_client(
+        &mut self,
+        id: EntityId,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<u64, CommandError> {
         self.may_act(now_ns)?;
         self.despawn(id, out)?;
         Ok(self.state.tick())

@@ -4,11 +4,11 @@
 //!  snapshot:  version u8, tick u64, handovers, entities by row
 //! ```
 
-use super::state::{RecordError, RegionState, Section};
-use crate::handover::{Handover, Standby, Timing};
+use super::state::{RecordError, RecordSection, RegionState};
+use crate::handover::{Handover, HandoverTiming, StandbyMode};
 use crate::layout::{Fields, VERSION, put_u64};
-use crate::limits::Limits;
-use crate::region::Setup;
+use crate::limits::RegionLimits;
+use crate::region::RegionSetup;
 use crate::store::{Schema, Store};
 use crate::world::World;
 
@@ -26,12 +26,12 @@ impl<const D: usize> RegionState<D> {
         let mut snapshot = Vec::with_capacity(self.store().snapshot_bytes() + 64);
         self.write(&mut snapshot);
         let mut record = Vec::with_capacity(snapshot.len() + 5);
-        Section::Whole(snapshot).encode(&mut record);
+        RecordSection::Whole(snapshot).encode(&mut record);
         record
     }
 
     /// Builds the state from a [whole](RegionState::whole) record.
-    pub fn read_whole(setup: &Setup<D>, record: &[u8]) -> Result<RegionState<D>, RecordError> {
+    pub fn read_whole(setup: &RegionSetup<D>, record: &[u8]) -> Result<RegionState<D>, RecordError> {
         let handover = Handover::new(setup.region, 0, setup.standby, setup.timing);
         let store = Store::new(setup.schema.clone(), setup.limits);
         let handover = handover.with_limits(setup.limits.handover);
@@ -50,8 +50,8 @@ impl<const D: usize> RegionState<D> {
 fn read<const D: usize>(
     world: &World<D>,
     schema: &Schema,
-    limits: Limits,
-    (standby, timing): (Standby, Timing),
+    limits: RegionLimits,
+    (standby, timing): (StandbyMode, HandoverTiming),
     snapshot: &[u8],
 ) -> Result<RegionState<D>, RecordError> {
     let mut fields = Fields::versioned(snapshot)?;

@@ -1,24 +1,24 @@
 //! User-defined components of a fixed size, each in a column of its own.
 
-use super::order::{Move, permute};
+use super::order::{RowMove, permute};
 use super::state::StateError;
 
 /// Type of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ComponentKind {
     /// One number.
     F32,
     /// This many bytes, opaque to this crate.
     Bytes(u32),
 }
 
-impl Kind {
+impl ComponentKind {
     /// Size of one value, bytes.
     pub fn size(self) -> usize {
         match self {
-            Kind::F32 => 4,
-            Kind::Bytes(bytes) => bytes as usize,
+            ComponentKind::F32 => 4,
+            ComponentKind::Bytes(bytes) => bytes as usize,
         }
     }
 }
@@ -29,7 +29,7 @@ pub struct Component {
     /// Name of the component.
     pub name: String,
     /// Type of the component.
-    pub kind: Kind,
+    pub kind: ComponentKind,
 }
 
 /// All components in the order of registration.
@@ -62,7 +62,7 @@ const COMPONENT_BYTES_MAX: usize = 4_096;
 
 impl Schema {
     /// Adds a component and returns its number.
-    pub fn register(&mut self, name: &str, kind: Kind) -> Result<usize, SchemaError> {
+    pub fn register(&mut self, name: &str, kind: ComponentKind) -> Result<usize, SchemaError> {
         if self.components.iter().any(|component| component.name == name) {
             return Err(SchemaError::Twice(name.to_owned()));
         }
@@ -91,7 +91,7 @@ impl Schema {
         let mut hash = 0x811c_9dc5_u32;
         for component in &self.components {
             let size = component.kind.size() as u32;
-            let tag = [u8::from(component.kind == Kind::F32)];
+            let tag = [u8::from(component.kind == ComponentKind::F32)];
             for byte in component.name.as_bytes().iter().chain(&[0]).chain(&tag).chain(&size.to_le_bytes()) {
                 hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
             }
@@ -116,10 +116,10 @@ pub(super) enum Column {
 }
 
 impl Column {
-    pub(super) fn new(kind: Kind) -> Column {
+    pub(super) fn new(kind: ComponentKind) -> Column {
         match kind {
-            Kind::F32 => Column::F32(Vec::new()),
-            Kind::Bytes(each) => Column::Bytes { each: each as usize, bytes: Vec::new() },
+            ComponentKind::F32 => Column::F32(Vec::new()),
+            ComponentKind::Bytes(each) => Column::Bytes { each: each as usize, bytes: Vec::new() },
         }
     }
 
@@ -189,7 +189,7 @@ impl Column {
         }
     }
 
-    pub(super) fn permute(&mut self, moves: &[Move]) {
+    pub(super) fn permute(&mut self, moves: &[RowMove]) {
         match self {
             Column::F32(column) => permute(column, moves),
             Column::Bytes { each, bytes } => {

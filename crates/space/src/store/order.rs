@@ -1,6 +1,6 @@
 //! Sorts rows into the Morton order, of equal cells by id, in parts.
 //!
-//! Sorting all rows of a large region takes longer than a tick may. So every tick sorts one [`Window`] of
+//! Sorting all rows of a large region takes longer than a tick may. So every tick sorts one [`SortWindow`] of
 //! rows among themselves; a sweep consists of windows of about equal size. Sweeps alternate: rows far apart,
 //! so that appended rows find their place; then adjacent rows; then adjacent rows with the windows shifted by
 //! half. Three sweeps nearly sort any order. The order affects only memory locality.
@@ -15,15 +15,15 @@ const ROWS_MIN: usize = 512;
 
 /// Rows to sort: `count` rows, each a step after the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct SortWindow {
     first: u32,
     step: u32,
     count: u32,
 }
 
-impl Window {
+impl SortWindow {
     /// The window of a tick, with sweeps over `every` ticks; `None` once the sweep has ended.
-    pub(crate) fn of_tick(tick: u64, every: u32, rows: usize) -> Option<Window> {
+    pub(crate) fn of_tick(tick: u64, every: u32, rows: usize) -> Option<SortWindow> {
         let every = u64::from(every.max(1));
         let (nth, sweep) = ((tick % every) as usize, tick / every % 3);
         let each = rows.div_ceil(every as usize).max(ROWS_MIN);
@@ -38,7 +38,7 @@ impl Window {
         }
         let count = (rows - first).div_ceil(step).min(each);
         let [first, step, count] = [first, step, count].map(|number| u32::try_from(number).ok());
-        let window = Window { first: first?, step: step?, count: count? };
+        let window = SortWindow { first: first?, step: step?, count: count? };
         (window.count > 1).then_some(window)
     }
 
@@ -55,8 +55,8 @@ impl Window {
         [self.first, self.step, self.count].into_iter().for_each(|number| put_u32(out, number));
     }
 
-    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Window, DecodeError> {
-        let window = Window { first: fields.u32()?, step: fields.u32()?, count: fields.u32()? };
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<SortWindow, DecodeError> {
+        let window = SortWindow { first: fields.u32()?, step: fields.u32()?, count: fields.u32()? };
         if window.step == 0 {
             Err(DecodeError::Unknown { what: "step of rows", number: 0 })
         } else {
@@ -67,14 +67,14 @@ impl Window {
 
 /// A row that changes its place.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Move {
+pub(super) struct RowMove {
     pub(super) from: u32,
     pub(super) to: u32,
 }
 
 impl<const D: usize> Store<D> {
     /// Sorts the rows of a window, which must exist.
-    pub(crate) fn sort(&mut self, window: Window, world: &World<D>) {
+    pub(crate) fn sort(&mut self, window: SortWindow, world: &World<D>) {
         // Frees its memory afterwards: it is as large as the rows' own.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
@@ -83,8 +83,8 @@ impl<const D: usize> Store<D> {
         for run in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
             run.sort_unstable_by_key(|(_, row)| self.ids[*row as usize]);
         }
-        let moves = rows.zip(&order).map(|(to, (_, from))| Move { from: *from, to: to as u32 });
-        let moves: Vec<Move> = moves.filter(|one| one.from != one.to).collect();
+        let moves = rows.zip(&order).map(|(to, (_, from))| RowMove { from: *from, to: to as u32 });
+        let moves: Vec<RowMove> = moves.filter(|one| one.from != one.to).collect();
         self.renumber(&moves);
         permute(&mut self.ids, &moves);
         permute(&mut self.generations, &moves);
@@ -96,10 +96,11 @@ impl<const D: usize> Store<D> {
     }
 
     /// Updates the index from ids to rows, before the ids move.
-    fn renumber(&mut self, moves: &[Move]) {
+    fn renumber(&mut self, moves: &[RowMove]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
         // Finds all entries before it changes any: equal hashes are told apart by their rows.
-        let place = |one: &Move| rows.find_bucket_index(hash(ids[one.from as usize]), |row| *row == one.from);
+        let place =
+            |one: &RowMove| rows.find_bucket_index(hash(ids[one.from as usize]), |row| *row == one.from);
         let places: Vec<Option<usize>> = moves.iter().map(place).collect();
         for (place, one) in places.into_iter().zip(moves) {
             if let Some(row) = place.and_then(|place| rows.get_bucket_mut(place)) {
@@ -109,7 +110,7 @@ impl<const D: usize> Store<D> {
     }
 }
 
-pub(super) fn permute<T: Copy>(column: &mut [T], moves: &[Move]) {
+pub(super) fn permute<T: Copy>(column: &mut [T], moves: &[RowMove]) {
     let taken: Vec<T> = moves.iter().map(|one| column[one.from as usize]).collect();
     moves.iter().zip(taken).for_each(|(one, taken)| column[one.to as usize] = taken);
 }
@@ -117,14 +118,14 @@ pub(super) fn permute<T: Copy>(column: &mut [T], moves: &[Move]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
-    use crate::store::{Entity, Kind, Schema};
+    use crate::limits::RegionLimits;
+    use crate::store::{ComponentKind, Entity, Schema};
 
     fn scattered(count: u64) -> Store<3> {
         let mut schema = Schema::default();
-        schema.register("number", Kind::F32).unwrap();
-        schema.register("name", Kind::Bytes(3)).unwrap();
-        let mut store = Store::new(schema, Limits::default());
+        schema.register("number", ComponentKind::F32).unwrap();
+        schema.register("name", ComponentKind::Bytes(3)).unwrap();
+        let mut store = Store::new(schema, RegionLimits::default());
         for id in 0..count {
             let along = |axis: u64| ((id + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 101.0;
             let components = [&(id as f32).to_le_bytes()[..], &id.to_le_bytes()[..3]].concat();
@@ -148,7 +149,7 @@ mod tests {
         {
             for sweep in 0..3_u64 {
                 let ticks = sweep * u64::from(every)..(sweep + 1) * u64::from(every);
-                let windows = ticks.filter_map(|tick| Window::of_tick(tick, every, rows));
+                let windows = ticks.filter_map(|tick| SortWindow::of_tick(tick, every, rows));
                 let mut seen = vec![0; rows];
                 for window in windows {
                     assert!(window.end() <= rows, "{window:?}");
@@ -167,7 +168,7 @@ mod tests {
         let (mut store, world) = (scattered(20_000), World::cube(100.0).unwrap());
         let (before, far) = (store.ledger(), disorder(&store, &world));
         for tick in 0..96 {
-            if let Some(window) = Window::of_tick(tick, 32, store.len()) {
+            if let Some(window) = SortWindow::of_tick(tick, 32, store.len()) {
                 store.sort(window, &world);
             }
         }

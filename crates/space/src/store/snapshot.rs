@@ -8,7 +8,7 @@
 use super::{FROZEN, STILL, Store, StoreError};
 use crate::entity::EntityId;
 use crate::layout::{DecodeError, Fields, put_u32, put_u64};
-use crate::limits::Limits;
+use crate::limits::RegionLimits;
 use crate::region::put_column;
 use crate::store::component::Schema;
 use crate::store::state::{Entity, StateError};
@@ -36,7 +36,7 @@ impl<const D: usize> Store<D> {
     pub(crate) fn read_snapshot(
         fields: &mut Fields<'_>,
         schema: &Schema,
-        limits: Limits,
+        limits: RegionLimits,
     ) -> Result<Store<D>, StoreError> {
         let dimensions = fields.u8().map_err(StateError::from)?;
         if usize::from(dimensions) != D {

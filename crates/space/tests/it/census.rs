@@ -17,7 +17,7 @@ impl Pair {
     fn new() -> Pair {
         let behaviour = dunlin_space::behaviour::Oscillate { low: 1.0, high: 99.0 };
         let made = |id| {
-            let setup = Setup::new(RegionId(id), World::cube(EDGE).unwrap(), 5.0);
+            let setup = RegionSetup::new(RegionId(id), World::cube(EDGE).unwrap(), 5.0);
             let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
             Region::new(setup, behaviour, partition, Authority { epoch: 1, until_ns: u64::MAX })
         };
@@ -101,5 +101,5 @@ fn census_of_states_too_far_apart_lacks_an_entity() {
     let whole = Census::of([&pair.read[0][0], &pair.read[1][0]]);
     let last = pair.read[0].len() - 1;
     let torn = Census::of([&pair.read[0][last], &pair.read[1][0]]);
-    assert_eq!((torn.len(), torn.lacks(&whole), whole.lacks(&torn)), (2, 1, 0));
+    assert_eq!((torn.len(), torn.missing_count(&whole), whole.missing_count(&torn)), (2, 1, 0));
 }

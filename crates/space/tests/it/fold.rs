@@ -1,14 +1,14 @@
 //! The reducer of a region's topic: it follows the owner's records and equals the owner's state.
 
 use dunlin_space::behaviour::{Oscillate, Walk};
-use dunlin_topic::{Fold, Frame};
+use dunlin_topic::{Frame, Reducer};
 
 use super::*;
 
 fn fold(region: u32) -> RegionFold<3> {
     let world = World::cube(100.0).unwrap();
-    let (schema, limits) = (Schema::default(), Limits::default());
-    RegionFold::new(RegionId(region), world, schema, limits, Standby::None, Timing::default())
+    let (schema, limits) = (Schema::default(), RegionLimits::default());
+    RegionFold::new(RegionId(region), world, schema, limits, StandbyMode::None, HandoverTiming::default())
 }
 
 /// Encodes a record as it is in a log.
@@ -30,7 +30,7 @@ fn apply(fold: &mut RegionFold<3>, payload: &[u8]) -> Result<(), String> {
 fn stage() -> Lockstep<3, Walk> {
     let world = World::<3>::cube(100.0).unwrap();
     let mut stage =
-        Lockstep::new(&Setup::new(RegionId(0), world, 1.0), &Walk { speed_max: 40.0, turn: 6.0 }, 2);
+        Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &Walk { speed_max: 40.0, turn: 6.0 }, 2);
     let mut dice = Dice(9);
     for id in 0..100 {
         stage.spawn(&Entity::at(id, std::array::from_fn(|_| dice.unit() * 100.0))).unwrap();
@@ -72,7 +72,7 @@ fn reducer_restored_from_a_snapshot_equals_the_owner() {
 #[test]
 fn reducer_follows_partial_turns_and_partial_sorting() {
     let world = World::<3>::cube(100.0).unwrap();
-    let setup = Setup { sort_every: 4, ..Setup::new(RegionId(0), world, 1.0) };
+    let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut folds, mut dice) = ([fold(1), fold(2)], Dice(3));
     let mut stage = Lockstep::new(&setup, &Sees(Oscillate { low: 0.0, high: 100.0 }), 2);
     for id in 0..4_000 {
@@ -120,7 +120,7 @@ fn invalid_records_are_refused_and_change_nothing() {
         assert!(apply(&mut fold, &record[..end]).is_err(), "cut at {end}");
     }
     let mut remove = vec![];
-    Section::Remove(EntityId(4_000)).encode(&mut remove);
+    RecordSection::Remove(EntityId(4_000)).encode(&mut remove);
     assert_eq!(apply(&mut fold, &remove).unwrap_err(), "there is no entity 4000");
     assert!(apply(&mut fold, &[99]).unwrap_err().contains("section 99"));
     // A record with NaN positions of all rows: kind 6, tick, rows, no velocities, then bytes of ones.

@@ -27,43 +27,44 @@ fn parcels() -> Vec<Parcel> {
 }
 
 fn refused() -> Vec<Refused> {
-    let whys = [Refusal::Held, Refusal::Full, Refusal::Unreadable, Refusal::Busy];
+    let whys = [EntityRefusal::Held, EntityRefusal::Full, EntityRefusal::Unreadable, EntityRefusal::Busy];
     (0..).zip(whys).map(|(index, why)| Refused { index, why }).collect()
 }
 
-fn messages() -> Vec<(&'static str, Message)> {
-    let message = |saying| Message {
+fn messages() -> Vec<(&'static str, HandoverMessage)> {
+    let message = |saying| HandoverMessage {
         from: RegionId(5),
         epoch: 6,
-        settled: Transfer { epoch: 6, number: 1 },
-        transfer: Transfer { epoch: 6, number: 2 },
+        settled: TransferId { epoch: 6, number: 1 },
+        transfer: TransferId { epoch: 6, number: 2 },
         saying,
     };
     vec![
-        ("prepare", message(Saying::Prepare(parcels()))),
-        ("prepared", message(Saying::Prepared(refused()))),
-        ("commit", message(Saying::Commit)),
-        ("taken", message(Saying::Taken(refused()))),
-        ("abort", message(Saying::Abort)),
-        ("ask_target", message(Saying::AskTarget { addressed: 4 })),
-        ("not_taken", message(Saying::NotTaken)),
-        ("ask_source", message(Saying::AskSource)),
-        ("unknown", message(Saying::Unknown)),
-        ("settled", message(Saying::Settled)),
+        ("prepare", message(MessageBody::Prepare(parcels()))),
+        ("prepared", message(MessageBody::Prepared(refused()))),
+        ("commit", message(MessageBody::Commit)),
+        ("taken", message(MessageBody::Taken(refused()))),
+        ("abort", message(MessageBody::Abort)),
+        ("ask_target", message(MessageBody::AskTarget { addressed: 4 })),
+        ("not_taken", message(MessageBody::NotTaken)),
+        ("ask_source", message(MessageBody::AskSource)),
+        ("unknown", message(MessageBody::Unknown)),
+        ("settled", message(MessageBody::Settled)),
     ]
 }
 
-fn entries() -> Vec<(&'static str, Entry)> {
-    let entry = |step| Entry { peer: RegionId(5), transfer: Transfer { epoch: 6, number: 2 }, step };
+fn entries() -> Vec<(&'static str, HandoverEntry)> {
+    let entry =
+        |step| HandoverEntry { peer: RegionId(5), transfer: TransferId { epoch: 6, number: 2 }, step };
     vec![
-        ("entry_leaving", entry(Step::Leaving { addressed: 4, ids: vec![EntityId(7), EntityId(8)] })),
-        ("entry_committed", entry(Step::Committed(refused()))),
-        ("entry_aborted", entry(Step::Aborted)),
-        ("entry_settled", entry(Step::Settled)),
-        ("entry_staged", entry(Step::Staged { parcels: parcels(), refused: refused() })),
-        ("entry_taken", entry(Step::Taken)),
-        ("entry_dropped", entry(Step::Dropped)),
-        ("entry_passed", entry(Step::Passed)),
+        ("entry_leaving", entry(HandoverStep::Leaving { addressed: 4, ids: vec![EntityId(7), EntityId(8)] })),
+        ("entry_committed", entry(HandoverStep::Committed(refused()))),
+        ("entry_aborted", entry(HandoverStep::Aborted)),
+        ("entry_settled", entry(HandoverStep::Settled)),
+        ("entry_staged", entry(HandoverStep::Staged { parcels: parcels(), refused: refused() })),
+        ("entry_taken", entry(HandoverStep::Taken)),
+        ("entry_dropped", entry(HandoverStep::Dropped)),
+        ("entry_passed", entry(HandoverStep::Passed)),
     ]
 }
 
@@ -72,13 +73,17 @@ fn messages_keep_their_bytes() {
     for (name, message) in messages() {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        assert_eq!(Message::decode(&bytes), Ok(message));
+        assert_eq!(HandoverMessage::decode(&bytes), Ok(message));
         check(name, &bytes);
         for end in 0..bytes.len() {
-            assert_eq!(Message::decode(&bytes[..end]), Err(DecodeError::Short), "{name} cut at {end}");
+            assert_eq!(
+                HandoverMessage::decode(&bytes[..end]),
+                Err(DecodeError::Short),
+                "{name} cut at {end}"
+            );
         }
         bytes[0] = 2;
-        assert_eq!(Message::decode(&bytes), Err(DecodeError::Version(2)));
+        assert_eq!(HandoverMessage::decode(&bytes), Err(DecodeError::Version(2)));
     }
 }
 
@@ -87,16 +92,16 @@ fn entries_keep_their_bytes() {
     for (name, entry) in entries() {
         let mut bytes = Vec::new();
         entry.encode(&mut bytes);
-        assert_eq!(Entry::decode(&bytes), Ok(entry));
+        assert_eq!(HandoverEntry::decode(&bytes), Ok(entry));
         check(name, &bytes);
     }
 }
 
 fn entity() -> Store<3> {
     let mut schema = Schema::default();
-    schema.register("heat", Kind::F32).unwrap();
-    schema.register("name", Kind::Bytes(5)).unwrap();
-    let mut store = Store::new(schema, Limits::default());
+    schema.register("heat", ComponentKind::F32).unwrap();
+    schema.register("name", ComponentKind::Bytes(5)).unwrap();
+    let mut store = Store::new(schema, RegionLimits::default());
     let components = [&1.5_f32.to_le_bytes()[..], b"dunes"].concat();
     let entity = Entity {
         id: EntityId(7),
@@ -116,7 +121,7 @@ fn entities_keep_their_bytes() {
     let store = entity();
     let parcel = store.parcel(0);
     check("entity", &parcel.state);
-    let mut other = Store::<3>::new(store.schema().clone(), Limits::default());
+    let mut other = Store::<3>::new(store.schema().clone(), RegionLimits::default());
     other.insert_parcel(&parcel).unwrap();
     assert_eq!(other.ledger(), store.ledger());
     assert_eq!((other.f32s(0), other.bytes_of(1, 0)), (Some(&[1.5][..]), Some(&b"dunes"[..])));
@@ -125,16 +130,16 @@ fn entities_keep_their_bytes() {
 #[test]
 fn entities_of_another_schema_are_refused_with_the_reason() {
     let parcel = entity().parcel(0);
-    let mut plain = Store::<3>::new(Schema::default(), Limits::default());
+    let mut plain = Store::<3>::new(Schema::default(), RegionLimits::default());
     assert_eq!(plain.insert_parcel(&parcel), Err(StoreError::State(StateError::Schema)));
-    let mut flat = Store::<2>::new(entity().schema().clone(), Limits::default());
+    let mut flat = Store::<2>::new(entity().schema().clone(), RegionLimits::default());
     let wrong = StateError::Dimensions { dimensions: 3, wanted: 2 };
     assert_eq!(flat.insert_parcel(&parcel), Err(StoreError::State(wrong)));
-    assert_eq!(flat.refusal(&parcel, 0), Some(Refusal::Unreadable));
+    assert_eq!(flat.refusal(&parcel, 0), Some(EntityRefusal::Unreadable));
     let mut endless = parcel.state.to_vec();
     endless[12..16].copy_from_slice(&f32::NAN.to_le_bytes());
     let endless = Parcel { state: endless.into(), ..parcel };
-    let mut own = Store::<3>::new(entity().schema().clone(), Limits::default());
+    let mut own = Store::<3>::new(entity().schema().clone(), RegionLimits::default());
     assert_eq!(own.insert_parcel(&endless), Err(StoreError::State(StateError::NotFinite)));
     assert_eq!(own.len(), 0);
 }
@@ -152,8 +157,8 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = byte;
         for bytes in [&bytes, &any] {
-            let _ = Message::decode(bytes);
-            let _ = Entry::decode(bytes);
+            let _ = HandoverMessage::decode(bytes);
+            let _ = HandoverEntry::decode(bytes);
             let _ = GhostBatch::<3>::decode(bytes);
         }
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use super::*;
 
 const MS: u64 = 1_000_000;
-const TIMING: Timing = Timing { prepare_ns: 100 * MS, resend_ns: 20 * MS, ask_ns: 200 * MS };
+const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 100 * MS, resend_ns: 20 * MS, ask_ns: 200 * MS };
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
 /// A target without entities that takes all except one.
-struct Takes(Option<(EntityId, Refusal)>);
+struct Takes(Option<(EntityId, EntityRefusal)>);
 
-impl Holdings for Takes {
-    fn refusal(&self, parcel: &Parcel, _: usize) -> Option<Refusal> {
+impl AdmissionCheck for Takes {
+    fn refusal(&self, parcel: &Parcel, _: usize) -> Option<EntityRefusal> {
         self.0.filter(|(id, _)| *id == parcel.id).map(|(_, why)| why)
     }
 }
@@ -22,7 +22,7 @@ fn parcel(id: u64) -> Parcel {
     Parcel { id: EntityId(id), generation: 1, state: Arc::from(&b"state"[..]) }
 }
 
-fn pair(standby: Standby) -> (Handover, Handover) {
+fn pair(standby: StandbyMode) -> (Handover, Handover) {
     let (mut source, mut target) =
         (Handover::new(A, 1, standby, TIMING), Handover::new(B, 1, standby, TIMING));
     source.meet(B, 1, 0, &mut Vec::new());
@@ -30,47 +30,47 @@ fn pair(standby: Standby) -> (Handover, Handover) {
     (source, target)
 }
 
-fn offer(source: &mut Handover, ids: &[u64], now: u64) -> Vec<Effect> {
+fn offer(source: &mut Handover, ids: &[u64], now: u64) -> Vec<HandoverEffect> {
     let mut effects = Vec::new();
     source.offer(B, ids.iter().map(|id| parcel(*id)).collect(), now, &mut effects).unwrap();
     effects
 }
 
-fn sent(effects: &[Effect]) -> Vec<Message> {
-    let message = |effect: &Effect| match effect {
-        Effect::Send { message, .. } => Some(message.clone()),
+fn sent(effects: &[HandoverEffect]) -> Vec<HandoverMessage> {
+    let message = |effect: &HandoverEffect| match effect {
+        HandoverEffect::Send { message, .. } => Some(message.clone()),
         _ => None,
     };
     effects.iter().filter_map(message).collect()
 }
 
-fn hear(side: &mut Handover, messages: Vec<Message>, takes: &Takes, now: u64) -> Vec<Effect> {
+fn hear(side: &mut Handover, messages: Vec<HandoverMessage>, takes: &Takes, now: u64) -> Vec<HandoverEffect> {
     let mut effects = Vec::new();
     messages.into_iter().for_each(|message| side.receive(message, takes, now, &mut effects));
     effects
 }
 
-fn knows(side: &mut Handover, now: u64) -> Vec<Effect> {
+fn knows(side: &mut Handover, now: u64) -> Vec<HandoverEffect> {
     let mut effects = Vec::new();
-    side.standby_knows(side.written(), now, &mut effects);
+    side.standby_acknowledged(side.written(), now, &mut effects);
     effects
 }
 
-fn sayings(effects: &[Effect]) -> Vec<Saying> {
+fn sayings(effects: &[HandoverEffect]) -> Vec<MessageBody> {
     sent(effects).into_iter().map(|message| message.saying).collect()
 }
 
 #[test]
 fn handover_without_standbys_takes_two_messages_each_way() {
-    let (mut source, mut target) = pair(Standby::None);
+    let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
-    assert!(prepare.contains(&Effect::Suspend(vec![EntityId(7)])));
+    assert!(prepare.contains(&HandoverEffect::Suspend(vec![EntityId(7)])));
     let prepared = hear(&mut target, sent(&prepare), &Takes(None), 0);
     let commit = hear(&mut source, sent(&prepared), &Takes(None), 0);
-    assert!(commit.contains(&Effect::Depart(vec![EntityId(7)])));
+    assert!(commit.contains(&HandoverEffect::Depart(vec![EntityId(7)])));
     let taken = hear(&mut target, sent(&commit), &Takes(None), 0);
-    assert!(taken.contains(&Effect::Admit(vec![parcel(7)])));
-    assert_eq!(sayings(&taken), [Saying::Taken(vec![])]);
+    assert!(taken.contains(&HandoverEffect::Admit(vec![parcel(7)])));
+    assert_eq!(sayings(&taken), [MessageBody::Taken(vec![])]);
     let over = hear(&mut source, sent(&taken), &Takes(None), 0);
     hear(&mut target, sent(&over), &Takes(None), 0);
     assert_eq!((source.under_way(), target.under_way()), ((0, 0), (0, 0)));
@@ -79,7 +79,7 @@ fn handover_without_standbys_takes_two_messages_each_way() {
 
 #[test]
 fn handover_commits_only_after_both_standbys_know() {
-    let (mut source, mut target) = pair(Standby::Required);
+    let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
     assert_eq!(sayings(&staged), [], "the target's standby does not have it yet");
@@ -87,26 +87,26 @@ fn handover_commits_only_after_both_standbys_know() {
     let waits = hear(&mut source, sent(&prepared), &Takes(None), 0);
     assert_eq!(sayings(&waits), [], "the source's standby would still move it");
     let commit = knows(&mut source, 0);
-    assert_eq!(sayings(&commit), [Saying::Commit]);
+    assert_eq!(sayings(&commit), [MessageBody::Commit]);
     let admitted = hear(&mut target, sent(&commit), &Takes(None), 0);
-    assert!(admitted.contains(&Effect::Admit(vec![parcel(7)])));
+    assert!(admitted.contains(&HandoverEffect::Admit(vec![parcel(7)])));
     assert_eq!(sayings(&admitted), [], "the standby would ask and receive Unknown");
-    assert_eq!(sayings(&knows(&mut target, 0)), [Saying::Taken(vec![])]);
+    assert_eq!(sayings(&knows(&mut target, 0)), [MessageBody::Taken(vec![])]);
 }
 
 #[test]
 fn unanswered_handover_is_released_at_its_deadline() {
-    let (mut source, mut target) = pair(Standby::None);
+    let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
     let mut effects = Vec::new();
     source.elapse(99 * MS, &mut effects);
-    assert!(!effects.contains(&Effect::Release(vec![EntityId(7)])));
+    assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     source.elapse(100 * MS, &mut effects);
-    assert!(effects.contains(&Effect::Release(vec![EntityId(7)])));
+    assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     // The response was in transit all the time.
     let prepared = hear(&mut target, sent(&prepare), &Takes(None), 100 * MS);
     let abort = hear(&mut source, sent(&prepared), &Takes(None), 100 * MS);
-    assert_eq!(sayings(&abort), [Saying::Abort]);
+    assert_eq!(sayings(&abort), [MessageBody::Abort]);
     hear(&mut target, sent(&abort), &Takes(None), 100 * MS);
     assert_eq!((target.under_way(), target.counts().admitted), ((0, 0), 0));
 }
@@ -114,7 +114,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
 /// In the reference system, a token that was used once blocks the same handover for ever.
 #[test]
 fn entity_can_repeat_the_same_handover() {
-    let (mut source, mut target) = pair(Standby::None);
+    let (mut source, mut target) = pair(StandbyMode::None);
     for round in 1..=20 {
         let mut effects = offer(&mut source, &[7], round);
         for turn in 0..6 {
@@ -127,22 +127,22 @@ fn entity_can_repeat_the_same_handover() {
 
 #[test]
 fn only_refused_entities_of_a_batch_stay() {
-    let (mut source, mut target) = pair(Standby::None);
-    let takes = Takes(Some((EntityId(8), Refusal::Held)));
+    let (mut source, mut target) = pair(StandbyMode::None);
+    let takes = Takes(Some((EntityId(8), EntityRefusal::Held)));
     let prepare = offer(&mut source, &[7, 8, 9, 9], 0);
     let prepared = hear(&mut target, sent(&prepare), &takes, 0);
     let commit = hear(&mut source, sent(&prepared), &Takes(None), 0);
-    assert!(commit.contains(&Effect::Depart(vec![EntityId(7), EntityId(9)])));
-    assert!(commit.contains(&Effect::Release(vec![EntityId(8), EntityId(9)])));
-    let refused = vec![(EntityId(8), Refusal::Held), (EntityId(9), Refusal::Held)];
-    assert!(commit.contains(&Effect::Refused(refused)));
+    assert!(commit.contains(&HandoverEffect::Depart(vec![EntityId(7), EntityId(9)])));
+    assert!(commit.contains(&HandoverEffect::Release(vec![EntityId(8), EntityId(9)])));
+    let refused = vec![(EntityId(8), EntityRefusal::Held), (EntityId(9), EntityRefusal::Held)];
+    assert!(commit.contains(&HandoverEffect::Refused(refused)));
     let taken = hear(&mut target, sent(&commit), &takes, 0);
-    assert!(taken.contains(&Effect::Admit(vec![parcel(7), parcel(9)])));
+    assert!(taken.contains(&HandoverEffect::Admit(vec![parcel(7), parcel(9)])));
 }
 
 #[test]
 fn repeated_handover_messages_change_nothing() {
-    let (mut source, mut target) = pair(Standby::None);
+    let (mut source, mut target) = pair(StandbyMode::None);
     let mut effects = offer(&mut source, &[7], 0);
     for turn in 0..6 {
         let twice = [sent(&effects), sent(&effects)].concat();
@@ -154,7 +154,7 @@ fn repeated_handover_messages_change_nothing() {
 
 #[test]
 fn handover_messages_of_a_replaced_owner_are_ignored() {
-    let (mut source, mut target) = pair(Standby::None);
+    let (mut source, mut target) = pair(StandbyMode::None);
     let prepare = offer(&mut source, &[7], 0);
     target.meet(A, 2, 0, &mut Vec::new());
     let answer = hear(&mut target, sent(&prepare), &Takes(None), 0);
@@ -164,42 +164,42 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 /// After the new owner of the source asked, messages of its predecessor come too late.
 #[test]
 fn entity_reported_as_not_taken_is_never_taken() {
-    let (mut source, mut target) = pair(Standby::Required);
+    let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let (mut heir, _) = source.standby_starts();
     hear(&mut target, sent(&prepare), &Takes(None), 0);
     let prepared = knows(&mut target, 0);
     hear(&mut source, sent(&prepared), &Takes(None), 0);
     let commit = knows(&mut source, 0);
-    assert_eq!(sayings(&commit), [Saying::Commit]);
+    assert_eq!(sayings(&commit), [MessageBody::Commit]);
     let mut effects = Vec::new();
     heir.take_over(2, false, &[(B, 1)], MS, &mut effects);
-    assert!(matches!(sayings(&effects)[..], [Saying::AskTarget { .. }]));
+    assert!(matches!(sayings(&effects)[..], [MessageBody::AskTarget { .. }]));
     let answer = hear(&mut target, sent(&effects), &Takes(None), MS);
-    assert!(sayings(&answer).contains(&Saying::NotTaken));
+    assert!(sayings(&answer).contains(&MessageBody::NotTaken));
     let released = hear(&mut heir, sent(&answer), &Takes(None), MS);
-    assert!(released.contains(&Effect::Release(vec![EntityId(7)])));
+    assert!(released.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     let late = hear(&mut target, sent(&commit), &Takes(None), 2 * MS);
     assert_eq!((late, target.counts().admitted), (vec![], 0));
 }
 
 #[test]
 fn backward_clock_changes_no_deadline() {
-    let (mut source, _) = pair(Standby::None);
+    let (mut source, _) = pair(StandbyMode::None);
     source.elapse(50 * MS, &mut Vec::new());
     offer(&mut source, &[7], 10 * MS);
     let mut effects = Vec::new();
     source.elapse(149 * MS, &mut effects);
-    assert!(!effects.contains(&Effect::Release(vec![EntityId(7)])));
+    assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     source.elapse(0, &mut effects);
     source.elapse(150 * MS, &mut effects);
-    assert!(effects.contains(&Effect::Release(vec![EntityId(7)])));
+    assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
 }
 
 #[test]
 fn offers_beyond_the_limits_are_refused_with_the_limit() {
     let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
-    let mut source = Handover::new(A, 1, Standby::None, TIMING).with_limits(limits);
+    let mut source = Handover::new(A, 1, StandbyMode::None, TIMING).with_limits(limits);
     let mut effects = Vec::new();
     assert_eq!(source.offer(B, vec![parcel(1)], 0, &mut effects), Err(OfferError::UnknownPeer(B)));
     source.meet(B, 1, 0, &mut effects);

@@ -7,7 +7,7 @@ use super::*;
 const VIEWER: ViewerId = ViewerId(1);
 
 fn store(dice: &mut Dice, count: u64) -> Store<2> {
-    let mut store = Store::new(Schema::default(), Limits::default());
+    let mut store = Store::new(Schema::default(), RegionLimits::default());
     for id in 0..count {
         let at = [dice.unit() * 100.0, dice.unit() * 100.0];
         let entity = Entity { kind: (id % 3) as u32, velocity: [1.0, -1.0], ..Entity::at(id, at) };
@@ -23,14 +23,16 @@ struct Knows(BTreeMap<EntityId, u64>);
 impl Knows {
     fn take(&mut self, bytes: &[u8], tick: u64) -> usize {
         let mut updates = 0;
-        for glimpse in Glimpse::<2>::decode_all(bytes) {
+        for glimpse in ViewerEvent::<2>::decode_all(bytes) {
             match glimpse.unwrap() {
-                Glimpse::Enter { id, .. } => assert_eq!(self.0.insert(id, tick), None, "{id} enters twice"),
-                Glimpse::Begin => assert!(self.0.is_empty(), "Begin comes once"),
-                Glimpse::Leave { id } => {
+                ViewerEvent::Enter { id, .. } => {
+                    assert_eq!(self.0.insert(id, tick), None, "{id} enters twice")
+                }
+                ViewerEvent::Begin => assert!(self.0.is_empty(), "Begin comes once"),
+                ViewerEvent::Leave { id } => {
                     assert!(self.0.remove(&id).is_some(), "{id} leaves, but was not in sight")
                 }
-                Glimpse::Update { id, .. } => {
+                ViewerEvent::Update { id, .. } => {
                     updates += 1;
                     assert!(self.0.insert(id, tick).is_some(), "{id} moves, and is not in sight");
                 }
@@ -40,7 +42,7 @@ impl Knows {
     }
 }
 
-fn watch(rule: Rule, bytes_per_tick: u32) -> Watch {
+fn watch(rule: VisibilityRule, bytes_per_tick: u32) -> Watch {
     Watch { rule, bytes_per_tick, ..Watch::around(EntityId(0), 25.0) }
 }
 
@@ -58,7 +60,7 @@ fn in_sight(store: &Store<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId> {
 
 /// Moves every entity.
 fn shuffle(store: &Store<2>, dice: &mut Dice, step: f32) -> Store<2> {
-    let mut moved = Store::new(Schema::default(), Limits::default());
+    let mut moved = Store::new(Schema::default(), RegionLimits::default());
     for row in 0..store.len() {
         let at = store.position(row).map(|along| (along + (dice.unit() - 0.5) * step).clamp(0.0, 100.0));
         let (id, kind) = (store.ids()[row].0, store.kinds()[row]);
@@ -71,10 +73,10 @@ fn shuffle(store: &Store<2>, dice: &mut Dice, step: f32) -> Store<2> {
 fn viewer_knows_exactly_the_visible_entities_in_sight() {
     let world = World::<2>::cube(100.0).unwrap();
     for (rule, shown) in [
-        (Rule::All, (|_| true) as fn(u32) -> bool),
-        (Rule::OfKind(1), |kind| kind == 1),
-        (Rule::NotOfKind(2), |kind| kind != 2),
-        (Rule::Where(|_, kind| kind != 0), |kind| kind != 0),
+        (VisibilityRule::All, (|_| true) as fn(u32) -> bool),
+        (VisibilityRule::OfKind(1), |kind| kind == 1),
+        (VisibilityRule::NotOfKind(2), |kind| kind != 2),
+        (VisibilityRule::Where(|_, kind| kind != 0), |kind| kind != 0),
     ] {
         let (mut dice, mut knows) = (Dice(4), Knows::default());
         let mut store = store(&mut dice, 300);
@@ -97,7 +99,7 @@ fn near_entities_are_updated_more_often_but_all_in_turn() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
     let mut interests = Interests::new(World::<2>::cube(100.0).unwrap(), 25.0, 10);
-    interests.watch(VIEWER, watch(Rule::All, 10 * 25)).unwrap();
+    interests.watch(VIEWER, watch(VisibilityRule::All, 10 * 25)).unwrap();
     let mut knows = Knows::default();
     interests.tell(&store, 1, |_, bytes| _ = knows.take(bytes, 1));
     let (mut told, mut oldest) = (BTreeMap::<EntityId, u64>::new(), 0);
@@ -129,10 +131,13 @@ fn near_entities_are_updated_more_often_but_all_in_turn() {
 #[test]
 fn excess_viewers_and_invalid_radii_are_refused() {
     let mut interests = Interests::new(World::<2>::cube(100.0).unwrap(), 25.0, 1);
-    let blind = Watch { radius: f32::NAN, ..watch(Rule::All, 1) };
+    let blind = Watch { radius: f32::NAN, ..watch(VisibilityRule::All, 1) };
     assert!(matches!(interests.watch(VIEWER, blind), Err(InterestError::Radius(_))));
-    interests.watch(VIEWER, watch(Rule::All, 1)).unwrap();
-    assert_eq!(interests.watch(ViewerId(2), watch(Rule::All, 1)), Err(InterestError::TooMany { max: 1 }));
+    interests.watch(VIEWER, watch(VisibilityRule::All, 1)).unwrap();
+    assert_eq!(
+        interests.watch(ViewerId(2), watch(VisibilityRule::All, 1)),
+        Err(InterestError::TooMany { max: 1 })
+    );
     assert!(interests.forget(VIEWER) && !interests.forget(VIEWER));
 }
 
@@ -142,19 +147,21 @@ struct Said {
     glimpses: Vec<u8>,
 }
 
-fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<Change> {
+fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<SceneChange> {
     let mut changes = Vec::new();
     let Said { epoch, glimpses } = said;
-    scene.take(&Sight { region: RegionId(region), epoch: *epoch, tick, glimpses }, &mut changes).unwrap();
+    scene
+        .take(&ViewerUpdate { region: RegionId(region), epoch: *epoch, tick, glimpses }, &mut changes)
+        .unwrap();
     changes.sort_by_key(|change| match change {
-        Change::Entered(id) | Change::Moved(id) | Change::Left(id) => *id,
+        SceneChange::Entered(id) | SceneChange::Moved(id) | SceneChange::Left(id) => *id,
     });
     changes
 }
 
 /// An update of a region with these entities, for a viewer that starts anew.
 fn anew(epoch: u64, ids: &[u64]) -> Said {
-    let mut store = Store::<2>::new(Schema::default(), Limits::default());
+    let mut store = Store::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
     let mut interests = Interests::new(World::cube(100.0).unwrap(), 90.0, 1);
     interests.watch(VIEWER, Watch::around(EntityId(ids[0]), 90.0)).unwrap();
@@ -166,7 +173,7 @@ fn anew(epoch: u64, ids: &[u64]) -> Said {
 #[test]
 fn entity_seen_by_two_regions_follows_the_newer_report() {
     let mut scene = Scene::<2>::new(Schema::default());
-    use Change::{Entered, Left, Moved};
+    use SceneChange::{Entered, Left, Moved};
     let id = EntityId;
     assert_eq!(
         hear(&mut scene, 1, 1, &anew(5, &[1, 2, 3])),
@@ -188,7 +195,7 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     const RADIUS: f32 = 9.0;
     let world = World::<2>::cube(100.0).unwrap();
     let oscillate = dunlin_space::behaviour::Oscillate { low: 0.0, high: 100.0 };
-    let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, 10.0), &oscillate, 4);
+    let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 10.0), &oscillate, 4);
     let mut dice = Dice(11);
     for nth in 0..400 {
         let at = if nth == 0 { [1.0, 48.0] } else { [dice.unit() * 100.0, dice.unit() * 100.0] };
@@ -197,8 +204,8 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
         stage.spawn(&Entity { kind, velocity: [speed, 0.0], ..Entity::at(nth, at) }).unwrap();
     }
     let watch = Watch {
-        rule: Rule::NotOfKind(2),
-        allowed: Rule::Where(|id, _| id.0 % 7 != 3),
+        rule: VisibilityRule::NotOfKind(2),
+        allowed: VisibilityRule::Where(|id, _| id.0 % 7 != 3),
         ..Watch::around(EntityId(0), RADIUS)
     };
     stage.regions_mut().for_each(|(region, _)| region.watch(VIEWER, watch).unwrap());
@@ -209,8 +216,8 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
         changes.clear();
         for (region, _) in stage.regions_mut() {
             let (epoch, id) = (region.handover().epoch(), region.handover().region());
-            region.tell_viewers(|_, glimpses| {
-                scene.take(&Sight { region: id, epoch, tick, glimpses }, &mut changes).unwrap();
+            region.send_viewer_updates(|_, glimpses| {
+                scene.take(&ViewerUpdate { region: id, epoch, tick, glimpses }, &mut changes).unwrap();
             });
         }
         let at = |id: EntityId| {
@@ -227,9 +234,9 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
         assert_eq!(seen.collect::<BTreeMap<_, _>>(), shown, "after tick {tick}");
         for change in &changes {
             match change {
-                Change::Entered(id) => assert!(told.insert(*id), "{id} enters twice"),
-                Change::Left(id) => assert!(told.remove(id), "{id} leaves, but was not in sight"),
-                Change::Moved(id) => assert!(told.contains(id), "{id} moves, and is not in sight"),
+                SceneChange::Entered(id) => assert!(told.insert(*id), "{id} enters twice"),
+                SceneChange::Left(id) => assert!(told.remove(id), "{id} leaves, but was not in sight"),
+                SceneChange::Moved(id) => assert!(told.contains(id), "{id} moves, and is not in sight"),
             }
         }
         assert!(told.iter().eq(shown.keys()));

@@ -27,7 +27,7 @@ fn run<const D: usize, B: Behaviour<D> + Clone>(
     regions: u32,
 ) -> Vec<Vec<(EntityId, u32, u64)>> {
     let world = World::<D>::cube(100.0).unwrap();
-    let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, strip), behaviour, regions);
+    let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, strip), behaviour, regions);
     populate(&mut stage, 400, 100.0, 42);
     let mut handed_over = 0;
     let ledgers = (0..40)
@@ -70,7 +70,12 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
         self.0.sight()
     }
 
-    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(
+        &self,
+        own: &OwnEntity<D>,
+        around: &impl NearbyEntities<D>,
+        moment: &TickContext<D>,
+    ) -> Motion<D> {
         self.0.step(own, around, moment)
     }
 }
@@ -132,14 +137,14 @@ fn too_narrow_strip_changes_the_result() {
 fn standby_that_reads_the_records_equals_its_owner() {
     let world = World::<3>::cube(100.0).unwrap();
     let walk = Sees(Walk { speed_max: 40.0, turn: 6.0 });
-    let mut setup = Setup::new(RegionId(0), world, 1.0);
+    let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
     setup.sort_every = 7;
     let mut stage = Lockstep::new(&setup, &walk, 3);
     let fresh = |id: u32| {
         RegionState::new(
             world,
-            Store::new(Schema::default(), Limits::default()),
-            Handover::new(RegionId(id), 1, Standby::None, Timing::default()),
+            Store::new(Schema::default(), RegionLimits::default()),
+            Handover::new(RegionId(id), 1, StandbyMode::None, HandoverTiming::default()),
         )
     };
     let mut twins: Vec<RegionState<3>> = (1..=3).map(fresh).collect();

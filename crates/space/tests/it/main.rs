@@ -44,7 +44,12 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Sees<B> {
         1.0
     }
 
-    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+    fn step(
+        &self,
+        own: &OwnEntity<D>,
+        around: &impl NearbyEntities<D>,
+        moment: &TickContext<D>,
+    ) -> Motion<D> {
         self.0.step(own, around, moment)
     }
 }

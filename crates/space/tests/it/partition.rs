@@ -50,17 +50,17 @@ fn crowd(dice: &mut Dice) -> Vec<u64> {
     keys
 }
 
-fn loads(partition: &Partition, keys: &[u64]) -> Vec<Load> {
+fn loads(partition: &Partition, keys: &[u64]) -> Vec<RegionLoad> {
     let load = |(_, region): &(u64, RegionId)| {
         let (first, end) = partition.stretch(*region).unwrap();
         let own = &keys[keys.partition_point(|key| *key < first)..keys.partition_point(|key| *key < end)];
         let quantiles = (1..64).filter_map(|part| own.get(own.len() * part / 64).copied()).collect();
-        Load { region: *region, amount: own.len() as f64, quantiles }
+        RegionLoad { region: *region, amount: own.len() as f64, quantiles }
     };
     partition.regions().iter().map(load).collect()
 }
 
-fn worst(loads: &[Load]) -> f64 {
+fn worst(loads: &[RegionLoad]) -> f64 {
     let total: f64 = loads.iter().map(|load| load.amount).sum();
     loads.iter().fold(0.0_f64, |most, load| most.max(load.amount)) / (total / loads.len() as f64)
 }
@@ -84,7 +84,7 @@ fn crowd_is_rebalanced_in_two_steps_at_most() {
 #[test]
 fn small_differences_move_no_border() {
     let partition = Partition::even(2, &ids(2));
-    let load = |region, amount| Load { region: RegionId(region), amount, quantiles: vec![] };
+    let load = |region, amount| RegionLoad { region: RegionId(region), amount, quantiles: vec![] };
     assert_eq!(partition.rebalance(&[load(1, 1_100.0), load(2, 900.0)], 1.15), None);
     assert_eq!(partition.rebalance(&[load(1, 0.0), load(2, 0.0)], 1.15), None);
     assert_eq!(partition.rebalance(&[load(1, f64::NAN), load(2, 1.0)], 1.15), None);
@@ -97,7 +97,7 @@ fn moving_borders_changes_no_entity() {
     let world = World::<3>::cube(100.0).unwrap();
     let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
     let run = |cut_anew: bool| {
-        let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, 4.0), &flock, 4);
+        let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 4.0), &flock, 4);
         let mut dice = Dice(8);
         for id in 0..500 {
             let crowded = if id % 5 == 0 { 100.0 } else { 20.0 };
@@ -129,18 +129,18 @@ fn moving_borders_changes_no_entity() {
 #[test]
 fn rebalance_waits_until_strayed_entities_have_moved() {
     let partition = Partition::even(2, &ids(2));
-    let balance = Balance { spare: 50.0, fresh_ns: 1_000, ..Balance::default() };
+    let balance = BalancePolicy { spare: 50.0, fresh_ns: 1_000, ..BalancePolicy::default() };
     let weight = |region, amount, strayed, version| {
-        let load = Load { region: RegionId(region), amount, quantiles: vec![u64::from(region)] };
-        Weight { load, version, strayed }
+        let load = RegionLoad { region: RegionId(region), amount, quantiles: vec![u64::from(region)] };
+        LoadReport { load, version, strayed }
     };
-    let next = |weights: [Weight; 2], now_ns| {
-        let mut scales = Scales::default();
+    let next = |weights: [LoadReport; 2], now_ns| {
+        let mut scales = LoadReports::default();
         weights.into_iter().for_each(|weight| {
             let mut bytes = Vec::new();
             weight.encode(&mut bytes);
-            assert!((0..bytes.len()).all(|part| Weight::decode(&bytes[..part]).is_err()));
-            assert_eq!(Weight::decode(&bytes).as_ref(), Ok(&weight));
+            assert!((0..bytes.len()).all(|part| LoadReport::decode(&bytes[..part]).is_err()));
+            assert_eq!(LoadReport::decode(&bytes).as_ref(), Ok(&weight));
             scales.hear(weight, 500);
         });
         scales.next(&partition, &balance, now_ns)
@@ -159,17 +159,17 @@ fn rebalance_waits_until_strayed_entities_have_moved() {
         next([weight(1, 75.0, 0.0, 1), weight(2, 25.0, 0.0, 1)], 600),
     ];
     assert!(none.iter().all(Option::is_none), "{none:?}");
-    assert_eq!(Scales::default().next(&partition, &balance, 600), None, "no region has reported");
+    assert_eq!(LoadReports::default().next(&partition, &balance, 600), None, "no region has reported");
     let mut endless = Vec::new();
     weight(1, f64::INFINITY, 0.0, 1).encode(&mut endless);
-    assert!(Weight::decode(&endless).is_err());
+    assert!(LoadReport::decode(&endless).is_err());
 }
 
 #[test]
 fn region_weighs_strayed_entities_separately() {
     let world = World::<2>::cube(100.0).unwrap();
     let walk = dunlin_space::behaviour::Walk { speed_max: 0.0, turn: 0.0 };
-    let setup = Setup::new(RegionId(1), world, 5.0);
+    let setup = RegionSetup::new(RegionId(1), world, 5.0);
     let authority = Authority { epoch: 1, until_ns: u64::MAX };
     let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);
     let mut out = Outputs::default();

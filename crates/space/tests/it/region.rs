@@ -6,7 +6,7 @@ use super::*;
 struct Fails;
 
 impl Behaviour<3> for Fails {
-    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
         assert!(own.id.0 != 3, "of all entities this one");
         let mut motion = moment.fly(&own.position, &own.velocity);
         if own.id.0 == 5 {
@@ -28,15 +28,20 @@ impl Behaviour<3> for FailsTogether {
         5.0
     }
 
-    fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(
+        &self,
+        own: &OwnEntity<3>,
+        around: &impl NearbyEntities<3>,
+        moment: &TickContext<3>,
+    ) -> Motion<3> {
         Fails.step(own, around, moment)
     }
 
     fn step_lanes(
         &self,
-        own: &OwnLanes<3>,
-        around: &impl AroundLanes<3>,
-        moment: &Moment<3>,
+        own: &OwnEntityLanes<3>,
+        around: &impl NearbyEntityLanes<3>,
+        moment: &TickContext<3>,
     ) -> Option<[Motion<3>; LANES]> {
         assert!(around.others().all(|other| other.kind == 0), "all entities are of one kind");
         assert!(own.ids.iter().all(|id| ![3, 5, 6].contains(&id.0)), "one of these is among them");
@@ -49,8 +54,8 @@ fn world() -> World<3> {
     World::cube(100.0).unwrap()
 }
 
-fn lone<B: Behaviour<3>>(behaviour: B, change: impl FnOnce(&mut Setup<3>)) -> (Region<3, B>, Outputs) {
-    let mut setup = Setup::new(RegionId(1), world(), 5.0);
+fn lone<B: Behaviour<3>>(behaviour: B, change: impl FnOnce(&mut RegionSetup<3>)) -> (Region<3, B>, Outputs) {
+    let mut setup = RegionSetup::new(RegionId(1), world(), 5.0);
     change(&mut setup);
     let partition = Partition::even(3, &[RegionId(1)]);
     let authority = Authority { epoch: 1, until_ns: 1_000 };
@@ -73,7 +78,7 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
         region.spawn(&flying(id), &mut out).unwrap();
     }
     region.tick(1, &mut out).unwrap();
-    let frozen = |id, panicked| Report::Frozen { id: EntityId(id), panicked };
+    let frozen = |id, panicked| RegionReport::Frozen { id: EntityId(id), panicked };
     assert_eq!(out.reports, [frozen(3, true), frozen(5, false)]);
     out.clear();
     region.tick(2, &mut out).unwrap();
@@ -94,7 +99,7 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
 struct Strays;
 
 impl Behaviour<3> for Strays {
-    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
         let mut motion = moment.fly(&own.position, &own.velocity);
         match own.id.0 {
             13 => motion.velocity[2] = f32::INFINITY,
@@ -111,7 +116,7 @@ fn entity_with_a_non_finite_move_is_frozen_alone() {
     (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
     out.clear();
     region.tick(1, &mut out).unwrap();
-    assert_eq!(out.reports, [Report::Frozen { id: EntityId(13), panicked: false }]);
+    assert_eq!(out.reports, [RegionReport::Frozen { id: EntityId(13), panicked: false }]);
     for row in 0..21 {
         let (id, at) = (region.store().ids()[row].0, region.store().position(row));
         let expected = match id {
@@ -155,8 +160,8 @@ fn velocity_that_a_coordinate_cannot_hold_is_refused() {
     region.spawn(&flying(1), &mut out).unwrap();
     let far = [3.9e7; 3];
     let mut put = |position, velocity: Option<[f32; 3]>| {
-        let command = Command { position, velocity, ..Command::of(EntityId(1)) };
-        region.obey(&command, 0, &mut out)
+        let command = EntityCommand { position, velocity, ..EntityCommand::of(EntityId(1)) };
+        region.apply_client_command(&command, 0, &mut out)
     };
     let refused = put(Some(far), Some([10.0, 0.0, 0.0])).unwrap_err();
     assert_eq!(
@@ -187,10 +192,10 @@ fn region_without_a_lease_neither_ticks_nor_sends() {
 
 #[test]
 fn owner_is_at_most_one_tick_ahead_of_its_standby() {
-    let (mut region, mut out) = lone(Fails, |setup| setup.standby = Standby::Required);
+    let (mut region, mut out) = lone(Fails, |setup| setup.standby = StandbyMode::Required);
     region.tick(1, &mut out).unwrap();
     assert_eq!(region.tick(2, &mut out), Err(StepError::StandbyBehind { known: 0, next: 2 }));
-    region.standby_knows(0, 1, 3, &mut out);
+    region.standby_acknowledged(0, 1, 3, &mut out);
     region.tick(4, &mut out).unwrap();
 }
 
@@ -198,7 +203,8 @@ fn owner_is_at_most_one_tick_ahead_of_its_standby() {
 #[test]
 fn standby_takes_over_at_its_last_known_tick() {
     let walk = Sees(dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 });
-    let (mut owner, mut out) = lone(walk, |setup| (setup.standby, setup.sort_every) = (Standby::Required, 3));
+    let (mut owner, mut out) =
+        lone(walk, |setup| (setup.standby, setup.sort_every) = (StandbyMode::Required, 3));
     let (mut twin, _) = owner.standby_starts();
     for id in 0..50 {
         owner.spawn(&flying(id), &mut out).unwrap();
@@ -207,21 +213,21 @@ fn standby_takes_over_at_its_last_known_tick() {
         owner.tick(now, &mut out).unwrap();
         twin.follow(&out.record).unwrap();
         out.clear();
-        owner.standby_knows(0, now + 1, now, &mut out);
+        owner.standby_acknowledged(0, now + 1, now, &mut out);
     }
     let known = owner.store().ledger();
     owner.tick(10, &mut out).unwrap();
     assert_ne!(owner.store().ledger(), known);
-    let mut setup = Setup::new(RegionId(1), world(), 5.0);
-    (setup.standby, setup.sort_every) = (Standby::Required, 3);
+    let mut setup = RegionSetup::new(RegionId(1), world(), 5.0);
+    (setup.standby, setup.sort_every) = (StandbyMode::Required, 3);
     let authority = Authority { epoch: 2, until_ns: 1_000 };
-    let succession = Succession { authority, peers: &[], now_ns: 11 };
+    let succession = Takeover { authority, peers: &[], now_ns: 11 };
     let partition = Partition::even(3, &[RegionId(1)]);
     let mut heir = Region::take_over(setup, walk, partition, twin, &succession, &mut out);
     assert_eq!((heir.store().ledger(), heir.tick_number()), (known, 10));
     assert_eq!(heir.tick(12, &mut out), Err(StepError::StandbyBehind { known: 0, next: 11 }));
     let (_, entries) = heir.standby_starts();
-    heir.standby_knows(entries, 10, 12, &mut out);
+    heir.standby_acknowledged(entries, 10, 12, &mut out);
     heir.tick(12, &mut out).unwrap();
     // The same inputs give the same result again.
     assert_eq!(heir.store().ledger(), owner.store().ledger());
@@ -252,7 +258,7 @@ fn malformed_messages_are_refused_and_change_nothing() {
 fn ghosts_of_a_replaced_owner_are_ignored() {
     let ids = [RegionId(1), RegionId(2)];
     let partition = Partition::even(3, &ids);
-    let setup = |region| Setup::new(region, world(), 20.0);
+    let setup = |region| RegionSetup::new(region, world(), 20.0);
     let owner = |region, epoch| {
         Region::new(setup(region), Fails, partition.clone(), Authority { epoch, until_ns: u64::MAX })
     };
@@ -266,7 +272,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
         for (_, message) in std::mem::take(&mut out.messages) {
             seer.receive(&message, 1, &mut out).unwrap();
         }
-        assert_eq!(seer.ghosts().known_through(RegionId(2)), seen);
+        assert_eq!(seer.ghosts().last_known_tick(RegionId(2)), seen);
     }
     assert_eq!(seer.ghosts().stale(), 2);
     let count = |tick| {
@@ -283,7 +289,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
     let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
     let owner = |region| {
         let authority = Authority { epoch: 1, until_ns: u64::MAX };
-        Region::new(Setup::new(region, world(), 20.0), Fails, partition.clone(), authority)
+        Region::new(RegionSetup::new(region, world(), 20.0), Fails, partition.clone(), authority)
     };
     let (mut early, mut late, mut out) = (owner(RegionId(1)), owner(RegionId(2)), Outputs::default());
     early.meet(RegionId(2), 1, 0, &mut out).unwrap();
@@ -309,12 +315,12 @@ fn ghost_error_is_bounded_by_its_acceleration() {
     struct Brakes;
     const FORCE: f32 = 8.0;
     impl Behaviour<3> for Brakes {
-        fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        fn step(&self, own: &OwnEntity<3>, _: &impl NearbyEntities<3>, moment: &TickContext<3>) -> Motion<3> {
             let velocity = [own.velocity[0] - FORCE * moment.seconds, own.velocity[1], own.velocity[2]];
             moment.fly(&own.position, &velocity)
         }
     }
-    let mut setup = Setup::new(RegionId(0), world(), 30.0);
+    let mut setup = RegionSetup::new(RegionId(0), world(), 30.0);
     setup.ghosts_every = 10;
     let mut stage = Lockstep::new(&setup, &Brakes, 2);
     stage.spawn(&Entity { velocity: [10.0, 1.0, 0.0], ..Entity::at(1, [50.0, 50.0, 45.0]) }).unwrap();
@@ -339,7 +345,7 @@ fn ghost_error_is_bounded_by_its_acceleration() {
 #[test]
 fn handover_waits_for_cool_down_and_hysteresis() {
     let run = |cooldown_ticks, hysteresis| {
-        let mut setup = Setup::new(RegionId(0), world(), 10.0);
+        let mut setup = RegionSetup::new(RegionId(0), world(), 10.0);
         (setup.cooldown_ticks, setup.hysteresis) = (cooldown_ticks, hysteresis);
         let to_and_fro = dunlin_space::behaviour::Oscillate { low: 49.0, high: 51.0 };
         let mut stage = Lockstep::new(&setup, &to_and_fro, 8);

@@ -5,12 +5,12 @@ use crate::error::DecodeError;
 use crate::group::{self, GroupKey};
 use crate::quota::Amounts;
 use crate::slab::NONE;
-use crate::state::{SCHEDULE, State, TASK, WORKER};
-use crate::task::{NEVER_MS, Stage};
+use crate::state::{SCHEDULE, SchedulerState, TASK, WORKER};
+use crate::task::{NEVER_MS, TaskStage};
 
-impl State {
+impl SchedulerState {
     /// Rebuilds the maps from names to numbers.
-    pub(super) fn name_again(&mut self) -> Result<(), DecodeError> {
+    pub(super) fn rebuild_names(&mut self) -> Result<(), DecodeError> {
         let of_classes = self.classes.iter().flat_map(|class| [class.queue, class.kind]);
         let of_pools = self.pools.iter().flat_map(|pool| pool.serves.kinds.iter().chain(&pool.serves.queues));
         let names: Vec<u32> = of_classes.chain(of_pools.copied()).collect();
@@ -31,7 +31,7 @@ impl State {
             && fill(&mut self.lane_at, self.lanes.iter().map(|lane| (lane.tenant, lane.class)))
             && fill(&mut self.pool_at, self.pools.iter().map(|pool| pool.serves.clone()));
         check(unique, "names")?;
-        let is_used = |stage| !matches!(stage, Stage::Completed | Stage::Cancelled);
+        let is_used = |stage| !matches!(stage, TaskStage::Completed | TaskStage::Cancelled);
         let tasks = self.tasks.iter_from(0).map(|(_, task)| task).filter(|task| is_used(task.stage));
         self.policies.restore(tasks.map(|task| (task.tenant, task.policy)))?;
         for (at, found) in self.schedules.iter_from(0) {
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// Rebuilds which pools serve which classes.
-    pub(super) fn match_again(&mut self) {
+    pub(super) fn rebuild_matches(&mut self) {
         for (pool_at, pool) in self.pools.iter_mut().enumerate() {
             let mut served = Vec::new();
             for (class_at, class) in self.classes.iter_mut().enumerate() {
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// Rebuilds lanes, idle workers and free capacity.
-    pub(super) fn stand_again(&mut self) -> Result<(), DecodeError> {
+    pub(super) fn rebuild_order(&mut self) -> Result<(), DecodeError> {
         for (at, lane) in self.lanes.iter().enumerate() {
             let class = &mut self.classes[lane.class as usize];
             class.ready += u64::from(lane.len);
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Rebuilds counts of bytes and groups, and compares the use of tenants and workers with the written one.
-    pub(super) fn count_again(&mut self) -> Result<(), DecodeError> {
+    pub(super) fn rebuild_counts(&mut self) -> Result<(), DecodeError> {
         let groups = self.groups.keys().map(|key| (key.0, group::bytes(key)));
         let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));
         let others: Vec<(u32, u64)> = groups.chain(schedules).collect();
@@ -120,23 +120,23 @@ impl State {
             let (limited_by, is_held) = (task.limited_by, stage.is_held() && task.worker != NONE);
             let of = &mut used[counted.0 as usize];
             of.1 += u64::from(stage.is_queued());
-            of.2 += u64::from(stage == Stage::Ready);
+            of.2 += u64::from(stage == TaskStage::Ready);
             if is_held {
                 (0..3).for_each(|part| of.0[part] = of.0[part].saturating_add(need[part]));
                 let work = &mut work[task.worker as usize];
                 (0..2).for_each(|part| work[part] = work[part].saturating_add(need[part + 1]));
             }
             self.count(counted.0, counted.1, 0, counted.2);
-            if is_held || stage == Stage::Ready {
+            if is_held || stage == TaskStage::Ready {
                 for key in self.groups_of(at) {
                     self.group(&key).places += 1;
-                    if stage == Stage::Ready {
+                    if stage == TaskStage::Ready {
                         self.group(&key).ready_members.insert(member);
                         self.count_on_token(&key);
                     }
                 }
             }
-            if stage == Stage::Limited {
+            if stage == TaskStage::Limited {
                 let key = self.groups_of(at).into_iter().find(|key| key.1 == limited_by);
                 let key = key.ok_or(DecodeError::Inconsistent("limits"))?;
                 self.group(&key).waiting.insert(member);

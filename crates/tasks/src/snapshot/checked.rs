@@ -4,10 +4,10 @@ use super::restoring::check;
 use crate::error::DecodeError;
 use crate::shard::shard_of_id;
 use crate::slab::NONE;
-use crate::state::State;
-use crate::task::{List, Stage, Task};
+use crate::state::SchedulerState;
+use crate::task::{Task, TaskList, TaskStage};
 
-impl State {
+impl SchedulerState {
     /// Checks that all referenced numbers exist.
     pub(super) fn check_references(&self) -> Result<(), DecodeError> {
         let is = |at: u32, len: usize| (at as usize) < len;
@@ -49,7 +49,7 @@ impl State {
             check(rate.is_some_and(|rate| group.bucket.is_of(&rate, self.now_ms)), "rates")?;
         }
         for (&worker, &task) in &self.reserved {
-            let is_ready = self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Ready);
+            let is_ready = self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == TaskStage::Ready);
             check(is_ready && self.workers.has(worker), "reservations")?;
         }
         for (&worker, ahead) in &self.ahead {
@@ -77,7 +77,7 @@ impl State {
         for (at, lane) in lanes {
             for (priority, level) in lane.levels.iter().enumerate() {
                 let fits = |task: &Task| {
-                    task.stage == Stage::Ready
+                    task.stage == TaskStage::Ready
                         && task.lane as usize == at
                         && usize::from(task.priority) == priority
                 };
@@ -92,14 +92,14 @@ impl State {
             self.check_list(&worker.held, &mut seen, |task| task.stage.is_held() && task.worker == at)?;
         }
         for (at, tenant) in self.tenants.iter().enumerate() {
-            let fits = |task: &Task| task.stage == Stage::Dead && task.tenant as usize == at;
+            let fits = |task: &Task| task.stage == TaskStage::Dead && task.tenant as usize == at;
             self.check_list(&tenant.dead, &mut seen, fits)?;
         }
-        let fits = |task: &Task| matches!(task.stage, Stage::Completed | Stage::Cancelled);
+        let fits = |task: &Task| matches!(task.stage, TaskStage::Completed | TaskStage::Cancelled);
         self.check_list(&self.finished, &mut seen, fits)?;
         let is_listed = |task: &Task| match task.stage {
-            Stage::Running => task.worker != NONE,
-            stage => stage >= Stage::Ready,
+            TaskStage::Running => task.worker != NONE,
+            stage => stage >= TaskStage::Ready,
         };
         let all = self.tasks.iter_from(0);
         check(all.into_iter().all(|(at, task)| seen[at as usize] == is_listed(task)), "lists")
@@ -107,7 +107,7 @@ impl State {
 
     fn check_list(
         &self,
-        list: &List,
+        list: &TaskList,
         seen: &mut [bool],
         fits: impl Fn(&Task) -> bool,
     ) -> Result<(), DecodeError> {

@@ -15,23 +15,23 @@ use crate::limits::Limits;
 use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::slab::Slot;
-use crate::state::State;
+use crate::state::SchedulerState;
 use crate::task::Task;
 use crate::tenant::Tenant;
-use crate::worker::{Pool, Serves, Worker};
+use crate::worker::{Pool, ServedSet, Worker};
 
 /// A state that is rebuilt block by block.
 #[derive(Debug, Default)]
-pub struct Restoring {
+pub struct StateRestore {
     head: Option<HeadAhead>,
     last: u8,
-    state: State,
+    state: SchedulerState,
 }
 
-impl Restoring {
+impl StateRestore {
     /// Starts a state of this shard.
-    pub fn of_shard(shard: u8) -> Restoring {
-        Restoring { state: State::of_shard(Limits::default(), shard), ..Restoring::default() }
+    pub fn of_shard(shard: u8) -> StateRestore {
+        StateRestore { state: SchedulerState::of_shard(Limits::default(), shard), ..StateRestore::default() }
     }
 
     /// Reads the next block.
@@ -79,7 +79,11 @@ impl Restoring {
             POOLS => {
                 let PoolEntry { kinds, queues } = PoolEntry::read(fields)?;
                 let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());
-                state.pools.push_back(Pool::new(Arc::new(Serves { kinds, queues, ..Serves::default() })));
+                state.pools.push_back(Pool::new(Arc::new(ServedSet {
+                    kinds,
+                    queues,
+                    ..ServedSet::default()
+                })));
             }
             POLICIES => state.policies.push(Retry::read(fields)?),
             TASKS => state.tasks.push_slot(Slot::<Task>::read(fields)?),
@@ -128,7 +132,7 @@ impl Restoring {
     }
 
     /// Returns the state, if it is complete.
-    pub fn end(self) -> Result<State, DecodeError> {
+    pub fn end(self) -> Result<SchedulerState, DecodeError> {
         let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(DecodeError::Short)?;
         let mut state = self.state;
         let is_all = state.demands == needs && super::traits(&state).count() == traits as usize;
@@ -146,11 +150,11 @@ impl Restoring {
         check(chained, "free slots")?;
         state.check_references()?;
         state.check_lists()?;
-        state.name_again()?;
-        state.match_again();
-        state.stand_again()?;
+        state.rebuild_names()?;
+        state.rebuild_matches();
+        state.rebuild_order()?;
         state.time_again();
-        state.count_again()?;
+        state.rebuild_counts()?;
         Ok(state)
     }
 }

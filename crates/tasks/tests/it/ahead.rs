@@ -77,7 +77,7 @@ fn repeated_slots_command_sets_the_same_number_of_tasks() {
     assert!(held(&scene, worker).0 <= 2, "tasks beyond the limit are not replaced");
     let refused = scene.ask(Command::Slots { worker, slots: 10_000, ahead: 1 });
     let count_max = u64::from(Limits::default().credit_max);
-    assert_eq!(refused, Err(Refusal::TooMany { limit: Limit::Credit, count: 10_001, count_max }));
+    assert_eq!(refused, Err(TaskRefusal::TooMany { limit: Limit::Credit, count: 10_001, count_max }));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn every_query_and_its_result_are_read_back_as_written() {
         let found = scene.state.answer(&query).unwrap();
         both_ways(&found, Found::encode, Found::decode);
     }
-    assert_eq!(scene.state.answer(&Query::Get { task: 9 }), Err(Refusal::NoTask { task: 9 }));
+    assert_eq!(scene.state.answer(&Query::Get { task: 9 }), Err(TaskRefusal::NoTask { task: 9 }));
     let none = scene.state.answer(&Query::Tenants { tenant: b"nobody" }).unwrap();
     assert_eq!(none, Found::Tenants { tenants: vec![] });
 }
@@ -73,17 +73,18 @@ fn workers_held_tasks_and_stops_are_returned_unchanged() {
     let held = scene.state.held(worker).unwrap();
     assert_eq!((&held.starts, held.credit, held.is_draining), (&starts, 2, false));
     scene.done(Command::Cancel { task: starts[1].task });
-    let stop = Order::Stop { worker, task: starts[1].task, token: starts[1].token };
+    let stop = WorkerOrder::Stop { worker, task: starts[1].task, token: starts[1].token };
     assert_eq!(scene.state.held(worker).unwrap().stops, std::slice::from_ref(&stop));
-    assert_eq!(scene.state.held(worker + 1), Err(Refusal::NoWorker { worker: worker + 1 }));
+    assert_eq!(scene.state.held(worker + 1), Err(TaskRefusal::NoWorker { worker: worker + 1 }));
     assert_eq!(scene.state.tenant_of_task(starts[0].task), Some(&b"a"[..]));
-    let orders = [Order::Start(starts[0].clone()), stop, Order::Drained { worker }];
+    let orders = [WorkerOrder::Start(starts[0].clone()), stop, WorkerOrder::Drained { worker }];
     let mut bytes = Vec::new();
-    Order::begin(&mut bytes);
+    WorkerOrder::begin(&mut bytes);
     orders.iter().for_each(|order| order.encode(&mut bytes));
-    assert_eq!(Order::decode_all(&bytes).unwrap(), orders);
+    assert_eq!(WorkerOrder::decode_all(&bytes).unwrap(), orders);
     assert!(
-        (1..bytes.len()).all(|len| Order::decode_all(&bytes[..len]).ok().as_deref() != Some(&orders[..]))
+        (1..bytes.len())
+            .all(|len| WorkerOrder::decode_all(&bytes[..len]).ok().as_deref() != Some(&orders[..]))
     );
 }
 
@@ -96,8 +97,8 @@ fn attach_messages_are_read_back_as_written() {
     assert_eq!(Attach::decode(&bytes), Ok(attach));
     let attached = Attached { worker: 1, life: 2, lost: vec![(3, 4)] };
     both_ways(&attached, Attached::encode, Attached::decode);
-    let answered = Answered::from(Err(Refusal::NoTenant));
-    both_ways(&answered, Answered::encode, Answered::decode);
+    let answered = CommandOutcome::from(Err(TaskRefusal::NoTenant));
+    both_ways(&answered, CommandOutcome::encode, CommandOutcome::decode);
 }
 
 #[test]
@@ -108,5 +109,5 @@ fn existing_tenant_keeps_its_settings_when_found_again() {
     scene.done(Command::Found { tenant: b"new" });
     let tenants: Vec<_> = scene.state.tenants().collect();
     assert_eq!((tenants.len(), tenants[0].weight), (1, 7));
-    assert_eq!(scene.ask(Command::Found { tenant: b"" }), Err(Refusal::EmptyName));
+    assert_eq!(scene.ask(Command::Found { tenant: b"" }), Err(TaskRefusal::EmptyName));
 }

@@ -10,17 +10,17 @@ fn small(limits: Limits) -> Scene {
     scene
 }
 
-fn submit(scene: &mut Scene, tenant: &str, kind: &str) -> Result<u64, Refusal> {
+fn submit(scene: &mut Scene, tenant: &str, kind: &str) -> Result<u64, TaskRefusal> {
     let task = NewTask::new(kind.as_bytes(), b"");
     match scene.ask(Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
-        Reply::Submitted { tasks, .. } => Ok(tasks[0].task),
+        CommandReply::Submitted { tasks, .. } => Ok(tasks[0].task),
         other => panic!("{other:?}"),
     }
 }
 
-fn limit_of(refused: Result<u64, Refusal>) -> Limit {
+fn limit_of(refused: Result<u64, TaskRefusal>) -> Limit {
     match refused {
-        Err(Refusal::TooMany { limit, .. }) => limit,
+        Err(TaskRefusal::TooMany { limit, .. }) => limit,
         other => panic!("{other:?}"),
     }
 }
@@ -105,7 +105,8 @@ fn classes_with_needed_labels_are_freed() {
         let value = number.to_le_bytes();
         let needs = vec![dunlin_tasks::Label { key: b"gpu", value: &value }];
         let tasks = vec![NewTask { needs, ..NewTask::new(b"k", b"") }];
-        let Reply::Submitted { tasks, .. } = scene.ask(Command::Submit { tenant: b"a", tasks }).unwrap()
+        let CommandReply::Submitted { tasks, .. } =
+            scene.ask(Command::Submit { tenant: b"a", tasks }).unwrap()
         else {
             panic!()
         };
@@ -147,7 +148,7 @@ fn workers_of_one_tenant_leave_pools_for_others() {
         let kinds = vec![kind.as_bytes()];
         let worker = NewWorker { kinds, tenants, credit: 1, ttl_ms: 10_000, ..NewWorker::default() };
         match scene.ask(Command::Join { worker })? {
-            Reply::Joined { worker } => Ok(worker),
+            CommandReply::Joined { worker } => Ok(worker),
             other => panic!("{other:?}"),
         }
     };

@@ -124,10 +124,10 @@ fn weights_change_while_tasks_run() {
 #[test]
 fn unused_shares_go_to_other_tenants() {
     assert_eq!(fair_shares(&[10.0, 100.0, 100.0], &[1.0, 1.0, 2.0], 100.0), [10.0, 30.0, 60.0]);
-    assert_eq!(index(&[1.0, 1.0, 1.0, 1.0]), 1.0);
-    assert_eq!(index(&[4.0, 0.0, 0.0, 0.0]), 0.25);
+    assert_eq!(jain_index(&[1.0, 1.0, 1.0, 1.0]), 1.0);
+    assert_eq!(jain_index(&[4.0, 0.0, 0.0, 0.0]), 0.25);
     // Use and quota of the reference document's tenants.
     let (cpu, quota) = ([185.0, 148.0, 98.0, 49.0], [200.0, 150.0, 100.0, 50.0]);
     assert!(jain(&cpu, &quota, &quota) > 0.999);
-    assert!((index(&cpu) - 0.845).abs() < 0.001);
+    assert!((jain_index(&cpu) - 0.845).abs() < 0.001);
 }

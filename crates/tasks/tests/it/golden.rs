@@ -43,7 +43,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         timeout_ms: 4,
         retry: Some(Retry { retries: 5, backoff: Backoff::Exponential { base_ms: 6, cap_ms: 7 } }),
         idempotency_key: b"key",
-        after: vec![After::Task { task: 8 }, After::Batch { index: 9 }],
+        after: vec![TaskDependency::Task { task: 8 }, TaskDependency::Batch { index: 9 }],
         labels: vec![Label { key: b"user", value: b"ann" }],
         cpu_milli: 10,
         memory_bytes: 11,
@@ -67,7 +67,8 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
     let needs = vec![Label { key: b"gpu", value: b"a100" }];
     let needing = NewTask { needs: needs.clone(), ..task.clone() };
     let labelled = NewWorker { labels: needs, tenants: vec![b"tenant"], ..worker.clone() };
-    let answer = Answer { worker: 1, task: 2, token: 3, run_us: 4, cpu_us: 5, memory_bytes: 6, credit: 7 };
+    let answer =
+        AttemptReport { worker: 1, task: 2, token: 3, run_us: 4, cpu_us: 5, memory_bytes: 6, credit: 7 };
     vec![
         ("tenant", Command::Tenant { tenant }),
         ("submit", Command::Submit { tenant: b"tenant", tasks: vec![task.clone()] }),
@@ -124,35 +125,35 @@ fn commands_keep_their_bytes() {
 #[test]
 fn replies_refusals_events_and_snapshots_keep_their_bytes() {
     let replies = [
-        ("reply_done", Reply::Done),
+        ("reply_done", CommandReply::Done),
         (
             "reply_submitted",
-            Reply::Submitted { tasks: vec![Taken { task: 1, known: true }], slow_down_ms: 2 },
+            CommandReply::Submitted { tasks: vec![SubmittedTask { task: 1, known: true }], slow_down_ms: 2 },
         ),
-        ("reply_joined", Reply::Joined { worker: 3 }),
-        ("reply_beaten", Reply::Beaten { gone: vec![4] }),
-        ("reply_changed", Reply::Changed { tasks: 5, more: true }),
+        ("reply_joined", CommandReply::Joined { worker: 3 }),
+        ("reply_beaten", CommandReply::Beaten { gone: vec![4] }),
+        ("reply_changed", CommandReply::Changed { tasks: 5, more: true }),
     ];
     for (name, reply) in replies {
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
-        assert_eq!(Reply::decode(&bytes), Ok(reply));
+        assert_eq!(CommandReply::decode(&bytes), Ok(reply));
         check(name, &bytes);
     }
-    let refusal = Refusal::TooMany { limit: Limit::Lanes, count: 2, count_max: 1 };
+    let refusal = TaskRefusal::TooMany { limit: Limit::Lanes, count: 2, count_max: 1 };
     let mut bytes = Vec::new();
     refusal.encode(&mut bytes);
-    assert_eq!(Refusal::decode(&bytes), Ok(refusal));
+    assert_eq!(TaskRefusal::decode(&bytes), Ok(refusal));
     check("refusal", &bytes);
-    let event = Event {
+    let event = TaskEvent {
         task: 1,
         tenant: 2,
         at_ms: 3,
-        what: Happened::Retrying { why: Failure::TimedOut, delay_ms: 4 },
+        what: TaskEventKind::Retrying { why: AttemptFailure::TimedOut, delay_ms: 4 },
     };
     let mut bytes = Vec::new();
     event.encode(&mut bytes);
-    assert_eq!(Event::decode(&bytes), Ok(event));
+    assert_eq!(TaskEvent::decode(&bytes), Ok(event));
     check("event", &bytes);
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];

@@ -11,15 +11,15 @@ proptest! {
         for start in [vec![], vec![VERSION, kind]] {
             let bytes = [start, bytes.clone()].concat();
             let _ = Command::decode(&bytes);
-            let _ = Reply::decode(&bytes);
-            let _ = Refusal::decode(&bytes);
-            let _ = Event::decode(&bytes);
+            let _ = CommandReply::decode(&bytes);
+            let _ = TaskRefusal::decode(&bytes);
+            let _ = TaskEvent::decode(&bytes);
             let _ = Query::decode(&bytes);
             let _ = Found::decode(&bytes);
-            let _ = Answered::decode(&bytes);
+            let _ = CommandOutcome::decode(&bytes);
             let _ = Attach::decode(&bytes);
             let _ = Attached::decode(&bytes);
-            let _ = Order::decode_all(&bytes);
+            let _ = WorkerOrder::decode_all(&bytes);
             let _ = restored(&[bytes]);
         }
     }

@@ -6,17 +6,20 @@ use super::*;
 fn task_is_given_to_a_worker_and_completed() {
     let mut scene = Scene::new();
     let task = scene.plain();
-    assert_eq!(scene.stage(task), Stage::Ready);
+    assert_eq!(scene.stage(task), TaskStage::Ready);
     let worker = scene.join(1);
     let start = scene.one_start();
     assert_eq!((start.task, start.worker, start.attempt), (task, worker, 1));
     assert_eq!((text(&start.kind), text(&start.payload)), ("work".into(), "payload".into()));
-    assert_eq!(scene.stage(task), Stage::Running);
+    assert_eq!(scene.stage(task), TaskStage::Running);
     scene.advance(20);
     scene.complete(&start, 12_000).unwrap();
     let view = scene.state.get(task).unwrap();
     let outcome = view.outcome.unwrap();
-    assert_eq!((view.stage, text(&outcome.bytes), outcome.run_us), (Stage::Completed, "done".into(), 12_000));
+    assert_eq!(
+        (view.stage, text(&outcome.bytes), outcome.run_us),
+        (TaskStage::Completed, "done".into(), 12_000)
+    );
     let account = scene.state.tenants().next().unwrap().account;
     assert_eq!((account.completed, account.run_us, account.cpu_us), (1, 12_000, 6_000));
     assert_eq!(account.memory_mb_ms, 12);
@@ -44,15 +47,15 @@ fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
         assert_eq!(start.attempt, attempt);
         scene.fail(&start, true).unwrap();
         if attempt < 3 {
-            assert_eq!(scene.stage(task), Stage::Delayed);
+            assert_eq!(scene.stage(task), TaskStage::Delayed);
             let now_ms = scene.state.now_ms();
             scene.advance(now_ms + 499);
             assert_eq!(scene.starts(), []);
             scene.advance(now_ms + 500);
         }
     }
-    assert_eq!(scene.stage(task), Stage::Dead);
-    assert_eq!(scene.happened(task).last(), Some(&Happened::Dead { why: Failure::Failed }));
+    assert_eq!(scene.stage(task), TaskStage::Dead);
+    assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Failed }));
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn worker_can_refuse_further_retries() {
     scene.join(1);
     let start = scene.one_start();
     scene.fail(&start, false).unwrap();
-    assert_eq!(scene.stage(task), Stage::Dead);
+    assert_eq!(scene.stage(task), TaskStage::Dead);
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn spent_retry_budget_makes_retries_use_the_longest_delay() {
         scene.fail(&start, true).unwrap();
     }
     let delays = scene.effects.events.iter().filter_map(|event| match event.what {
-        Happened::Retrying { delay_ms, .. } => Some(delay_ms),
+        TaskEventKind::Retrying { delay_ms, .. } => Some(delay_ms),
         _ => None,
     });
     let (short, long): (Vec<u32>, Vec<u32>) = delays.partition(|&delay_ms| delay_ms <= 10);
@@ -115,19 +118,19 @@ fn timed_out_task_is_stopped_and_its_late_result_refused() {
     let start = scene.one_start();
     scene.done(Command::Extend { worker, task, token: start.token, timeout_ms: 2_000 });
     scene.advance(1_500);
-    assert_eq!(scene.stage(task), Stage::Running);
+    assert_eq!(scene.stage(task), TaskStage::Running);
     scene.advance(2_000);
-    let stop = Order::Stop { worker, task, token: start.token };
+    let stop = WorkerOrder::Stop { worker, task, token: start.token };
     assert_eq!(scene.effects.orders, [stop]);
-    assert_eq!(scene.stage(task), Stage::Delayed);
+    assert_eq!(scene.stage(task), TaskStage::Delayed);
     scene.done(Command::Pull { worker, credit: 1 });
     scene.advance(9_000);
     let again = scene.one_start();
     assert_eq!((again.task, again.attempt), (task, 2));
     let late = scene.complete(&start, 1_000);
-    assert_eq!(late, Err(Refusal::StaleToken { task, token: start.token }));
+    assert_eq!(late, Err(TaskRefusal::StaleToken { task, token: start.token }));
     scene.complete(&again, 1_000).unwrap();
-    assert_eq!(scene.stage(task), Stage::Completed);
+    assert_eq!(scene.stage(task), TaskStage::Completed);
 }
 
 #[test]
@@ -137,15 +140,15 @@ fn task_waits_for_its_start_time_and_dies_at_its_deadline() {
     let hurried = scene.submit(NewTask { deadline_ms: 3_000, kind: b"rare", ..work() });
     scene.join(2);
     scene.advance(2_999);
-    assert_eq!((scene.stage(later), scene.stage(hurried)), (Stage::Delayed, Stage::Ready));
+    assert_eq!((scene.stage(later), scene.stage(hurried)), (TaskStage::Delayed, TaskStage::Ready));
     scene.advance(3_000);
-    assert_eq!(scene.stage(hurried), Stage::Dead);
+    assert_eq!(scene.stage(hurried), TaskStage::Dead);
     assert_eq!(scene.starts(), []);
     scene.advance(5_000);
     assert_eq!(scene.one_start().task, later);
     // A restarted dead letter has no deadline.
     scene.done(Command::Retry { task: hurried });
-    assert_eq!(scene.stage(hurried), Stage::Ready);
+    assert_eq!(scene.stage(hurried), TaskStage::Ready);
 }
 
 #[test]
@@ -156,13 +159,13 @@ fn retry_beyond_the_deadline_is_not_scheduled() {
     scene.join(1);
     let start = scene.one_start();
     scene.fail(&start, true).unwrap();
-    assert_eq!(scene.stage(task), Stage::Dead);
+    assert_eq!(scene.stage(task), TaskStage::Dead);
 }
 
 #[test]
 fn dependent_tasks_run_in_graph_order() {
     let mut scene = Scene::new();
-    let on = |index| After::Batch { index };
+    let on = |index| TaskDependency::Batch { index };
     let tasks = scene.submit_all(
         "a",
         vec![
@@ -172,7 +175,7 @@ fn dependent_tasks_run_in_graph_order() {
             work(),
         ],
     );
-    let last = scene.submit(NewTask { after: vec![After::Task { task: tasks[0] }], ..work() });
+    let last = scene.submit(NewTask { after: vec![TaskDependency::Task { task: tasks[0] }], ..work() });
     scene.join(4);
     let mut order = Vec::new();
     loop {
@@ -192,23 +195,26 @@ fn dependent_tasks_run_in_graph_order() {
 fn dependents_of_a_dead_letter_await_redrive_or_discard() {
     for redriven in [true, false] {
         let mut scene = Scene::new();
-        let after = vec![After::Batch { index: 0 }];
+        let after = vec![TaskDependency::Batch { index: 0 }];
         let tasks = scene.submit_all("a", vec![work(), NewTask { after: after.clone(), ..work() }]);
-        let far = scene.submit(NewTask { after: vec![After::Task { task: tasks[1] }], ..work() });
+        let far = scene.submit(NewTask { after: vec![TaskDependency::Task { task: tasks[1] }], ..work() });
         scene.join(1);
         let start = scene.one_start();
         scene.fail(&start, false).unwrap();
-        assert_eq!((scene.stage(tasks[0]), scene.stage(tasks[1])), (Stage::Dead, Stage::Blocked));
+        assert_eq!((scene.stage(tasks[0]), scene.stage(tasks[1])), (TaskStage::Dead, TaskStage::Blocked));
         if redriven {
             let changed = scene.ask(Command::Redrive { tenant: b"a", count: 0 });
-            assert_eq!(changed, Ok(Reply::Changed { tasks: 1, more: false }));
+            assert_eq!(changed, Ok(CommandReply::Changed { tasks: 1, more: false }));
             let start = scene.one_start();
             scene.complete(&start, 1_000).unwrap();
             assert_eq!(scene.one_start().task, tasks[1]);
         } else {
             scene.done(Command::Discard { tenant: b"a", count: 0 });
-            assert_eq!(scene.state.get(tasks[0]), Err(Refusal::NoTask { task: tasks[0] }));
-            assert_eq!((scene.stage(tasks[1]), scene.stage(far)), (Stage::Cancelled, Stage::Cancelled));
+            assert_eq!(scene.state.get(tasks[0]), Err(TaskRefusal::NoTask { task: tasks[0] }));
+            assert_eq!(
+                (scene.stage(tasks[1]), scene.stage(far)),
+                (TaskStage::Cancelled, TaskStage::Cancelled)
+            );
         }
     }
 }
@@ -217,17 +223,17 @@ fn dependents_of_a_dead_letter_await_redrive_or_discard() {
 fn cancelled_task_counts_until_its_worker_confirms() {
     let mut scene = Scene::new();
     let task = scene.plain();
-    let next = scene.submit(NewTask { after: vec![After::Task { task }], ..work() });
+    let next = scene.submit(NewTask { after: vec![TaskDependency::Task { task }], ..work() });
     let worker = scene.join(1);
     let start = scene.one_start();
     scene.done(Command::Cancel { task });
-    assert_eq!(scene.effects.orders, [Order::Stop { worker, task, token: start.token }]);
-    assert_eq!((scene.stage(task), scene.stage(next)), (Stage::Stopping, Stage::Blocked));
+    assert_eq!(scene.effects.orders, [WorkerOrder::Stop { worker, task, token: start.token }]);
+    assert_eq!((scene.stage(task), scene.stage(next)), (TaskStage::Stopping, TaskStage::Blocked));
     assert_eq!(scene.state.tenants().next().unwrap().used[0], 1);
     scene.fail(&start, true).unwrap();
-    assert_eq!((scene.stage(task), scene.stage(next)), (Stage::Cancelled, Stage::Cancelled));
+    assert_eq!((scene.stage(task), scene.stage(next)), (TaskStage::Cancelled, TaskStage::Cancelled));
     assert_eq!(scene.state.tenants().next().unwrap().used[0], 0);
-    assert_eq!(scene.ask(Command::Cancel { task }), Err(Refusal::Over { task }));
+    assert_eq!(scene.ask(Command::Cancel { task }), Err(TaskRefusal::Over { task }));
 }
 
 #[test]
@@ -238,9 +244,9 @@ fn unconfirmed_cancellation_completes_at_the_timeout() {
     scene.starts();
     scene.done(Command::Cancel { task });
     scene.advance(999);
-    assert_eq!(scene.stage(task), Stage::Stopping);
+    assert_eq!(scene.stage(task), TaskStage::Stopping);
     scene.advance(1_000);
-    assert_eq!(scene.stage(task), Stage::Cancelled);
+    assert_eq!(scene.stage(task), TaskStage::Cancelled);
 }
 
 #[test]
@@ -251,8 +257,8 @@ fn idempotency_key_returns_the_same_task_while_it_is_kept() {
     let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
     let first = scene.submit(keyed());
     let reply = scene.ask(Command::Submit { tenant: b"a", tasks: vec![keyed(), work(), keyed()] });
-    let Ok(Reply::Submitted { tasks, .. }) = reply else { panic!("{reply:?}") };
-    assert_eq!([tasks[0], tasks[2]], [Taken { task: first, known: true }; 2]);
+    let Ok(CommandReply::Submitted { tasks, .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!([tasks[0], tasks[2]], [SubmittedTask { task: first, known: true }; 2]);
     assert!(!tasks[1].known);
     assert_ne!(scene.submit_all("b", vec![keyed()])[0], first, "keys of different tenants are independent");
     scene.join(9);
@@ -280,7 +286,7 @@ fn publishing_task_is_repeated_until_it_is_confirmed() {
     scene.advance(8_000);
     assert_eq!(scene.effects.publishes, [publish.clone(), publish]);
     scene.done(Command::Published { tasks: vec![task, 77] });
-    assert_eq!(scene.stage(task), Stage::Completed);
+    assert_eq!(scene.stage(task), TaskStage::Completed);
     scene.advance(50_000);
     assert_eq!(scene.effects.publishes.len(), 2);
 }
@@ -290,7 +296,7 @@ fn refused_publish_makes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
     scene.done(Command::Unpublished { task, error: b"no permission" });
-    assert_eq!(scene.stage(task), Stage::Dead);
+    assert_eq!(scene.stage(task), TaskStage::Dead);
     assert_eq!(text(&scene.state.get(task).unwrap().outcome.unwrap().bytes), "no permission");
     scene.advance(50_000);
     assert_eq!(scene.effects.publishes.len(), 1, "the publication is not repeated");
@@ -302,11 +308,11 @@ fn dependency_is_a_task_of_the_same_tenant() {
     let mut scene = Scene::new();
     let others = scene.plain();
     scene.tenant(Tenant::new(b"b"));
-    let after = |task| vec![NewTask { after: vec![After::Task { task }], ..work() }];
+    let after = |task| vec![NewTask { after: vec![TaskDependency::Task { task }], ..work() }];
     let submit = |scene: &mut Scene, task| {
         scene.ask(Command::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
     };
-    let unknown = |task| Refusal::DependencyUnknown { index: 0, task };
+    let unknown = |task| TaskRefusal::DependencyUnknown { index: 0, task };
     for task in [others + 7, others] {
         assert_eq!(submit(&mut scene, task), unknown(task));
     }
@@ -323,7 +329,7 @@ fn progress_is_shown_and_published_as_an_event() {
     scene.done(Command::Progress { worker, task, token, permille: 420, note: b"page 42" });
     let (permille, note) = scene.state.get(task).unwrap().progress;
     assert_eq!((permille, text(&note.unwrap())), (420, "page 42".into()));
-    assert_eq!(scene.happened(task).last(), Some(&Happened::Progressed { permille: 420 }));
+    assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Progressed { permille: 420 }));
 }
 
 #[test]
@@ -354,17 +360,17 @@ fn key_of_a_different_or_cancelled_task_is_refused() {
         NewTask { queue: b"another", ..keyed() },
     ] {
         let refused = scene.ask(submit(vec![work(), other.clone()]));
-        assert_eq!(refused, Err(Refusal::KeyReused { index: 1, task }), "{other:?}");
+        assert_eq!(refused, Err(TaskRefusal::KeyReused { index: 1, task }), "{other:?}");
     }
     let together = vec![
         NewTask { idempotency_key: b"8", ..work() },
         work(),
         NewTask { idempotency_key: b"8", payload: b"another", ..work() },
     ];
-    assert_eq!(scene.ask(submit(together)), Err(Refusal::KeyInBatch { index: 2, before: 0 }));
+    assert_eq!(scene.ask(submit(together)), Err(TaskRefusal::KeyInBatch { index: 2, before: 0 }));
     assert_eq!(scene.submit(NewTask { priority: 9, ..keyed() }), task, "what is to be done is the same");
     scene.done(Command::Cancel { task });
-    assert_eq!(scene.ask(submit(vec![keyed()])), Err(Refusal::KeyCancelled { index: 0, task }));
+    assert_eq!(scene.ask(submit(vec![keyed()])), Err(TaskRefusal::KeyCancelled { index: 0, task }));
 }
 
 #[test]
@@ -373,7 +379,7 @@ fn time_in_a_wrong_unit_is_refused() {
     let now_ms = 1_795_000_000_000;
     scene.done(Command::Clock { unix_ms: now_ms });
     for at_ms in [now_ms / 1_000, now_ms * 1_000, 1] {
-        let refused = Err(Refusal::TimeFar { at_ms, now_ms });
+        let refused = Err(TaskRefusal::TimeFar { at_ms, now_ms });
         for task in [NewTask { not_before_ms: at_ms, ..work() }, NewTask { deadline_ms: at_ms, ..work() }] {
             assert_eq!(scene.ask(Command::Submit { tenant: b"a", tasks: vec![task] }), refused);
         }
@@ -394,13 +400,13 @@ fn safe_redrive_leaves_out_poisoned_dead_letters() {
     let failed = scene.plain();
     let start = scene.one_start();
     scene.fail(&start, false).unwrap();
-    assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [Stage::Dead; 2]);
+    assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [TaskStage::Dead; 2]);
     let safe = scene.ask(Command::RedriveSafe { tenant: b"a", count: 0 });
-    assert_eq!(safe, Ok(Reply::Changed { tasks: 1, more: false }));
-    assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [Stage::Dead, Stage::Running]);
+    assert_eq!(safe, Ok(CommandReply::Changed { tasks: 1, more: false }));
+    assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [TaskStage::Dead, TaskStage::Running]);
     let all = scene.ask(Command::Redrive { tenant: b"a", count: 0 });
-    assert_eq!(all, Ok(Reply::Changed { tasks: 1, more: false }));
-    assert_eq!(scene.stage(poisoned), Stage::Ready);
+    assert_eq!(all, Ok(CommandReply::Changed { tasks: 1, more: false }));
+    assert_eq!(scene.stage(poisoned), TaskStage::Ready);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn burst_lasts_as_long_as_its_saved_quota() {
         for start in starts.iter().take(2) {
             scene.complete(start, 1_000).unwrap();
         }
-        scene.effects.orders.splice(0..0, starts.into_iter().skip(2).map(Order::Start));
+        scene.effects.orders.splice(0..0, starts.into_iter().skip(2).map(WorkerOrder::Start));
         assert!(running(&scene, "a") <= 6);
         if running(&scene, "a") > 4 {
             last_burst_ms = now_ms;
@@ -121,7 +121,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
     let starts = scene.starts();
     let tasks: Vec<_> = starts.iter().map(|start| start.task).collect();
     assert_eq!(tasks, [&ann[..2], &bob[..2], &nobody[..2]].concat());
-    assert_eq!(scene.stage(ann[2]), Stage::Limited);
+    assert_eq!(scene.stage(ann[2]), TaskStage::Limited);
     scene.complete(&starts[0], 1_000).unwrap();
     assert_eq!(scene.one_start().task, ann[2]);
     // Lowered and raised while tasks run, which stay counted.
@@ -157,9 +157,9 @@ fn key_limit_is_released_however_its_task_ends() {
     scene.fail(&start, true).unwrap(); // a cancelled task stops
     assert_eq!(scene.starts().pop().unwrap().task, tasks[3]);
     scene.done(Command::Leave { worker }); // its worker leaves, and the task keeps its place
-    assert_eq!((scene.stage(tasks[3]), scene.stage(tasks[4])), (Stage::Ready, Stage::Limited));
+    assert_eq!((scene.stage(tasks[3]), scene.stage(tasks[4])), (TaskStage::Ready, TaskStage::Limited));
     scene.done(Command::Cancel { task: tasks[3] }); // is cancelled while it waits
-    assert_eq!(scene.stage(tasks[4]), Stage::Ready);
+    assert_eq!(scene.stage(tasks[4]), TaskStage::Ready);
 }
 
 #[test]
@@ -169,16 +169,16 @@ fn filling_queue_slows_down_then_refuses_low_then_all() {
     let mut submit = |count, priority| {
         let tasks = vec![NewTask { priority, ..work() }; count];
         scene.ask(Command::Submit { tenant: b"a", tasks }).map(|reply| match reply {
-            Reply::Submitted { slow_down_ms, .. } => slow_down_ms,
+            CommandReply::Submitted { slow_down_ms, .. } => slow_down_ms,
             other => panic!("{other:?}"),
         })
     };
     assert_eq!(submit(70, 5), Ok(0));
     assert_eq!(submit(10, 5), Ok(1_000));
     assert_eq!(submit(10, 4), Ok(2_000));
-    assert!(matches!(submit(1, 4), Err(Refusal::QueueFull { queued: 90, queued_max: 100, .. })));
+    assert!(matches!(submit(1, 4), Err(TaskRefusal::QueueFull { queued: 90, queued_max: 100, .. })));
     assert_eq!(submit(10, 9), Ok(3_000));
-    assert!(matches!(submit(1, 9), Err(Refusal::QueueFull { retry_after_ms: 60_000, .. })));
+    assert!(matches!(submit(1, 9), Err(TaskRefusal::QueueFull { retry_after_ms: 60_000, .. })));
     // A tenant with ten starts a second is told to wait about a tenth of a second for each task over the
     // limit.
     scene.join(1);
@@ -190,7 +190,7 @@ fn filling_queue_slows_down_then_refuses_low_then_all() {
     let worker = scene.state.workers().next().unwrap().worker;
     scene.done(Command::Beat { workers: vec![worker] });
     let tasks = vec![work(); 81];
-    let Err(Refusal::QueueFull { retry_after_ms, queued: 39, .. }) =
+    let Err(TaskRefusal::QueueFull { retry_after_ms, queued: 39, .. }) =
         scene.ask(Command::Submit { tenant: b"a", tasks })
     else {
         panic!()
@@ -203,7 +203,7 @@ fn submission_beyond_the_state_limit_is_refused() {
     let mut scene = Scene::with(Limits { state_bytes_max: 10_000, ..Limits::default() });
     scene.tenant(Tenant::new(b"a"));
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(); 100] });
-    assert!(matches!(refused, Err(Refusal::NoRoom { bytes_max: 10_000, .. })));
+    assert!(matches!(refused, Err(TaskRefusal::NoRoom { bytes_max: 10_000, .. })));
     assert_eq!(scene.state.len(), 0);
 }
 
@@ -227,10 +227,11 @@ fn one_tenants_tasks_leave_room_for_others() {
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work()] });
-    assert!(matches!(refused, Err(Refusal::NoShare { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(TaskRefusal::NoShare { .. })), "{refused:?}");
     scene.done(Command::Submit { tenant: b"c", tasks: vec![work()] });
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
-    let counted = |state: &State| (state.bytes(), [0, 1, 2].map(|tenant| state.bytes_of_tenant(tenant)));
+    let counted =
+        |state: &SchedulerState| (state.bytes(), [0, 1, 2].map(|tenant| state.bytes_of_tenant(tenant)));
     assert_eq!(counted(&again), counted(&scene.state), "a snapshot keeps the tenants");
 }
 
@@ -262,7 +263,7 @@ fn errors_and_notes_of_a_full_state_are_truncated() {
         let Start { worker, task, token, .. } = start;
         scene.done(Command::Progress { worker, task, token, permille: 1, note: &long });
         scene.done(Command::Fail { answer: answer(&start, 1), error: &long, retry: false });
-        assert_eq!(scene.stage(task), Stage::Dead);
+        assert_eq!(scene.stage(task), TaskStage::Dead);
     }
     let bytes = scene.state.bytes();
     assert!(bytes < 20_000 + 2 * long.len() as u64, "one of each filled it, the others were cut: {bytes}");
@@ -277,7 +278,7 @@ fn schedules_use_room_and_free_it_when_removed() {
     let task = || NewTask::new(b"work", &payload);
     let schedule = |name| Command::Schedule { tenant: b"a", name, cron: b"* * * * *", task: task() };
     [b"1", b"2", b"3"].iter().for_each(|name| scene.done(schedule(*name)));
-    assert!(matches!(scene.ask(schedule(b"4")), Err(Refusal::NoShare { .. })));
+    assert!(matches!(scene.ask(schedule(b"4")), Err(TaskRefusal::NoShare { .. })));
     scene.done(schedule(b"3"));
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
     assert_eq!((again.bytes(), again.bytes_of_tenant(0)), (scene.state.bytes(), scene.state.bytes()));

@@ -29,13 +29,13 @@ use dunlin_tasks::*;
 /// A state with the effects of its commands.
 #[derive(Default)]
 struct Scene {
-    state: State,
+    state: SchedulerState,
     effects: Effects,
 }
 
 impl Scene {
     fn with(limits: Limits) -> Scene {
-        Scene { state: State::new(limits), effects: Effects::default() }
+        Scene { state: SchedulerState::new(limits), effects: Effects::default() }
     }
 
     /// Creates a state with one tenant, `a`.
@@ -45,7 +45,7 @@ impl Scene {
         scene
     }
 
-    fn ask(&mut self, command: Command<'_>) -> Result<Reply, Refusal> {
+    fn ask(&mut self, command: Command<'_>) -> Result<CommandReply, TaskRefusal> {
         self.state.apply(&command, &mut self.effects)
     }
 
@@ -60,7 +60,7 @@ impl Scene {
 
     fn submit_all(&mut self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Vec<u64> {
         match self.ask(Command::Submit { tenant: tenant.as_bytes(), tasks }) {
-            Ok(Reply::Submitted { tasks, .. }) => tasks.into_iter().map(|taken| taken.task).collect(),
+            Ok(CommandReply::Submitted { tasks, .. }) => tasks.into_iter().map(|taken| taken.task).collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -76,7 +76,7 @@ impl Scene {
 
     fn join_with(&mut self, worker: NewWorker<'_>) -> u64 {
         match self.ask(Command::Join { worker }) {
-            Ok(Reply::Joined { worker }) => worker,
+            Ok(CommandReply::Joined { worker }) => worker,
             other => panic!("{other:?}"),
         }
     }
@@ -96,7 +96,7 @@ impl Scene {
         orders
             .into_iter()
             .filter_map(|order| match order {
-                Order::Start(start) => Some(start),
+                WorkerOrder::Start(start) => Some(start),
                 _ => None,
             })
             .collect()
@@ -108,15 +108,15 @@ impl Scene {
         starts.into_iter().next().unwrap()
     }
 
-    fn complete(&mut self, start: &Start, run_us: u64) -> Result<Reply, Refusal> {
+    fn complete(&mut self, start: &Start, run_us: u64) -> Result<CommandReply, TaskRefusal> {
         self.ask(Command::Complete { answer: answer(start, run_us), result: b"done" })
     }
 
-    fn fail(&mut self, start: &Start, retry: bool) -> Result<Reply, Refusal> {
+    fn fail(&mut self, start: &Start, retry: bool) -> Result<CommandReply, TaskRefusal> {
         self.ask(Command::Fail { answer: answer(start, 1_000), error: b"no luck", retry })
     }
 
-    fn stage(&self, task: u64) -> Stage {
+    fn stage(&self, task: u64) -> TaskStage {
         self.state.get(task).unwrap().stage
     }
 
@@ -124,7 +124,7 @@ impl Scene {
         self.state.why(task).unwrap()
     }
 
-    fn happened(&mut self, task: u64) -> Vec<Happened> {
+    fn happened(&mut self, task: u64) -> Vec<TaskEventKind> {
         let of_task = self.effects.events.iter().filter(|event| event.task == task);
         of_task.map(|event| event.what).collect()
     }
@@ -135,9 +135,9 @@ fn work() -> NewTask<'static> {
 }
 
 /// A report with one credit.
-fn answer(start: &Start, run_us: u64) -> Answer {
+fn answer(start: &Start, run_us: u64) -> AttemptReport {
     let Start { worker, task, token, .. } = *start;
-    Answer { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }
+    AttemptReport { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -178,13 +178,13 @@ fn signals_count_tasks_that_similar_workers_could_start() {
     assert_eq!(scene.state.signals().startable, 2);
     scene.join_with(busy(having(&[A100])));
     assert_eq!(scene.state.signals().startable, 9);
-    let shapes: Vec<Shape> = scene.state.workers().map(|view| Shape::from(&view)).collect();
+    let shapes: Vec<WorkerShape> = scene.state.workers().map(|view| WorkerShape::from(&view)).collect();
     assert_eq!(scene.state.signals_for(&shapes[..1]).startable, 2);
     assert_eq!(scene.state.signals_for(&shapes[1..]).startable, 9);
-    let own = Shape { tenants: vec![b"b"[..].into()], ..shapes[1].clone() };
+    let own = WorkerShape { tenants: vec![b"b"[..].into()], ..shapes[1].clone() };
     let kinds = &scene.state.signals_for(&[own]).kinds;
     assert_eq!((text(&kinds[0].kind), kinds[0].startable), ("work".to_owned(), 4));
-    let other = Shape { queues: vec![b"nobody's"[..].into()], ..shapes[1].clone() };
+    let other = WorkerShape { queues: vec![b"nobody's"[..].into()], ..shapes[1].clone() };
     assert_eq!(scene.state.signals_for(&[other]).startable, 0);
 }
 
@@ -199,7 +199,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(), task(of_tenant)] });
     let count = of_tenant as u64 + 1;
     let limit = Limit::DemandsOfTenant;
-    assert_eq!(refused, Err(Refusal::TooMany { limit, count, count_max: count - 1 }));
+    assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
     scene.submit_all("a", vec![task(3), work()]);
     let all = Limits::DEMANDS_MAX as usize;
     for from in (of_tenant..all).step_by(of_tenant) {
@@ -210,7 +210,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     scene.tenant(Tenant::new(b"last"));
     let refused = scene.ask(Command::Submit { tenant: b"last", tasks: vec![task(all)] });
     let (count, limit) = (all as u64 + 1, Limit::Demands);
-    assert_eq!(refused, Err(Refusal::TooMany { limit, count, count_max: count - 1 }));
+    assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
     // A task may need labels that others need already.
     scene.submit_all("last", vec![task(0)]);
 }
@@ -240,7 +240,7 @@ fn workers_with_ever_new_labels_do_not_use_up_pools() {
     assert_eq!(scene.one_start().worker, kept);
     let third = scene.join_with(having(&[A100]));
     let refused = scene.ask(Command::Join { worker: having(&[EU]) });
-    assert_eq!(refused, Err(Refusal::TooMany { limit: Limit::Pools, count: 4, count_max: 3 }));
+    assert_eq!(refused, Err(TaskRefusal::TooMany { limit: Limit::Pools, count: 4, count_max: 3 }));
     scene.done(Command::Leave { worker: third });
     scene.join_with(having(&[EU]));
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
@@ -263,11 +263,11 @@ fn empty_or_excessive_labels_are_refused() {
     let mut scene = Scene::new();
     let nameless = Label { key: b"", value: b"x" };
     let submit = |task| Command::Submit { tenant: b"a", tasks: vec![task] };
-    assert_eq!(scene.ask(submit(needing(&[nameless]))), Err(Refusal::EmptyName));
-    assert_eq!(scene.ask(Command::Join { worker: having(&[nameless]) }), Err(Refusal::EmptyName));
-    assert_eq!(scene.ask(Command::Join { worker: of_tenants(&[b""]) }), Err(Refusal::EmptyName));
+    assert_eq!(scene.ask(submit(needing(&[nameless]))), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.ask(Command::Join { worker: having(&[nameless]) }), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.ask(Command::Join { worker: of_tenants(&[b""]) }), Err(TaskRefusal::EmptyName));
     let many = vec![A100; 65];
-    let refusal = Refusal::TooMany { limit: Limit::Labels, count: 65, count_max: 64 };
+    let refusal = TaskRefusal::TooMany { limit: Limit::Labels, count: 65, count_max: 64 };
     assert_eq!(scene.ask(submit(needing(&many))), Err(refusal));
     assert_eq!(scene.ask(Command::Join { worker: having(&many) }), Err(refusal));
 }

@@ -41,10 +41,10 @@ fn unservable_task_yields_its_limit_to_a_runnable_one() {
     assert_eq!(scene.why(third), "waiting: 1 of 1 allowed tasks with user ann are under way; 0 ahead of it");
     scene.complete(&start, 1_000).unwrap();
     let start = scene.one_start();
-    assert_eq!((start.task, scene.stage(gpu)), (third, Stage::Limited));
+    assert_eq!((start.task, scene.stage(gpu)), (third, TaskStage::Limited));
     // No other task wants the place, so the autoscaler sees the kind for which a worker is needed.
     scene.complete(&start, 1_000).unwrap();
-    assert_eq!(scene.stage(gpu), Stage::Ready);
+    assert_eq!(scene.stage(gpu), TaskStage::Ready);
     assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it");
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     scene.join_with(NewWorker { labels, ..doing(b"work", 1) });
@@ -57,7 +57,7 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
     scene.join_with(doing(b"work", 1));
     let (first, last) = (scene.join_with(doing(b"rare", 0)), scene.join_with(doing(b"rare", 0)));
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
-    assert_eq!((scene.stage(held), scene.stage(waiting)), (Stage::Ready, Stage::Limited));
+    assert_eq!((scene.stage(held), scene.stage(waiting)), (TaskStage::Ready, TaskStage::Limited));
     assert_eq!(
         scene.why(waiting),
         "waiting: 0 of 1 allowed tasks with user ann are under way, 1 more wait for a worker; 0 ahead of it"
@@ -65,16 +65,16 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
     scene.done(Command::Leave { worker: first });
     assert_eq!(scene.starts(), [], "another worker could still run it");
     scene.done(Command::Leave { worker: last });
-    assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, Stage::Limited));
+    assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, TaskStage::Limited));
 }
 
 #[test]
 fn limit_passes_on_when_a_worker_fits_a_pending_task() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
-    assert_eq!(scene.stage(held), Stage::Ready, "no worker could run either: first come, first served");
+    assert_eq!(scene.stage(held), TaskStage::Ready, "no worker could run either: first come, first served");
     scene.join_with(doing(b"work", 1));
-    assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, Stage::Limited));
+    assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, TaskStage::Limited));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn task_larger_than_any_worker_blocks_no_limit() {
     scene.join_with(NewWorker { memory_bytes: 100, ..doing(b"work", 1) });
     let large = scene.submit(of_ann(NewTask { memory_bytes: 1_000, ..work() }));
     let small = scene.submit(of_ann(NewTask { memory_bytes: 10, ..work() }));
-    assert_eq!((scene.one_start().task, scene.stage(large)), (small, Stage::Limited));
+    assert_eq!((scene.one_start().task, scene.stage(large)), (small, TaskStage::Limited));
     assert!(scene.why(large).starts_with("waiting: no worker is as large as 0 mCPU and 1000 bytes"));
 }
 
@@ -93,7 +93,7 @@ fn task_of_a_tenant_without_workers_blocks_no_limit() {
     scene.join_with(doing(b"work", 1));
     scene.join_with(NewWorker { tenants: vec![b"b"], ..doing(b"rare", 1) });
     let (held, next) = (scene.submit(rare()), scene.submit(of_ann(work())));
-    assert_eq!((scene.one_start().task, scene.stage(held)), (next, Stage::Limited));
+    assert_eq!((scene.one_start().task, scene.stage(held)), (next, TaskStage::Limited));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn unservable_task_takes_no_token_of_a_rate() {
     scene.tenant(Tenant { limits: vec![KeyLimit::starting(b"user", rate)], ..Tenant::new(b"a") });
     scene.join_with(doing(b"work", 2));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
-    assert_eq!((scene.one_start().task, scene.stage(gpu)), (plain, Stage::Limited));
+    assert_eq!((scene.one_start().task, scene.stage(gpu)), (plain, TaskStage::Limited));
     let next = scene.submit(of_ann(work()));
     scene.advance(1_000);
     assert_eq!(scene.one_start().task, next);
@@ -120,10 +120,10 @@ fn task_yielding_one_limit_frees_its_other_limits() {
     both.labels.push(site);
     let held = scene.submit(both);
     let at_site = scene.submit(NewTask { labels: vec![site], needs: needing_gpu().needs, ..work() });
-    assert_eq!((scene.stage(held), scene.stage(at_site)), (Stage::Ready, Stage::Limited));
+    assert_eq!((scene.stage(held), scene.stage(at_site)), (TaskStage::Ready, TaskStage::Limited));
     let plain = scene.submit(of_ann(work()));
-    assert_eq!((scene.one_start().task, scene.stage(held)), (plain, Stage::Limited));
-    assert_eq!(scene.stage(at_site), Stage::Ready);
+    assert_eq!((scene.one_start().task, scene.stage(held)), (plain, TaskStage::Limited));
+    assert_eq!(scene.stage(at_site), TaskStage::Ready);
 }
 
 #[test]

@@ -55,8 +55,8 @@ impl Deed {
             _ => None,
         };
         let after = match (bits / 8 % 4, self.pick(5, known)) {
-            (0, Some(task)) => vec![After::Task { task }],
-            (1, _) => vec![After::Batch { index: u32::from(self.0[5] % 3) }],
+            (0, Some(task)) => vec![TaskDependency::Task { task }],
+            (1, _) => vec![TaskDependency::Batch { index: u32::from(self.0[5] % 3) }],
             _ => vec![],
         };
         NewTask {
@@ -162,7 +162,7 @@ pub fn play(deeds: &[Deed]) {
     let limits =
         Limits { reserve_ms: 50, dead_max: 4, finished_max: 6, finished_ms: 2_000, ..Limits::default() };
     let mut scene = Scene::with(limits);
-    let mut replay = State::new(limits);
+    let mut replay = SchedulerState::new(limits);
     let mut ledger = Ledger::default();
     for name in TENANTS {
         scene.tenant(Tenant::new(name.as_bytes()));
@@ -209,10 +209,12 @@ pub fn play(deeds: &[Deed]) {
 }
 
 impl Ledger {
-    fn note(&mut self, command: &Command<'_>, reply: &Reply, deed: &Deed) {
+    fn note(&mut self, command: &Command<'_>, reply: &CommandReply, deed: &Deed) {
         match (command, reply) {
-            (_, Reply::Submitted { tasks, .. }) => self.known.extend(tasks.iter().map(|taken| taken.task)),
-            (_, Reply::Joined { worker }) => {
+            (_, CommandReply::Submitted { tasks, .. }) => {
+                self.known.extend(tasks.iter().map(|taken| taken.task))
+            }
+            (_, CommandReply::Joined { worker }) => {
                 self.workers.insert(*worker);
             }
             (Command::Tenant { .. }, _) => {
@@ -234,12 +236,12 @@ impl Ledger {
         self.held.retain(|_, start| there.contains(&start.worker));
         let is_running = |task: u64| scene.state.get(task).is_ok_and(|view| view.worker.is_some());
         let stopped = scene.effects.orders.iter().filter_map(|order| match order {
-            Order::Stop { task, token, .. } => Some((*task, *token)),
+            WorkerOrder::Stop { task, token, .. } => Some((*task, *token)),
             _ => None,
         });
         for (task, token) in stopped {
             let is_cancelled =
-                is_running(task) && scene.state.get(task).is_ok_and(|view| view.stage == Stage::Stopping);
+                is_running(task) && scene.state.get(task).is_ok_and(|view| view.stage == TaskStage::Stopping);
             if !is_cancelled && self.held.get(&task).is_some_and(|start| start.token == token) {
                 self.held.remove(&task);
             }
@@ -249,7 +251,7 @@ impl Ledger {
             is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
         });
         for order in &scene.effects.orders {
-            if let Order::Start(start) = order {
+            if let WorkerOrder::Start(start) = order {
                 assert!(self.known.contains(&start.task), "{start:?} was never submitted");
                 assert!(self.workers.contains(&start.worker), "{start:?} went to an unknown worker");
                 fits(start, &scene.state);
@@ -259,10 +261,10 @@ impl Ledger {
         }
         for event in &scene.effects.events {
             match event.what {
-                Happened::Completed { .. } | Happened::Cancelled | Happened::Discarded => {
+                TaskEventKind::Completed { .. } | TaskEventKind::Cancelled | TaskEventKind::Discarded => {
                     assert!(self.over.insert(event.task), "over twice");
                 }
-                Happened::Submitted => {
+                TaskEventKind::Submitted => {
                     self.known.insert(event.task);
                 }
                 _ => {}
@@ -270,8 +272,8 @@ impl Ledger {
         }
     }
 
-    fn agrees_with(&self, state: &State) {
-        let (all, _) = state.list(&Filter::default(), 0, usize::MAX);
+    fn agrees_with(&self, state: &SchedulerState) {
+        let (all, _) = state.list(&TaskFilter::default(), 0, usize::MAX);
         let there: BTreeMap<u64, &TaskView> = all.iter().map(|view| (view.task, view)).collect();
         for task in &self.known {
             match there.get(task) {
@@ -293,10 +295,10 @@ impl Ledger {
     /// Tenants with starts in this step are within their quotas and limits.
     fn keeps_quotas(&mut self, scene: &Scene) {
         let now_ms = scene.state.now_ms();
-        let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
+        let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);
         let running = || all.iter().filter(|view| view.worker.is_some());
         for order in &scene.effects.orders {
-            let Order::Start(start) = order else { continue };
+            let WorkerOrder::Start(start) = order else { continue };
             let Some(given) = all.iter().find(|view| view.task == start.task) else { continue };
             let name = TENANTS.iter().find(|name| name.as_bytes() == &*given.tenant).unwrap();
             let (most, of_user) = self.quotas[name];
@@ -315,13 +317,13 @@ impl Ledger {
 }
 
 /// No task that no worker could run holds a place for which another task waits.
-fn gives_places_to_who_can_be_run(state: &State) {
-    let (all, _) = state.list(&Filter::default(), 0, usize::MAX);
+fn gives_places_to_who_can_be_run(state: &SchedulerState) {
+    let (all, _) = state.list(&TaskFilter::default(), 0, usize::MAX);
     let why = |view: &TaskView| state.why(view.task).unwrap();
     let is_served = |why: &str| !why.contains("no worker ") && !why.contains("are for other tenants");
-    for waiting in all.iter().filter(|view| view.stage == Stage::Limited && is_served(&why(view))) {
+    for waiting in all.iter().filter(|view| view.stage == TaskStage::Limited && is_served(&why(view))) {
         let is_member = |view: &&TaskView| {
-            view.stage == Stage::Ready && view.tenant == waiting.tenant && view.labels == waiting.labels
+            view.stage == TaskStage::Ready && view.tenant == waiting.tenant && view.labels == waiting.labels
         };
         for ready in all.iter().filter(is_member) {
             assert!(is_served(&why(ready)), "{} before {}", why(ready), why(waiting));
@@ -330,7 +332,7 @@ fn gives_places_to_who_can_be_run(state: &State) {
 }
 
 /// The worker of a start has the needed labels and capacity, and serves the tenant.
-fn fits(start: &Start, state: &State) {
+fn fits(start: &Start, state: &SchedulerState) {
     let worker = state.workers().find(|view| view.worker == start.worker).unwrap();
     let needs = state.get(start.task).map(|view| view.needs).unwrap_or_default();
     assert!(needs.iter().all(|need| worker.labels.contains(need)), "{needs:?} of {:?}", worker.labels);
@@ -357,7 +359,7 @@ fn finish(mut scene: Scene, ledger: Ledger) {
         scene.tenant(Tenant::new(name.as_bytes()));
     }
     for _ in 0..400 {
-        let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
+        let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);
         let left = all.iter().filter(|view| !view.stage.is_over()).count();
         if left == 0 {
             break;
@@ -379,7 +381,7 @@ fn finish(mut scene: Scene, ledger: Ledger) {
         let now_ms = scene.state.now_ms();
         scene.advance(now_ms + 1_000);
     }
-    let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
+    let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);
     let left: Vec<_> =
         all.iter().filter(|view| !view.stage.is_over()).map(|view| scene.why(view.task)).collect();
     assert!(left.is_empty(), "{left:?}");

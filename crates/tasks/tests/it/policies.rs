@@ -13,16 +13,16 @@ fn limited() -> Scene {
     scene
 }
 
-fn submit(scene: &mut Scene, tenant: &str, delay_ms: u32) -> Result<u64, Refusal> {
+fn submit(scene: &mut Scene, tenant: &str, delay_ms: u32) -> Result<u64, TaskRefusal> {
     let task = NewTask { retry: retry(delay_ms), ..work() };
     match scene.ask(Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
-        Reply::Submitted { tasks, .. } => Ok(tasks[0].task),
+        CommandReply::Submitted { tasks, .. } => Ok(tasks[0].task),
         other => panic!("{other:?}"),
     }
 }
 
-fn full() -> Refusal {
-    Refusal::TooMany { limit: Limit::Policies, count: 4, count_max: 3 }
+fn full() -> TaskRefusal {
+    TaskRefusal::TooMany { limit: Limit::Policies, count: 4, count_max: 3 }
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn dead_letter_keeps_its_policy_until_it_is_discarded() {
     scene.join(1);
     let start = scene.one_start();
     scene.fail(&start, false).unwrap();
-    assert_eq!(scene.stage(task), Stage::Dead);
+    assert_eq!(scene.stage(task), TaskStage::Dead);
     for delay_ms in 1..3 {
         submit(&mut scene, "a", delay_ms).unwrap();
     }
@@ -90,7 +90,7 @@ fn snapshot_keeps_used_and_free_policies() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     scene.done(Command::Cancel { task: own[1] });
-    let blocks = |state: &State| {
+    let blocks = |state: &SchedulerState| {
         let mut blocks: Vec<Vec<u8>> = Vec::new();
         let written: Result<(), ()> = state.freeze().write(|block| {
             blocks.push(block.to_vec());
@@ -99,7 +99,7 @@ fn snapshot_keeps_used_and_free_policies() {
         written.unwrap();
         blocks
     };
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestore::default();
     blocks(&scene.state).iter().for_each(|block| restoring.take(block).unwrap());
     let mut again = Scene { state: restoring.end().unwrap(), effects: Effects::default() };
     for delay_ms in [7, 8] {
@@ -118,7 +118,7 @@ fn one_tenant_cannot_take_all_schedules() {
     };
     let most = Limits::SCHEDULES_OF_TENANT_MAX;
     (0..most).for_each(|name| drop(schedule(&mut scene, b"a", name).unwrap()));
-    assert!(matches!(schedule(&mut scene, b"a", most), Err(Refusal::TooMany { .. })));
+    assert!(matches!(schedule(&mut scene, b"a", most), Err(TaskRefusal::TooMany { .. })));
     assert!(schedule(&mut scene, b"a", 0).is_ok(), "an existing schedule is changed");
     assert!(schedule(&mut scene, b"b", 0).is_ok());
 }

@@ -76,18 +76,18 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     let start = scene.one_start();
     scene.fail(&start, true).unwrap();
     scene.advance(10);
-    assert_eq!((scene.stage(first), scene.stage(second)), (Stage::Limited, Stage::Limited));
+    assert_eq!((scene.stage(first), scene.stage(second)), (TaskStage::Limited, TaskStage::Limited));
     scene.advance(999);
     assert_eq!(scene.starts(), []);
     scene.advance(1_000);
     assert_eq!(scene.one_start().task, second, "it came first");
     // Once its worker has left, the next start counts as well, and comes before that of later tasks.
     scene.done(Command::Leave { worker });
-    assert_eq!(scene.stage(second), Stage::Limited);
+    assert_eq!(scene.stage(second), TaskStage::Limited);
     scene.advance(2_000);
-    assert_eq!((scene.stage(second), scene.stage(first)), (Stage::Ready, Stage::Limited));
+    assert_eq!((scene.stage(second), scene.stage(first)), (TaskStage::Ready, TaskStage::Limited));
     scene.done(Command::Cancel { task: second });
-    assert_eq!(scene.stage(first), Stage::Ready, "the token is still free");
+    assert_eq!(scene.stage(first), TaskStage::Ready, "the token is still free");
     join_for_long(&mut scene, 1);
     assert_eq!(scene.one_start().task, first);
 }
@@ -249,13 +249,13 @@ fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
             references[usize::from(&*labels[0].value == b"bob")].start(now_ms);
             held.push(start);
         }
-        let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
-        for view in all.iter().filter(|view| view.stage == Stage::Limited) {
+        let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);
+        for view in all.iter().filter(|view| view.stage == TaskStage::Limited) {
             let reference = &mut references[usize::from(&*view.labels[0].value == b"bob")];
             assert!(!reference.has_token(now_ms), "{view:?} waits although a token is free");
         }
         assert!(
-            all.iter().all(|view| view.stage != Stage::Ready),
+            all.iter().all(|view| view.stage != TaskStage::Ready),
             "a ready task must start, with more workers than tasks"
         );
         let kept = snapshots::blocks(&scene.state);

@@ -18,7 +18,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
     scene.done(Command::Cancel { task: cancelled });
     let long = [b'x'; 101];
     let submit = |task| Command::Submit { tenant: b"a", tasks: vec![work(), task] };
-    let on = |index| vec![After::Batch { index }];
+    let on = |index| vec![TaskDependency::Batch { index }];
     let worker = NewWorker { kinds: vec![b"work"], ttl_ms: 1_000, ..NewWorker::default() };
     let publish = NewTask { kind: PUBLISH, ..work() };
     let quota = Quota { reserved: 5, hard: 4, ..Quota::default() };
@@ -56,11 +56,11 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
             "task 1 of the batch waits for an index outside the batch: indexes start at 0",
         ),
         (
-            submit(NewTask { after: vec![After::Task { task: 99 }], ..work() }),
+            submit(NewTask { after: vec![TaskDependency::Task { task: 99 }], ..work() }),
             "task 1 of the batch waits for task 63, which is not known: the tenant never had it, or it was over too long ago",
         ),
         (
-            submit(NewTask { after: vec![After::Task { task: cancelled }], ..work() }),
+            submit(NewTask { after: vec![TaskDependency::Task { task: cancelled }], ..work() }),
             "task 1 of the batch waits for task 100000000, which was cancelled",
         ),
         (submit(publish), "tasks of kind `publish`, and only they, need a subject"),
@@ -141,29 +141,29 @@ fn indirect_cycle_is_refused_and_a_long_chain_accepted() {
     let mut scene = Scene::new();
     let link = |count: u32, closes: bool| -> Vec<NewTask<'static>> {
         let after = |index: u32| match index {
-            0 if closes => vec![After::Batch { index: count - 1 }],
+            0 if closes => vec![TaskDependency::Batch { index: count - 1 }],
             0 => vec![],
-            index => vec![After::Batch { index: index - 1 }],
+            index => vec![TaskDependency::Batch { index: index - 1 }],
         };
         (0..count).map(|index| NewTask { after: after(index), ..work() }).collect()
     };
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: link(5_000, true) });
-    assert_eq!(refused, Err(Refusal::Cycle { index: 0 }));
+    assert_eq!(refused, Err(TaskRefusal::Cycle { index: 0 }));
     let chain = scene.submit_all("a", link(5_000, false));
     // Cancels the chain from its first task to its last.
     scene.done(Command::Cancel { task: chain[0] });
-    assert!(chain.iter().all(|&task| scene.stage(task) == Stage::Cancelled));
+    assert!(chain.iter().all(|&task| scene.stage(task) == TaskStage::Cancelled));
 }
 
 #[test]
 fn task_that_depends_on_its_own_duplicate_is_refused() {
     let mut scene = Scene::new();
     let keyed = |after| NewTask { idempotency_key: b"k", after, ..work() };
-    let tasks = vec![keyed(vec![After::Batch { index: 1 }]), keyed(vec![])];
+    let tasks = vec![keyed(vec![TaskDependency::Batch { index: 1 }]), keyed(vec![])];
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks });
-    assert_eq!(refused, Err(Refusal::Cycle { index: 0 }));
+    assert_eq!(refused, Err(TaskRefusal::Cycle { index: 0 }));
     // Dependencies of the repeated task do not count.
-    let tasks = vec![keyed(vec![]), keyed(vec![After::Batch { index: 0 }])];
+    let tasks = vec![keyed(vec![]), keyed(vec![TaskDependency::Batch { index: 0 }])];
     assert!(scene.ask(Command::Submit { tenant: b"a", tasks }).is_ok());
 }
 
@@ -174,13 +174,13 @@ fn forward_clock_jump_expires_workers_but_loses_no_task() {
     let worker = scene.join(4);
     let starts = scene.starts();
     scene.advance(1 << 50);
-    assert_eq!(scene.complete(&starts[0], 1), Err(Refusal::NoWorker { worker }));
-    assert!(tasks.iter().all(|&task| scene.stage(task) == Stage::Ready));
+    assert_eq!(scene.complete(&starts[0], 1), Err(TaskRefusal::NoWorker { worker }));
+    assert!(tasks.iter().all(|&task| scene.stage(task) == TaskStage::Ready));
     scene.advance(5); // An earlier time is ignored.
     assert_eq!(scene.state.now_ms(), 1 << 50);
     scene.join(20);
     for start in scene.starts() {
         scene.complete(&start, 5).unwrap();
     }
-    assert!(tasks.iter().all(|&task| scene.stage(task) == Stage::Completed));
+    assert!(tasks.iter().all(|&task| scene.stage(task) == TaskStage::Completed));
 }

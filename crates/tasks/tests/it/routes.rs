@@ -5,43 +5,45 @@ use super::*;
 const SHARDS: u8 = 3;
 
 fn shards() -> Vec<Scene> {
-    let scene =
-        |shard| Scene { state: State::of_shard(Limits::default(), shard), effects: Effects::default() };
+    let scene = |shard| Scene {
+        state: SchedulerState::of_shard(Limits::default(), shard),
+        effects: Effects::default(),
+    };
     (0..SHARDS).map(scene).collect()
 }
 
 /// Sends a command to its shards, as a node does.
-fn ask(shards: &mut [Scene], command: &Command<'_>) -> Answered {
+fn ask(shards: &mut [Scene], command: &Command<'_>) -> CommandOutcome {
     let all = 0..shards.len();
     let at = match command.route(SHARDS) {
-        Route::One(shard) => usize::from(shard)..usize::from(shard) + 1,
-        Route::All => all,
+        ShardRoute::One(shard) => usize::from(shard)..usize::from(shard) + 1,
+        ShardRoute::All => all,
     };
     let parts = shards[at].iter_mut().map(|shard| shard.state.apply(command, &mut shard.effects).into());
-    Answered::join(parts.collect()).unwrap()
+    CommandOutcome::join(parts.collect()).unwrap()
 }
 
 fn answer(shards: &[Scene], query: &Query<'_>) -> Found {
     match query.route(SHARDS) {
-        Route::One(shard) => {
+        ShardRoute::One(shard) => {
             let found = shards[usize::from(shard)].state.answer(&query.clone().within(shard)).unwrap();
             found.from_within(shard, SHARDS, query)
         }
-        Route::All => {
+        ShardRoute::All => {
             Found::join(shards.iter().map(|shard| shard.state.answer(query).unwrap()).collect()).unwrap()
         }
     }
 }
 
-fn done(reply: Reply) -> Answered {
-    Answered::Done { reply }
+fn done(reply: CommandReply) -> CommandOutcome {
+    CommandOutcome::Done { reply }
 }
 
 fn submit(shards: &mut [Scene], tenant: &str) -> u64 {
     let tenant = tenant.as_bytes();
     ask(shards, &Command::Found { tenant });
     match ask(shards, &Command::Submit { tenant, tasks: vec![work()] }) {
-        Answered::Done { reply: Reply::Submitted { tasks, .. } } => tasks[0].task,
+        CommandOutcome::Done { reply: CommandReply::Submitted { tasks, .. } } => tasks[0].task,
         other => panic!("{other:?}"),
     }
 }
@@ -63,11 +65,11 @@ fn task_is_found_by_id_and_by_tenant_in_any_shard() {
     }
     let Found::Tenants { tenants } = answer(&shards, &Query::Tenants { tenant: b"" }) else { panic!() };
     assert_eq!(tenants.len(), names.len());
-    assert_eq!(ask(&mut shards, &Command::Cancel { task: tasks[7] }), done(Reply::Done));
+    assert_eq!(ask(&mut shards, &Command::Cancel { task: tasks[7] }), done(CommandReply::Done));
     let nowhere = 0x1_f000_0000;
     assert_eq!(
         ask(&mut shards, &Command::Cancel { task: nowhere }),
-        Answered::Refused { refusal: Refusal::NoTask { task: nowhere } }
+        CommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: nowhere } }
     );
 }
 
@@ -96,24 +98,24 @@ fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
     assert_eq!(listed, submitted);
     assert_eq!(of_one, 3);
     let beyond = Query::List { filter: ListFilter::default(), from: 9 << 28, limit: 5, whole: false };
-    assert_eq!(beyond.route(SHARDS), Route::One(9), "no such shard: the list is over");
+    assert_eq!(beyond.route(SHARDS), ShardRoute::One(9), "no such shard: the list is over");
 }
 
 #[test]
 fn worker_missing_from_one_shard_is_reported_as_gone() {
     let mut shards = shards();
     let new = || NewWorker { kinds: vec![b"work"], ttl_ms: 10_000, ..NewWorker::default() };
-    let Answered::Done { reply: Reply::Joined { worker: id } } =
+    let CommandOutcome::Done { reply: CommandReply::Joined { worker: id } } =
         ask(&mut shards, &Command::Join { worker: new() })
     else {
         panic!()
     };
     shards[1..].iter_mut().for_each(|shard| shard.done(Command::Enlist { id, worker: new() }));
     let beat = Command::Beat { workers: vec![id] };
-    assert_eq!(ask(&mut shards, &beat), done(Reply::Beaten { gone: vec![] }));
+    assert_eq!(ask(&mut shards, &beat), done(CommandReply::Beaten { gone: vec![] }));
     shards[2].done(Command::Leave { worker: id });
-    assert_eq!(ask(&mut shards, &beat), done(Reply::Beaten { gone: vec![id] }));
-    assert_eq!(ask(&mut shards, &Command::Drain { worker: id }), done(Reply::Done));
-    assert_eq!(ask(&mut shards, &Command::Leave { worker: id }), done(Reply::Done));
+    assert_eq!(ask(&mut shards, &beat), done(CommandReply::Beaten { gone: vec![id] }));
+    assert_eq!(ask(&mut shards, &Command::Drain { worker: id }), done(CommandReply::Done));
+    assert_eq!(ask(&mut shards, &Command::Leave { worker: id }), done(CommandReply::Done));
     assert!((0..3).all(|shard| shards[shard].state.workers().next().is_none()));
 }

@@ -61,12 +61,12 @@ fn given_times_are_wall_time_and_pending_delays_stay_fixed() {
     let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
     let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };
     let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![past] });
-    assert_eq!(refused, Err(Refusal::DeadlinePast { by_ms: 250 }));
+    assert_eq!(refused, Err(TaskRefusal::DeadlinePast { by_ms: 250 }));
     scene.done(Command::Clock { unix_ms: MIDNIGHT_MS - 24 * HOUR_MS });
     scene.advance(1_499);
-    assert_eq!(scene.stage(task), Stage::Delayed);
+    assert_eq!(scene.stage(task), TaskStage::Delayed);
     scene.advance(1_500);
-    assert_eq!(scene.stage(task), Stage::Ready);
+    assert_eq!(scene.stage(task), TaskStage::Ready);
 }
 
 #[test]

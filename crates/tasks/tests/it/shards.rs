@@ -15,13 +15,14 @@ fn new_worker(credit: u32) -> NewWorker<'static> {
 }
 
 fn of_shard(shard: u8) -> Scene {
-    let mut scene = Scene { state: State::of_shard(Limits::default(), shard), effects: Effects::default() };
+    let mut scene =
+        Scene { state: SchedulerState::of_shard(Limits::default(), shard), effects: Effects::default() };
     scene.tenant(Tenant::new(b"a"));
     scene
 }
 
-fn restored_of(shard: u8, state: &State) -> Result<State, DecodeError> {
-    let mut restoring = Restoring::of_shard(shard);
+fn restored_of(shard: u8, state: &SchedulerState) -> Result<SchedulerState, DecodeError> {
+    let mut restoring = StateRestore::of_shard(shard);
     blocks(state).iter().try_for_each(|block| restoring.take(block))?;
     restoring.end()
 }
@@ -38,10 +39,10 @@ fn ids_encode_their_shard_and_shard_zero_is_unchanged() {
 fn task_of_another_shard_is_unknown_and_no_dependency() {
     let (mut first, mut second) = (of_shard(0), of_shard(1));
     let (elsewhere, here) = (first.plain(), second.plain());
-    assert_eq!(second.ask(Command::Cancel { task: elsewhere }), Err(Refusal::NoTask { task: elsewhere }));
-    let after = |task| NewTask { after: vec![After::Task { task }], ..work() };
+    assert_eq!(second.ask(Command::Cancel { task: elsewhere }), Err(TaskRefusal::NoTask { task: elsewhere }));
+    let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
     let submit = |task| Command::Submit { tenant: b"a", tasks: vec![after(task)] };
-    let refused = Refusal::DependencyElsewhere { index: 0, task: elsewhere };
+    let refused = TaskRefusal::DependencyElsewhere { index: 0, task: elsewhere };
     assert_eq!(second.ask(submit(elsewhere)), Err(refused));
     assert!(second.ask(submit(here)).is_ok());
 }
@@ -51,7 +52,7 @@ fn enlisted_worker_keeps_its_home_id_in_another_shard() {
     let (mut home, mut other) = (of_shard(0), of_shard(2));
     let worker = home.join(1);
     let enlist = || Command::Enlist { id: worker, worker: new_worker(1) };
-    assert_eq!(other.ask(enlist()), Ok(Reply::Joined { worker }));
+    assert_eq!(other.ask(enlist()), Ok(CommandReply::Joined { worker }));
     let task = other.plain();
     let start = other.one_start();
     assert_eq!((start.worker, start.task), (worker, task));
@@ -59,17 +60,20 @@ fn enlisted_worker_keeps_its_home_id_in_another_shard() {
     assert_eq!(other.state.held(worker).unwrap().starts, std::slice::from_ref(&start));
     other.done(Command::Drain { worker });
     other.complete(&start, 1_000).unwrap();
-    assert_eq!(other.effects.orders, [Order::Drained { worker }]);
+    assert_eq!(other.effects.orders, [WorkerOrder::Drained { worker }]);
     // The worker is known, so its lease is renewed.
     other.advance(9_000);
-    assert_eq!(other.ask(enlist()), Ok(Reply::Joined { worker }));
+    assert_eq!(other.ask(enlist()), Ok(CommandReply::Joined { worker }));
     other.advance(18_000);
-    assert_eq!(other.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![] }));
+    assert_eq!(other.ask(Command::Beat { workers: vec![worker] }), Ok(CommandReply::Beaten { gone: vec![] }));
     other.advance(40_000);
-    assert_eq!(other.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![worker] }));
+    assert_eq!(
+        other.ask(Command::Beat { workers: vec![worker] }),
+        Ok(CommandReply::Beaten { gone: vec![worker] })
+    );
     assert_eq!(
         home.ask(Command::Enlist { id: worker + 1, worker: new_worker(1) }),
-        Err(Refusal::NoWorker { worker: worker + 1 })
+        Err(TaskRefusal::NoWorker { worker: worker + 1 })
     );
 }
 
@@ -113,7 +117,7 @@ fn shard_gets_no_slots_of_workers_for_other_tenants() {
     other.done(Command::Enlist { id: worker, worker: new() });
     other.submit_all("b", vec![work(); 100]);
     home.submit_all("a", vec![work(); 100]);
-    let mut dealing = Dealing::default();
+    let mut dealing = SlotAllocator::default();
     dealing.came(worker, 6, 0);
     let look = [&home, &other].map(|scene| Look::at(&scene.state, &[worker]));
     assert_eq!(dealing.deal(0, &look), [vec![(worker, 6, 0)], vec![]]);
@@ -123,7 +127,7 @@ fn shard_gets_no_slots_of_workers_for_other_tenants() {
 /// payload says, ms.
 struct Cluster {
     shards: Vec<Scene>,
-    dealing: Dealing,
+    dealing: SlotAllocator,
     now_ms: u64,
     /// Running tasks: end, shard and id.
     running: BinaryHeap<Reverse<(u64, usize, u64)>>,
@@ -138,10 +142,12 @@ struct Cluster {
 
 impl Cluster {
     fn new(shards: u8, workers: u32, slots: u32, memory_bytes: u64) -> Cluster {
-        let scene =
-            |shard| Scene { state: State::of_shard(Limits::default(), shard), effects: Effects::default() };
+        let scene = |shard| Scene {
+            state: SchedulerState::of_shard(Limits::default(), shard),
+            effects: Effects::default(),
+        };
         let mut shards: Vec<Scene> = (0..shards).map(scene).collect();
-        let (mut dealing, mut has) = (Dealing::default(), BTreeMap::new());
+        let (mut dealing, mut has) = (SlotAllocator::default(), BTreeMap::new());
         for _ in 0..workers {
             let new = || NewWorker { ttl_ms: LIVES_MS, memory_bytes, ..new_worker(0) };
             let limits = Limits { worker_ttl_ms_max: LIVES_MS, ..Limits::default() };

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn want(demand: u64, weight: u32) -> Want {
-    Want { demand, weight, kept: 0 }
+fn want(demand: u64, weight: u32) -> TenantDemand {
+    TenantDemand { demand, weight, kept: 0 }
 }
 
 const MANY: u64 = 1_000_000;
@@ -21,18 +21,18 @@ fn slots_of_a_shard_follow_its_tenants_weight_and_demand() {
 
 #[test]
 fn reserved_slots_belong_to_their_tenants_shard() {
-    let kept = Want { demand: 0, weight: 1, kept: 30 };
+    let kept = TenantDemand { demand: 0, weight: 1, kept: 30 };
     assert_eq!(due(&[vec![kept], vec![want(MANY, 1), want(MANY, 1)]], 100), [30.0, 70.0]);
-    let busy = Want { demand: MANY, weight: 1, kept: 10 };
+    let busy = TenantDemand { demand: MANY, weight: 1, kept: 10 };
     assert_eq!(due(&[vec![busy], vec![want(MANY, 1)]], 100), [50.0, 50.0]);
     // More is reserved than exists.
-    let much = Want { demand: 0, weight: 1, kept: 300 };
-    assert_eq!(due(&[vec![much], vec![Want { kept: 100, ..much }]], 100), [75.0, 25.0]);
+    let much = TenantDemand { demand: 0, weight: 1, kept: 300 };
+    assert_eq!(due(&[vec![much], vec![TenantDemand { kept: 100, ..much }]], 100), [75.0, 25.0]);
 }
 
 #[test]
 fn single_slot_rotates_among_shards_by_weight() {
-    let mut dealer = Dealer::default();
+    let mut dealer = SlotApportioner::default();
     let due = due(&[vec![want(9, 1)], vec![want(9, 2)], vec![want(9, 1)]], 1);
     let mut had = [0; 3];
     for _ in 0..400 {
@@ -42,13 +42,17 @@ fn single_slot_rotates_among_shards_by_weight() {
     assert_eq!(had, [100, 200, 100]);
 }
 
-fn wants() -> impl Strategy<Value = Vec<Vec<Want>>> {
-    let one = (0..50u64, 1..20u32, 0..4u64).prop_map(|(demand, weight, kept)| Want { demand, weight, kept });
+fn wants() -> impl Strategy<Value = Vec<Vec<TenantDemand>>> {
+    let one = (0..50u64, 1..20u32, 0..4u64).prop_map(|(demand, weight, kept)| TenantDemand {
+        demand,
+        weight,
+        kept,
+    });
     prop::collection::vec(prop::collection::vec(one, 0..6), 1..8)
 }
 
 /// Workers with slots, each with the number of tasks in them.
-fn seats(shards: usize) -> impl Strategy<Value = Vec<Seat>> {
+fn seats(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
     let one = (1..9u32, 0..3u32, prop::collection::vec(0..9u32, shards));
     let seat = |(slots, ahead, mut allotted): (u32, u32, Vec<u32>)| {
         let mut left = slots;
@@ -56,7 +60,7 @@ fn seats(shards: usize) -> impl Strategy<Value = Vec<Seat>> {
             *has = (*has).min(left);
             left -= *has;
         });
-        Seat { slots, ahead, pending: left, held: allotted.clone(), allotted }
+        WorkerSlots { slots, ahead, pending: left, held: allotted.clone(), allotted }
     };
     prop::collection::vec(one.prop_map(seat), 1..12)
 }
@@ -77,7 +81,7 @@ proptest! {
     #[test]
     fn repeated_dealing_gives_each_shard_its_due_slots(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
-        let (mut dealer, mut owed) = (Dealer::default(), vec![0.0; shards]);
+        let (mut dealer, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {
             let due = due(wants, *slots);
             let dealt = dealer.deal(*slots, &due);
@@ -97,7 +101,7 @@ proptest! {
     ) {
         let slots: u64 = seats.iter().map(|seat| u64::from(seat.slots)).sum();
         let due: Vec<f64> = parts.iter().map(|part| f64::from(*part)).collect();
-        let dealt = Dealer::default().deal(slots, &due);
+        let dealt = SlotApportioner::default().deal(slots, &due);
         for turn in 0..1_000 {
             place(&dealt, &mut seats, true);
             for (at, seat) in seats.iter_mut().enumerate() {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use super::*;
 
-pub fn blocks(state: &State) -> Vec<Vec<u8>> {
+pub fn blocks(state: &SchedulerState) -> Vec<Vec<u8>> {
     blocks_of(&state.freeze())
 }
 
@@ -17,8 +17,8 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
     blocks
 }
 
-pub fn restored(blocks: &[Vec<u8>]) -> Result<State, DecodeError> {
-    let mut restoring = Restoring::default();
+pub fn restored(blocks: &[Vec<u8>]) -> Result<SchedulerState, DecodeError> {
+    let mut restoring = StateRestore::default();
     blocks.iter().try_for_each(|block| restoring.take(block))?;
     restoring.end()
 }
@@ -37,7 +37,7 @@ pub fn full() -> Scene {
     let user = |at: usize| if at.is_multiple_of(2) { &b"ann"[..] } else { b"bob" };
     for at in 0..1_000 {
         let labels = if at % 3 == 0 { vec![Label { key: b"user", value: user(at) }] } else { vec![] };
-        let after = if at % 5 == 1 { vec![After::Batch { index: 1 }] } else { vec![] };
+        let after = if at % 5 == 1 { vec![TaskDependency::Batch { index: 1 }] } else { vec![] };
         let task = NewTask {
             labels,
             after,

@@ -34,7 +34,7 @@ fn why_gives_the_reason_in_one_sentence_with_numbers() {
     );
     let later = scene.submit(NewTask { not_before_ms: 62_500, ..work() });
     assert_eq!(scene.why(later), "waiting: for its time, in 60 s");
-    let after = scene.submit(NewTask { after: vec![After::Task { task: later }], ..work() });
+    let after = scene.submit(NewTask { after: vec![TaskDependency::Task { task: later }], ..work() });
     assert_eq!(scene.why(after), format!("waiting: for 1 tasks to be done first: {later:x} (waiting)"));
     scene.done(Command::Cancel { task: later });
     assert_eq!(scene.why(later), "cancelled 0 ms ago");
@@ -57,5 +57,5 @@ fn why_describes_the_outcome_of_attempts() {
     let start = scene.one_start();
     scene.complete(&start, 2_000).unwrap();
     assert_eq!(scene.why(next), "completed 0 ms ago, after 2 ms of work");
-    assert_eq!(scene.state.why(99).unwrap_err(), Refusal::NoTask { task: 99 });
+    assert_eq!(scene.state.why(99).unwrap_err(), TaskRefusal::NoTask { task: 99 });
 }

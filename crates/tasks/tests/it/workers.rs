@@ -17,17 +17,20 @@ fn tasks_of_a_dead_worker_move_and_its_results_are_refused() {
         again.iter().map(|start| (start.worker, start.task, start.attempt)).collect::<Vec<_>>(),
         tasks.iter().map(|&task| (other, task, 1)).collect::<Vec<_>>()
     );
-    assert_eq!(scene.complete(&lost[0], 1), Err(Refusal::NoWorker { worker: lost[0].worker }));
-    assert_eq!(scene.happened(tasks[0])[2], Happened::Lost { times: 1 });
+    assert_eq!(scene.complete(&lost[0], 1), Err(TaskRefusal::NoWorker { worker: lost[0].worker }));
+    assert_eq!(scene.happened(tasks[0])[2], TaskEventKind::Lost { times: 1 });
 }
 
 #[test]
 fn heartbeat_of_an_expired_worker_reports_it_as_gone() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
-    assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![] }));
+    assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(CommandReply::Beaten { gone: vec![] }));
     scene.advance(10_000);
-    assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![worker] }));
+    assert_eq!(
+        scene.ask(Command::Beat { workers: vec![worker] }),
+        Ok(CommandReply::Beaten { gone: vec![worker] })
+    );
     let again = scene.join(1);
     assert_ne!(again, worker, "ids of what is gone do not come again");
 }
@@ -40,9 +43,9 @@ fn task_that_kills_three_workers_becomes_a_dead_letter() {
         let worker = scene.join(1);
         assert_eq!(scene.one_start().task, task);
         scene.done(Command::Leave { worker });
-        assert_eq!(scene.stage(task), if killed < 3 { Stage::Ready } else { Stage::Dead });
+        assert_eq!(scene.stage(task), if killed < 3 { TaskStage::Ready } else { TaskStage::Dead });
     }
-    assert_eq!(scene.happened(task).last(), Some(&Happened::Dead { why: Failure::Poisoned }));
+    assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Poisoned }));
     assert_eq!(scene.state.workers().count(), 0);
 }
 
@@ -55,10 +58,10 @@ fn draining_worker_takes_no_task_and_learns_when_drained() {
     scene.done(Command::Drain { worker });
     assert_eq!(scene.effects.orders, []);
     scene.complete(&start, 1_000).unwrap();
-    assert_eq!(scene.effects.orders, [Order::Drained { worker }]);
-    assert_eq!(scene.stage(tasks[1]), Stage::Ready);
+    assert_eq!(scene.effects.orders, [WorkerOrder::Drained { worker }]);
+    assert_eq!(scene.stage(tasks[1]), TaskStage::Ready);
     scene.done(Command::Pull { worker, credit: 1 });
-    assert_eq!(scene.stage(tasks[1]), Stage::Ready);
+    assert_eq!(scene.stage(tasks[1]), TaskStage::Ready);
     assert_eq!(scene.state.signals().workers, 0);
     scene.done(Command::Leave { worker });
 }
@@ -68,7 +71,7 @@ fn idle_worker_drains_at_once() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
     scene.done(Command::Drain { worker });
-    assert_eq!(scene.effects.orders, [Order::Drained { worker }]);
+    assert_eq!(scene.effects.orders, [WorkerOrder::Drained { worker }]);
 }
 
 #[test]
@@ -79,14 +82,14 @@ fn result_counts_once_and_only_from_the_tasks_holder() {
     let start = scene.one_start();
     let other = scene.join(1);
     let stranger = Start { worker: other, ..start.clone() };
-    assert_eq!(scene.complete(&stranger, 1), Err(Refusal::NotHeld { worker: other, task }));
+    assert_eq!(scene.complete(&stranger, 1), Err(TaskRefusal::NotHeld { worker: other, task }));
     let invented = Start { token: 999, ..start.clone() };
-    assert_eq!(scene.complete(&invented, 1), Err(Refusal::NotHeld { worker: start.worker, task }));
+    assert_eq!(scene.complete(&invented, 1), Err(TaskRefusal::NotHeld { worker: start.worker, task }));
     scene.complete(&start, 1_000).unwrap();
     // A repeated report, whose reply was lost, is not refused and changes nothing.
     let before = snapshots::blocks(&scene.state);
-    assert_eq!(scene.complete(&start, 1_000), Ok(Reply::Done));
-    assert_eq!(scene.fail(&start, true), Err(Refusal::Over { task }));
+    assert_eq!(scene.complete(&start, 1_000), Ok(CommandReply::Done));
+    assert_eq!(scene.fail(&start, true), Err(TaskRefusal::Over { task }));
     assert_eq!(snapshots::blocks(&scene.state), before);
     assert_eq!(scene.state.tenants().next().unwrap().account.completed, 1);
 }
@@ -172,7 +175,7 @@ fn signals_count_only_tasks_one_more_worker_could_start() {
         "a",
         vec![
             NewTask { not_before_ms: 9_000, ..work() },
-            NewTask { after: vec![After::Task { task: first }], ..work() },
+            NewTask { after: vec![TaskDependency::Task { task: first }], ..work() },
         ],
     );
     assert_eq!(scene.state.signals().startable, 5);

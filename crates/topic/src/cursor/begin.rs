@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::following::Following;
-use super::select::{Filter, Lose, Select};
-use super::{Consumption, Cursor, Hint};
+use super::following::FollowerState;
+use super::select::{Filter, LossInjector, Selector};
+use super::{ConsumeMode, Cursor, Hint};
 use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::{Start, SubscribeError, SubscribeOptions};
@@ -17,7 +17,7 @@ impl Cursor {
         log: Arc<Log>,
         options: &SubscribeOptions,
         filter: Option<Filter>,
-        consumption: Consumption,
+        consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
         Cursor::starting(log, options, options.start, filter, consumption)
     }
@@ -28,13 +28,14 @@ impl Cursor {
         options: &SubscribeOptions,
         start: Start,
         filter: Option<Filter>,
-        consumption: Consumption,
+        consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
         // The subscribers of another node's mirror apply their own `lose_every`.
-        let lose = options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(Lose::every);
-        let select = Select { filter, appended_from_ns: 0, lose, narrow: None };
-        log.listeners.enter(select.filter.as_ref(), options.feeds_mirror());
+        let lose =
+            options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(LossInjector::every);
+        let select = Selector { filter, appended_from_ns: 0, lose, narrow: None };
+        log.subscribers.enter(select.filter.as_ref(), options.feeds_mirror());
         let mut cursor = Cursor {
             log,
             hint: Hint::None,
@@ -81,13 +82,13 @@ impl Cursor {
         if begin.appended_from_ns > 0 {
             self.select.get_or_insert_default().appended_from_ns = begin.appended_from_ns;
         }
-        if self.consumption == Consumption::Reads && !options.name.is_empty() {
+        if self.consumption == ConsumeMode::Reads && !options.name.is_empty() {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.show_reader(options, self.reader.is_some(), before));
         }
         // At its previous node, a subscriber that resumes may have received another notice.
         let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
-        self.following = follows.then(|| Box::new(Following::new(options.conflate, begin.owed, goes_on)));
+        self.following = follows.then(|| Box::new(FollowerState::new(options.conflate, begin.owed, goes_on)));
         Ok(())
     }
 
@@ -98,7 +99,7 @@ impl Cursor {
             && !self.log.is_placed()
         {
             // Starts the shared mirror's feed at this position, unless another subscriber has started it elsewhere.
-            self.log.tell_read(start);
+            self.log.request_feed(start);
         }
         match self.log.detour(options, start) {
             // The feed of a private mirror begins where this subscriber does.
@@ -107,7 +108,7 @@ impl Cursor {
                 if let Start::After(_) = start { start } else { Start::Earliest }
             }
             None => {
-                self.log.tell_read(start);
+                self.log.request_feed(start);
                 start
             }
         }
@@ -116,7 +117,7 @@ impl Cursor {
     /// Switches to a private mirror if the shared one lacks the next records. Not for followers of the state: a
     /// private mirror keeps none.
     #[cold]
-    pub(super) fn make_detour(&mut self) -> bool {
+    pub(super) fn switch_to_private_mirror(&mut self) -> bool {
         if self.here || self.following.is_some() {
             return false;
         }
@@ -132,9 +133,9 @@ impl Cursor {
     fn go_to_log(&mut self, log: Arc<Log>) {
         self.rouse_narrow();
         let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-        log.listeners.enter(filter, self.feeds_mirror);
-        self.log.listeners.leave(filter, self.feeds_mirror);
-        (self.log, self.consumption) = (log, Consumption::Reads);
+        log.subscribers.enter(filter, self.feeds_mirror);
+        self.log.subscribers.leave(filter, self.feeds_mirror);
+        (self.log, self.consumption) = (log, ConsumeMode::Reads);
     }
 }
 

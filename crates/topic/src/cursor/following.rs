@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::{Cursor, Fill, Hint};
+use super::{Cursor, Hint, ReadOutcome};
 use crate::event::{Notice, Position};
-use crate::log::{CaughtUp, Found, Owed, Shown, Told};
+use crate::log::{CatchUp, CatchUpRequest, Lookup, ReportedPresence, Visibility};
 use crate::subscribe::{Resync, Start};
 use crate::wake::Waiter;
 
@@ -15,23 +15,28 @@ const CHECK_NS_MIN: u64 = 500_000_000;
 
 /// What a follower of the state receives next.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub(super) struct FollowerState {
     /// One merged record for each read.
     pub(super) conflate: bool,
-    pub(super) owed: Option<Owed>,
+    pub(super) owed: Option<CatchUpRequest>,
     /// What the follower receives after the pending notice.
-    caught_up: Option<CaughtUp>,
+    caught_up: Option<CatchUp>,
     /// The position of the last checksum or snapshot.
     checked: Position,
     checked_ns: u64,
     /// The publisher presence that was reported last.
-    told: Told,
+    reported: ReportedPresence,
 }
 
-impl Following {
+impl FollowerState {
     /// A resuming follower receives the publisher presence even if a publisher is connected.
-    pub(super) fn new(conflate: bool, owed: Option<Owed>, goes_on: bool) -> Following {
-        Following { conflate, owed, told: Told::nothing(goes_on), ..Following::default() }
+    pub(super) fn new(conflate: bool, owed: Option<CatchUpRequest>, goes_on: bool) -> FollowerState {
+        FollowerState {
+            conflate,
+            owed,
+            reported: ReportedPresence::nothing(goes_on),
+            ..FollowerState::default()
+        }
     }
 }
 
@@ -40,10 +45,10 @@ impl Cursor {
     /// others do.
     #[cold]
     #[inline(never)]
-    pub(super) fn follow(&mut self) -> Option<Fill> {
+    pub(super) fn follow(&mut self) -> Option<ReadOutcome> {
         let following = self.following.as_mut()?;
         if following.owed.is_some() && !self.log.is_placed() {
-            return Some(Fill::Empty);
+            return Some(ReadOutcome::Empty);
         }
         if let Some(owed) = following.owed.take() {
             following.caught_up = Some(self.log.catch_up(owed));
@@ -64,55 +69,55 @@ impl Cursor {
             return None;
         }
         let since = Position { seq: self.next.seq - 1, ..self.next };
-        let caught_up = self.log.catch_up(Owed::Since(since));
+        let caught_up = self.log.catch_up(CatchUpRequest::Since(since));
         self.take_when_shown(caught_up)
     }
 
     /// Keeps a catch-up until its position is visible.
-    fn take_when_shown(&mut self, caught_up: CaughtUp) -> Option<Fill> {
+    fn take_when_shown(&mut self, caught_up: CatchUp) -> Option<ReadOutcome> {
         match self.log.shows(caught_up.position()) {
-            Shown::Now => self.take_caught_up(caught_up),
-            Shown::Later => {
+            Visibility::Now => self.take_caught_up(caught_up),
+            Visibility::Later => {
                 self.following.as_mut()?.caught_up = Some(caught_up);
-                Some(Fill::Empty)
+                Some(ReadOutcome::Empty)
             }
-            Shown::Never => None,
+            Visibility::Never => None,
         }
     }
 
     /// The position for which this cursor waits.
     pub(super) fn awaited(&self) -> Position {
         let caught_up = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
-        caught_up.map_or(self.next, CaughtUp::position)
+        caught_up.map_or(self.next, CatchUp::position)
     }
 
-    fn take_caught_up(&mut self, caught_up: CaughtUp) -> Option<Fill> {
+    fn take_caught_up(&mut self, caught_up: CatchUp) -> Option<ReadOutcome> {
         self.offset = 0;
         match caught_up {
-            CaughtUp::Nothing(next) => {
+            CatchUp::Nothing(next) => {
                 self.go_to(next);
                 None
             }
-            CaughtUp::Merged(merged) => {
+            CatchUp::MergedRecord(merged) => {
                 self.go_to(merged.position);
                 self.skipped = merged.position.seq - 1 - merged.since;
-                self.hint = Hint::Merged(Box::new(merged));
-                Some(Fill::Records)
+                self.hint = Hint::MergedRecord(Box::new(merged));
+                Some(ReadOutcome::Records)
             }
-            CaughtUp::Snapshot(frost) => {
+            CatchUp::Snapshot(frost) => {
                 let at = frost.position;
                 self.go_to(Position { seq: at.seq + 1, ..at });
                 let snapshot = frost.thaw(&self.log);
                 if let Some(following) = &mut self.following {
                     (following.checked, following.checked_ns) = (self.next, self.log.clock.now_ns());
                 }
-                Some(Fill::Notice(Notice::Snapshot(snapshot)))
+                Some(ReadOutcome::Notice(Notice::Snapshot(snapshot)))
             }
         }
     }
 
     /// Where a follower continues that has lost its position. The next fill delivers the catch-up.
-    pub(super) fn find_state(&mut self, owed: Owed) -> Option<Position> {
+    pub(super) fn find_state(&mut self, owed: CatchUpRequest) -> Option<Position> {
         let following = self.following.as_mut()?;
         let caught_up = self.log.catch_up(owed);
         let last = caught_up.position();
@@ -121,10 +126,10 @@ impl Cursor {
     }
 
     /// Replaces the rest of an earlier epoch by the state, for a conflated cursor.
-    pub(super) fn skip_to_state(&self, found: Found) -> Found {
+    pub(super) fn skip_to_state(&self, found: Lookup) -> Lookup {
         match found {
-            Found::Segment(segment) if self.is_conflated() => {
-                self.log.leave_epoch(self.next).map_or(Found::Segment(segment), Found::EpochChanged)
+            Lookup::Segment(segment) if self.is_conflated() => {
+                self.log.leave_epoch(self.next).map_or(Lookup::Segment(segment), Lookup::EpochChanged)
             }
             found => found,
         }
@@ -132,7 +137,7 @@ impl Cursor {
 
     /// A checksum for a follower that has read everything, unless one was sent recently.
     #[cold]
-    pub(super) fn check(&mut self) -> Option<Fill> {
+    pub(super) fn check(&mut self) -> Option<ReadOutcome> {
         let following = self.following.as_mut()?;
         if following.checked == self.next {
             return None;
@@ -143,20 +148,20 @@ impl Cursor {
         }
         let checksum = self.log.checksum(self.next)?;
         (following.checked, following.checked_ns) = (self.next, now_ns);
-        Some(Fill::Notice(Notice::Checksum(checksum)))
+        Some(ReadOutcome::Notice(Notice::Checksum(checksum)))
     }
 
     /// The publisher presence, if it has changed, for a follower that has read everything.
-    pub(super) fn tell_publishers(&mut self) -> Option<Fill> {
-        let publishers = self.following.as_mut()?.told.take(&self.log)?;
-        Some(Fill::Notice(Notice::Publishers(publishers)))
+    pub(super) fn tell_publishers(&mut self) -> Option<ReadOutcome> {
+        let publishers = self.following.as_mut()?.reported.take(&self.log)?;
+        Some(ReadOutcome::Notice(Notice::Publishers(publishers)))
     }
 
     /// Whether [`tell_publishers`](Cursor::tell_publishers) has a change to report once everything is read.
     #[inline]
     pub(super) fn has_news_of_publishers(&self) -> bool {
         self.following.as_ref().is_some_and(|following| {
-            following.owed.is_none() && following.caught_up.is_none() && following.told.is_due(&self.log)
+            following.owed.is_none() && following.caught_up.is_none() && following.reported.is_due(&self.log)
         })
     }
 
@@ -167,7 +172,7 @@ impl Cursor {
 
     /// Replaces the hint after a merged record by the log's tail.
     pub(super) fn leave_merged(&mut self) {
-        let Hint::Merged(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
+        let Hint::MergedRecord(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
         if let Some((segment, bytes)) = merged.tail {
             self.hint = Hint::Loose(segment);
             self.offset = bytes;
@@ -187,9 +192,9 @@ impl Cursor {
     pub fn read_through(&self) -> Position {
         let waiting = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
         let seq = match (&self.hint, waiting) {
-            (Hint::Merged(merged), _) if self.offset == 0 => merged.since,
+            (Hint::MergedRecord(merged), _) if self.offset == 0 => merged.since,
             // The merged record follows a notice that is being delivered.
-            (_, Some(CaughtUp::Merged(merged))) => merged.since,
+            (_, Some(CatchUp::MergedRecord(merged))) => merged.since,
             _ => self.next.seq - 1,
         };
         Position { seq, ..self.next }
@@ -198,7 +203,7 @@ impl Cursor {
     /// Drops an undelivered merged record, so that the next read includes newer changes.
     pub fn forget_merged(&mut self) {
         if self.following.is_some()
-            && let Hint::Merged(merged) = &self.hint
+            && let Hint::MergedRecord(merged) = &self.hint
             && self.offset == 0
         {
             let next = Position { seq: merged.since + 1, ..merged.position };
@@ -236,7 +241,7 @@ impl Cursor {
             (following.owed, following.caught_up) = (begin.owed, None);
             // The subscriber may not have processed the last checksum and presence.
             following.checked = Position::default();
-            following.told = Told::nothing(true);
+            following.reported = ReportedPresence::nothing(true);
         }
     }
 
@@ -254,8 +259,8 @@ impl Cursor {
             return Some(self.log.is_placed());
         }
         match following.caught_up.as_ref() {
-            Some(caught_up) => Some(self.log.shows(caught_up.position()) != Shown::Later),
-            None => following.told.is_due(&self.log).then_some(true),
+            Some(caught_up) => Some(self.log.shows(caught_up.position()) != Visibility::Later),
+            None => following.reported.is_due(&self.log).then_some(true),
         }
     }
 }

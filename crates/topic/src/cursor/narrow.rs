@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::select::Asleep;
+use super::select::SubjectSleep;
 use super::{Cursor, Hint};
-use crate::log::{ANYWHERE, ASLEEP, Armed};
+use crate::log::{ANYWHERE, ASLEEP, SleepingCursor};
 use crate::wake::Waiter;
 
 impl Cursor {
@@ -95,7 +95,7 @@ impl Cursor {
         self.show();
     }
 
-    fn asleep(&mut self) -> Option<&mut Asleep> {
+    fn asleep(&mut self) -> Option<&mut SubjectSleep> {
         self.select.as_mut().and_then(|select| select.narrow.as_mut())
     }
 
@@ -107,7 +107,7 @@ impl Cursor {
     }
 
     /// Removes the cursor from the log's index; `None` if the index has released it already.
-    pub(super) fn disarm_narrow(&mut self) -> Option<Armed> {
+    pub(super) fn disarm_narrow(&mut self) -> Option<SleepingCursor> {
         let asleep = self.select.as_mut().and_then(|select| select.narrow.as_mut())?;
         let was_armed = std::mem::take(&mut asleep.is_armed);
         if was_armed { self.log.disarm_narrow((&asleep.pattern, &asleep.goes_on)) } else { None }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-use super::View;
-use crate::log::GoesOn;
+use super::PayloadView;
+use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
 /// Which records of a log a subscriber receives, and what of them.
@@ -17,7 +17,7 @@ pub struct Filter {
     /// A pattern that covers all wanted tails, if known: the cursor wakes for those alone.
     pub within: Option<TailPattern>,
     /// Reduces payloads, if the subscriber may not see all of them.
-    pub view: Option<View>,
+    pub view: Option<PayloadView>,
 }
 
 impl Filter {
@@ -41,25 +41,25 @@ impl std::fmt::Debug for Filter {
 
 /// What a cursor skips.
 #[derive(Debug, Default)]
-pub(super) struct Select {
+pub(super) struct Selector {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
-    pub(super) lose: Option<Lose>,
+    pub(super) lose: Option<LossInjector>,
     /// State of a cursor that sleeps until a record of its subjects arrives.
-    pub(super) narrow: Option<Asleep>,
+    pub(super) narrow: Option<SubjectSleep>,
 }
 
 /// A cursor that wakes for some subjects only.
 #[derive(Debug)]
-pub(super) struct Asleep {
+pub(super) struct SubjectSleep {
     pub(super) pattern: Pattern,
-    pub(super) goes_on: GoesOn,
+    pub(super) goes_on: ResumeSeq,
     pub(super) is_armed: bool,
 }
 
 /// What a cursor does with a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RecordVerdict {
     /// The subscriber receives the record.
     Wanted,
     /// The record is skipped; the next record's `prev_seq` covers it.
@@ -70,24 +70,24 @@ pub(super) enum Verdict {
 
 /// Withholds records on purpose, each once.
 #[derive(Debug)]
-pub(super) struct Lose {
+pub(super) struct LossInjector {
     every: NonZeroU32,
     /// Records up to this sequence are delivered.
     spared: u64,
 }
 
-impl Lose {
-    pub(super) fn every(every: NonZeroU32) -> Lose {
-        Lose { every, spared: 0 }
+impl LossInjector {
+    pub(super) fn every(every: NonZeroU32) -> LossInjector {
+        LossInjector { every, spared: 0 }
     }
 }
 
-impl Select {
+impl Selector {
     /// The state for sleeping on some subjects only, if the filter allows it.
-    pub(super) fn narrow(&mut self) -> Option<&mut Asleep> {
+    pub(super) fn narrow(&mut self) -> Option<&mut SubjectSleep> {
         if self.narrow.is_none() {
             let pattern = self.filter.as_ref()?.within.as_ref()?.to_pattern()?;
-            self.narrow = Some(Asleep { pattern, goes_on: GoesOn::default(), is_armed: false });
+            self.narrow = Some(SubjectSleep { pattern, goes_on: ResumeSeq::default(), is_armed: false });
         }
         self.narrow.as_mut()
     }
@@ -97,16 +97,16 @@ impl Select {
     }
 
     #[inline(always)]
-    pub(super) fn judge(&self, seq: u64, frame: &Frame<'_>) -> Verdict {
+    pub(super) fn judge(&self, seq: u64, frame: &Frame<'_>) -> RecordVerdict {
         if let Some(lose) = &self.lose
             && seq > lose.spared
             && seq.is_multiple_of(lose.every.get().into())
         {
-            return Verdict::Lost;
+            return RecordVerdict::Lost;
         }
         let wanted = frame.append_time_ns() >= self.appended_from_ns
             && self.filter.as_ref().is_none_or(|filter| (filter.wants)(frame.subject_tail()));
-        if wanted { Verdict::Wanted } else { Verdict::Skipped }
+        if wanted { RecordVerdict::Wanted } else { RecordVerdict::Skipped }
     }
 
     /// Delivers the next record that would be withheld after `seq`: the subscriber has noticed its loss.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{Cursor, Verdict};
-use crate::segment::{Frames, Lying};
+use super::{Cursor, RecordVerdict};
+use crate::segment::{Frames, SegmentFrame};
 
 /// Consecutive records that are sent together.
 #[derive(Debug)]
@@ -13,12 +13,12 @@ pub struct Span<'a> {
     /// Bytes to pass to [`Cursor::advance`].
     pub advance_bytes: u32,
     /// The content.
-    pub content: Content<'a>,
+    pub content: SpanContent<'a>,
 }
 
 /// The content of a span.
 #[derive(Debug)]
-pub enum Content<'a> {
+pub enum SpanContent<'a> {
     /// Whole, contiguous frames.
     Frames(&'a [u8]),
     /// One record with its payload stored elsewhere. Send `head` with the flag [`dunlin_frame::FLAG_BY_REF`] cleared,
@@ -59,17 +59,18 @@ impl<'a> Iterator for Spans<'a> {
         let first = frames.next()?;
         let mut seq = self.next_seq;
         let kind = self.cursor.kind(seq, &first);
-        let mut span = Span { count: 1, advance_bytes: first.bytes.len() as u32, content: Content::Skipped };
+        let mut span =
+            Span { count: 1, advance_bytes: first.bytes.len() as u32, content: SpanContent::Skipped };
         self.next_seq += 1;
         match kind {
             Kind::ByRef => {
                 let head = &first.bytes[..dunlin_frame::HEAD_BYTES + first.frame.meta_bytes().len()];
                 span.content =
-                    first.by_ref.map_or(Content::Skipped, |payload| Content::ByRef { head, payload });
+                    first.by_ref.map_or(SpanContent::Skipped, |payload| SpanContent::ByRef { head, payload });
                 return Some(span);
             }
             Kind::Lost => {
-                span.content = Content::Lost;
+                span.content = SpanContent::Lost;
                 return Some(span);
             }
             Kind::Frames | Kind::Skipped => {}
@@ -89,7 +90,7 @@ impl<'a> Iterator for Spans<'a> {
             self.next_seq += 1;
         }
         if kind == Kind::Frames {
-            span.content = Content::Frames(&start[..span.advance_bytes as usize]);
+            span.content = SpanContent::Frames(&start[..span.advance_bytes as usize]);
         }
         Some(span)
     }
@@ -105,12 +106,12 @@ enum Kind {
 
 impl Cursor {
     #[inline(always)]
-    fn kind(&self, seq: u64, lying: &Lying<'_>) -> Kind {
+    fn kind(&self, seq: u64, lying: &SegmentFrame<'_>) -> Kind {
         match self.judge(seq, lying.frame) {
-            Verdict::Skipped => Kind::Skipped,
-            Verdict::Lost => Kind::Lost,
-            Verdict::Wanted if lying.by_ref.is_some() => Kind::ByRef,
-            Verdict::Wanted => Kind::Frames,
+            RecordVerdict::Skipped => Kind::Skipped,
+            RecordVerdict::Lost => Kind::Lost,
+            RecordVerdict::Wanted if lying.by_ref.is_some() => Kind::ByRef,
+            RecordVerdict::Wanted => Kind::Frames,
         }
     }
 }

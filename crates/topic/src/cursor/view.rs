@@ -8,23 +8,25 @@ use std::sync::Arc;
 use dunlin_frame::{Frame, Meta};
 
 use super::{Cursor, Hint};
-use crate::log::Merged;
+use crate::log::MergedRecord;
 
 /// Reduces payloads to what a subscriber may see. `None` leaves the record out.
 #[derive(Clone)]
-pub struct View(Arc<Show>);
+pub struct PayloadView(Arc<PayloadShow>);
 
-/// The function of a [`View`].
-type Show = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
+/// The function of a [`PayloadView`].
+type PayloadShow = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
 
-impl View {
+impl PayloadView {
     /// A view that applies `show` to each payload.
-    pub fn new(show: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static) -> View {
-        View(Arc::new(show))
+    pub fn new(
+        show: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static,
+    ) -> PayloadView {
+        PayloadView(Arc::new(show))
     }
 }
 
-impl std::fmt::Debug for View {
+impl std::fmt::Debug for PayloadView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("View")
     }
@@ -41,8 +43,8 @@ impl Cursor {
     }
 
     #[cold]
-    fn take_view(&mut self, view: &View) -> bool {
-        let Hint::Pinned(pinned) = &self.hint else { return true };
+    fn take_view(&mut self, view: &PayloadView) -> bool {
+        let Hint::PinnedSegment(pinned) = &self.hint else { return true };
         let Some(lying) = pinned.frames(self.offset).next() else { return true };
         let bytes = lying.bytes.len() as u32;
         let Some(frame) =
@@ -51,17 +53,21 @@ impl Cursor {
             self.skip(1, bytes);
             return false;
         };
-        let Hint::Pinned(pinned) = std::mem::replace(&mut self.hint, Hint::None) else { return true };
+        let Hint::PinnedSegment(pinned) = std::mem::replace(&mut self.hint, Hint::None) else { return true };
         let tail = Some((pinned.release(), self.offset + bytes));
-        self.hint =
-            Hint::Merged(Box::new(Merged { position: self.next, since: self.next.seq - 1, frame, tail }));
+        self.hint = Hint::MergedRecord(Box::new(MergedRecord {
+            position: self.next,
+            since: self.next.seq - 1,
+            frame,
+            tail,
+        }));
         self.offset = 0;
         true
     }
 
     /// Drops an undelivered reduced copy, because the view may change.
     pub(super) fn forget_view(&mut self) {
-        if self.following.is_none() && matches!(self.hint, Hint::Merged(_)) && self.offset == 0 {
+        if self.following.is_none() && matches!(self.hint, Hint::MergedRecord(_)) && self.offset == 0 {
             // The next read looks the record up again.
             self.hint = Hint::None;
         }

@@ -2,7 +2,7 @@
 
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
-use super::{Cursor, Spans, Verdict};
+use super::{Cursor, RecordVerdict, Spans};
 use crate::event::{Position, Record};
 
 impl Cursor {
@@ -17,14 +17,14 @@ impl Cursor {
             }
             let position = Position { seq: self.next.seq + records, ..self.next };
             match self.judge(position.seq, lying.frame) {
-                Verdict::Wanted => {
+                RecordVerdict::Wanted => {
                     let prev_seq = position.seq - 1 - skipped;
                     each(Record { position, prev_seq, frame: lying.frame, log: self.log.name() });
                     given += 1;
                     skipped = 0;
                 }
-                Verdict::Skipped => skipped += 1,
-                Verdict::Lost => skipped = 0,
+                RecordVerdict::Skipped => skipped += 1,
+                RecordVerdict::Lost => skipped = 0,
             }
             records += 1;
             bytes += lying.bytes.len() as u32;
@@ -36,19 +36,19 @@ impl Cursor {
 
     /// Decides what happens to the record with this sequence.
     #[inline(always)]
-    pub(super) fn judge(&self, seq: u64, frame: Frame<'_>) -> Verdict {
+    pub(super) fn judge(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         let perhaps_not = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
-        if perhaps_not { self.judge_rare(seq, frame) } else { Verdict::Wanted }
+        if perhaps_not { self.judge_rare(seq, frame) } else { RecordVerdict::Wanted }
     }
 
     /// [`judge`](Cursor::judge) for records that may have expired or be unwanted. It takes the frame by value, so
     /// that the common path keeps it in registers.
     #[inline(never)]
-    fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> Verdict {
+    fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
-            return Verdict::Skipped;
+            return RecordVerdict::Skipped;
         }
-        self.select.as_ref().map_or(Verdict::Wanted, |select| select.judge(seq, &frame))
+        self.select.as_ref().map_or(RecordVerdict::Wanted, |select| select.judge(seq, &frame))
     }
 
     /// The next record, and the bytes to [`advance`](Cursor::advance) by. The record is `None` if it has expired:

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 ///
 /// If the counts add up to the range's length, the whole range is lost; otherwise that many records within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostRecords {
     /// The first lost record, or one shortly before it.
     pub first: u64,
     /// The last lost record.
@@ -17,13 +17,13 @@ pub struct Lost {
     pub unconfirmed: u64,
 }
 
-impl Lost {
-    pub(super) fn given_up(first: u64, last: u64) -> Lost {
-        Lost { first, last, given_up: last - first + 1, unconfirmed: 0 }
+impl LostRecords {
+    pub(super) fn given_up(first: u64, last: u64) -> LostRecords {
+        LostRecords { first, last, given_up: last - first + 1, unconfirmed: 0 }
     }
 
-    pub(super) fn unconfirmed(first: u64, last: u64) -> Lost {
-        Lost { first, last, given_up: 0, unconfirmed: last - first + 1 }
+    pub(super) fn unconfirmed(first: u64, last: u64) -> LostRecords {
+        LostRecords { first, last, given_up: 0, unconfirmed: last - first + 1 }
     }
 
     /// Number of lost records.
@@ -37,13 +37,13 @@ impl Lost {
     }
 
     /// Whether merging both loses no information.
-    fn continues_as(&self, next: &Lost) -> bool {
+    fn continues_as(&self, next: &LostRecords) -> bool {
         let same_cause = (self.given_up == 0) == (next.given_up == 0)
             && (self.unconfirmed == 0) == (next.unconfirmed == 0);
         self.last + 1 == next.first && same_cause && self.is_exact() && next.is_exact()
     }
 
-    fn absorb(&mut self, other: &Lost) {
+    fn absorb(&mut self, other: &LostRecords) {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.given_up += other.given_up;
@@ -54,12 +54,12 @@ impl Lost {
 /// The lost ranges in order, each with its number in the group; bounded.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
-    ranges: VecDeque<(u64, Lost)>,
+    ranges: VecDeque<(u64, LostRecords)>,
 }
 
 impl LostRanges {
     /// Adds a range. A merged range keeps the older number.
-    pub(super) fn push(&mut self, number: u64, lost: Lost, ranges_max: usize) {
+    pub(super) fn push(&mut self, number: u64, lost: LostRecords, ranges_max: usize) {
         let full = self.ranges.len() >= ranges_max.max(1);
         match self.ranges.back_mut() {
             Some((oldest, last)) if full || last.continues_as(&lost) => {
@@ -74,7 +74,7 @@ impl LostRanges {
         self.ranges.is_empty()
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u64, Lost)> {
+    pub(super) fn pop(&mut self) -> Option<(u64, LostRecords)> {
         self.ranges.pop_front()
     }
 }
@@ -86,11 +86,16 @@ mod tests {
     #[test]
     fn adjacent_losses_of_one_cause_become_one_range() {
         let mut ranges = LostRanges::default();
-        let all = [Lost::given_up(1, 3), Lost::given_up(4, 4), Lost::unconfirmed(5, 5), Lost::given_up(9, 9)];
+        let all = [
+            LostRecords::given_up(1, 3),
+            LostRecords::given_up(4, 4),
+            LostRecords::unconfirmed(5, 5),
+            LostRecords::given_up(9, 9),
+        ];
         all.into_iter().zip(0..).for_each(|(lost, number)| ranges.push(number, lost, 16));
-        assert_eq!(ranges.pop(), Some((0, Lost::given_up(1, 4))));
-        assert_eq!(ranges.pop(), Some((2, Lost::unconfirmed(5, 5))));
-        assert_eq!(ranges.pop(), Some((3, Lost::given_up(9, 9))));
+        assert_eq!(ranges.pop(), Some((0, LostRecords::given_up(1, 4))));
+        assert_eq!(ranges.pop(), Some((2, LostRecords::unconfirmed(5, 5))));
+        assert_eq!(ranges.pop(), Some((3, LostRecords::given_up(9, 9))));
         assert_eq!(ranges.pop(), None);
     }
 
@@ -98,13 +103,13 @@ mod tests {
     fn lost_ranges_beyond_the_limit_merge_with_an_exact_count() {
         let mut ranges = LostRanges::default();
         for n in 0..10 {
-            ranges.push(n, Lost::given_up(10 * n + 1, 10 * n + 2), 2);
+            ranges.push(n, LostRecords::given_up(10 * n + 1, 10 * n + 2), 2);
         }
-        ranges.push(10, Lost::unconfirmed(5, 5), 2);
-        assert_eq!(ranges.pop(), Some((0, Lost::given_up(1, 2))));
+        ranges.push(10, LostRecords::unconfirmed(5, 5), 2);
+        assert_eq!(ranges.pop(), Some((0, LostRecords::given_up(1, 2))));
         let (number, rest) = ranges.pop().unwrap();
         assert_eq!(number, 1);
-        assert_eq!(rest, Lost { first: 5, last: 92, given_up: 18, unconfirmed: 1 });
+        assert_eq!(rest, LostRecords { first: 5, last: 92, given_up: 18, unconfirmed: 1 });
         assert!(!rest.is_exact());
         assert_eq!(ranges.pop(), None);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::GroupError;
-use super::lost::{Lost, LostRanges};
+use super::lost::{LostRanges, LostRecords};
 use crate::limits::Limits;
 
 /// Id of a group member, never reused within the group.
@@ -92,12 +92,12 @@ impl<T: Default> Members<T> {
     }
 
     /// Reports a loss.
-    pub(super) fn report(&mut self, lost: Lost) {
+    pub(super) fn report(&mut self, lost: LostRecords) {
         self.tell_all(self.losses, lost);
         self.losses += 1;
     }
 
-    pub(super) fn take_lost(&mut self, id: MemberId) -> Option<Lost> {
+    pub(super) fn take_lost(&mut self, id: MemberId) -> Option<LostRecords> {
         self.by_id.get_mut(&id)?.lost.pop().map(|(_, lost)| lost)
     }
 
@@ -109,7 +109,7 @@ impl<T: Default> Members<T> {
         self.losses
     }
 
-    fn tell_all(&mut self, number: u64, lost: Lost) {
+    fn tell_all(&mut self, number: u64, lost: LostRecords) {
         if self.by_id.is_empty() {
             self.unheard.push(number, lost, self.ranges_max);
         }

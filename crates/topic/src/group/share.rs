@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use super::lost::Lost;
+use super::lost::LostRecords;
 use super::members::{MemberId, Members};
-use super::{GroupError, Incoming, Source};
+use super::{GroupError, RecordSource, SourceItem};
 use crate::limits::Limits;
 
 /// A share group: each record goes to one member, at most once.
@@ -50,7 +50,7 @@ impl Share {
         handed
             .ranges
             .into_iter()
-            .for_each(|(first, last)| self.members.report(Lost::unconfirmed(first, last)));
+            .for_each(|(first, last)| self.members.report(LostRecords::unconfirmed(first, last)));
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Share {
     /// Reports that the log has dropped a record that was just given to the member.
     pub fn give_up(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.pop();
-        self.members.report(Lost::given_up(seq, seq));
+        self.members.report(LostRecords::given_up(seq, seq));
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Share {
     /// Reports that the log has dropped everything before `oldest_seq`: returned records before it are lost.
     pub fn give_up_before(&mut self, oldest_seq: u64) {
         while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
-            let lost = Lost::given_up(*first, (*last).min(oldest_seq - 1));
+            let lost = LostRecords::given_up(*first, (*last).min(oldest_seq - 1));
             *first = lost.last + 1;
             if *first > *last {
                 self.returned.pop_front();
@@ -96,7 +96,11 @@ impl Share {
     }
 
     /// Takes the next record for this member, if there is one and the member has room.
-    pub fn take(&mut self, member: MemberId, source: &mut impl Source) -> Result<Option<u64>, GroupError> {
+    pub fn take(
+        &mut self,
+        member: MemberId,
+        source: &mut impl RecordSource,
+    ) -> Result<Option<u64>, GroupError> {
         if self.members.get(member)?.records >= self.handed_max {
             return Ok(None);
         }
@@ -106,16 +110,16 @@ impl Share {
         }
         while let Some(incoming) = source.next() {
             match incoming {
-                Incoming::Record { seq, .. } => {
+                SourceItem::Record { seq, .. } => {
                     assert!(seq > self.fed_through, "a source goes forward");
                     self.fed_through = seq;
                     self.members.get_mut(member)?.push(seq);
                     return Ok(Some(seq));
                 }
-                Incoming::Lost { first, last } => {
+                SourceItem::LostRecords { first, last } => {
                     assert!(first > self.fed_through && last >= first, "a source goes forward");
                     self.fed_through = last;
-                    self.members.report(Lost::given_up(first, last));
+                    self.members.report(LostRecords::given_up(first, last));
                 }
             }
         }
@@ -129,7 +133,7 @@ impl Share {
     }
 
     /// Takes the next loss that this member has yet to receive.
-    pub fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
+    pub fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         self.members.take_lost(member)
     }
 

@@ -4,7 +4,7 @@
 //! - A record has at most one valid claim, and so has a key. Records of a key are claimed one at a time and in order:
 //!   the next one after the previous one is acknowledged, dead-lettered or lost.
 //! - A claim ends with its deadline, a nack, or its member; then its token is refused.
-//! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`Lost`].
+//! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
 //! - A stuck key delays only its own records, as long as they fit the limits.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
@@ -16,9 +16,9 @@
 mod backlog;
 mod claim;
 
-use super::lost::Lost;
+use super::lost::LostRecords;
 use super::members::{MemberId, Members};
-use super::{GroupError, Incoming, Source};
+use super::{GroupError, RecordSource, SourceItem};
 use crate::limits::Limits;
 
 use backlog::{Backlog, State};
@@ -80,7 +80,7 @@ impl Work {
         &mut self,
         member: MemberId,
         now_ns: u64,
-        source: &mut impl Source,
+        source: &mut impl RecordSource,
     ) -> Result<Option<Claim>, GroupError> {
         self.tick(now_ns);
         let held = *self.members.get(member)?;
@@ -171,11 +171,11 @@ impl Work {
 
     /// Reports that a dead letter could not be stored: its record is lost.
     pub fn lose_dead_letter(&mut self, letter: DeadLetter) {
-        self.members.report(Lost::given_up(letter.seq, letter.seq));
+        self.members.report(LostRecords::given_up(letter.seq, letter.seq));
     }
 
     /// Takes the next loss that this member has yet to receive.
-    pub fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
+    pub fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         self.members.take_lost(member)
     }
 
@@ -229,7 +229,7 @@ impl Work {
     }
 
     /// Finds a record to claim; reads the log as far as needed and allowed.
-    fn next_ready(&mut self, source: &mut impl Source) -> Option<u64> {
+    fn next_ready(&mut self, source: &mut impl RecordSource) -> Option<u64> {
         loop {
             if let Some(seq) = self.backlog.first_ready() {
                 return Some(seq);
@@ -238,15 +238,15 @@ impl Work {
                 return None;
             }
             match source.next()? {
-                Incoming::Record { seq, key } => {
+                SourceItem::Record { seq, key } => {
                     assert!(seq > self.fed_through, "a source goes forward");
                     self.fed_through = seq;
                     self.backlog.add(seq, key);
                 }
-                Incoming::Lost { first, last } => {
+                SourceItem::LostRecords { first, last } => {
                     assert!(first > self.fed_through && last >= first, "a source goes forward");
                     self.fed_through = last;
-                    self.members.report(Lost::given_up(first, last));
+                    self.members.report(LostRecords::given_up(first, last));
                 }
             }
         }
@@ -300,7 +300,7 @@ impl Work {
 
     fn lose(&mut self, seq: u64) {
         self.backlog.settle(seq);
-        self.members.report(Lost::given_up(seq, seq));
+        self.members.report(LostRecords::given_up(seq, seq));
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 
-use crate::checked_run::{CheckedRun, check_reply};
+use crate::checked_batch::{CheckedBatch, check_reply};
 use crate::event::Position;
 use crate::lock::LogGuard;
 use crate::log::{Log, State};
-use crate::producer::Verdict;
+use crate::producer::DuplicateVerdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::Writer;
 
@@ -34,7 +34,7 @@ pub struct ProducerMark {
 
 /// Conditions of an append, besides its records.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Append {
+pub(crate) struct AppendOptions {
     pub(crate) now_ns: u64,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
@@ -49,12 +49,12 @@ pub(crate) struct Append {
 
 /// Bytes in the segment, and of payloads by reference.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct RecordSize {
     bytes: usize,
     by_ref_bytes: u64,
 }
 
-impl Place {
+impl RecordSize {
     #[inline(always)]
     fn all(&self) -> u64 {
         self.bytes as u64 + self.by_ref_bytes
@@ -63,7 +63,7 @@ impl Place {
 
 /// The result of an append: the position of its last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Appended {
+pub(crate) struct AppendOutcome {
     pub(crate) position: Position,
     pub(crate) duplicate: bool,
 }
@@ -71,7 +71,11 @@ pub(crate) struct Appended {
 impl Log {
     /// Appends one record.
     #[inline(always)]
-    pub(crate) fn append(&self, append: Append, draft: &Draft<'_>) -> Result<Appended, PublishError> {
+    pub(crate) fn append(
+        &self,
+        append: AppendOptions,
+        draft: &Draft<'_>,
+    ) -> Result<AppendOutcome, PublishError> {
         let place = self.place(draft)?;
         let mut state = self.lock();
         if let Some(done) = state.admit(self, &append, 1, place.all())? {
@@ -92,10 +96,10 @@ impl Log {
     /// Appends all drafts, or none. Iterates over them twice, first to compute their size.
     pub(crate) fn append_batch<'d>(
         &self,
-        append: Append,
+        append: AppendOptions,
         drafts: impl Iterator<Item: Borrow<Draft<'d>>> + Clone,
-    ) -> Result<Appended, PublishError> {
-        let mut whole = Place::default();
+    ) -> Result<AppendOutcome, PublishError> {
+        let mut whole = RecordSize::default();
         let mut count = 0;
         for draft in drafts.clone() {
             let place = self.place(draft.borrow())?;
@@ -124,7 +128,11 @@ impl Log {
     }
 
     /// Appends a batch from a connection, and writes the append time into each record.
-    pub(crate) fn append_run(&self, append: Append, run: CheckedRun<'_>) -> Result<Appended, PublishError> {
+    pub(crate) fn append_run(
+        &self,
+        append: AppendOptions,
+        run: CheckedBatch<'_>,
+    ) -> Result<AppendOutcome, PublishError> {
         self.check_size(run.largest())?;
         check_batch(run.count() as usize, run.bytes().len())?;
         let mut state = self.lock();
@@ -147,7 +155,7 @@ impl Log {
 
     /// Computes the room that the draft takes.
     #[inline(always)]
-    fn place(&self, draft: &Draft<'_>) -> Result<Place, PublishError> {
+    fn place(&self, draft: &Draft<'_>) -> Result<RecordSize, PublishError> {
         let encoded = draft.meta.measure(draft.payload.as_slice().len())?;
         self.check_size(encoded.padded())?;
         if let Some(reply) = draft.meta.reply {
@@ -155,9 +163,9 @@ impl Log {
         }
         Ok(match self.by_ref(&draft.payload) {
             Some(payload) => {
-                Place { bytes: Writer::by_ref_stride(encoded), by_ref_bytes: payload.len() as u64 }
+                RecordSize { bytes: Writer::by_ref_stride(encoded), by_ref_bytes: payload.len() as u64 }
             }
-            None => Place { bytes: encoded.padded(), by_ref_bytes: 0 },
+            None => RecordSize { bytes: encoded.padded(), by_ref_bytes: 0 },
         })
     }
 
@@ -193,11 +201,11 @@ impl Log {
     pub(super) fn publish(
         &self,
         mut state: LogGuard<'_, State>,
-        append: Append,
+        append: AppendOptions,
         now: u64,
         count: u64,
         bytes: u64,
-    ) -> Appended {
+    ) -> AppendOutcome {
         state.last_append_ns = now;
         let first = Position { epoch: state.epoch, seq: state.next_seq };
         state.next_seq += count;
@@ -207,7 +215,7 @@ impl Log {
         }
         if self.is_durable {
             publish_stored(state, &append, first.seq, count, bytes);
-            return Appended { position, duplicate: false };
+            return AppendOutcome { position, duplicate: false };
         }
         if let Some(writer) = &state.writer {
             writer.commit();
@@ -221,13 +229,19 @@ impl Log {
         }
         wanting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         drop(remains);
-        Appended { position, duplicate: false }
+        AppendOutcome { position, duplicate: false }
     }
 }
 
 /// Leaves it to the store to make the records visible.
 #[cold]
-fn publish_stored(mut state: LogGuard<'_, State>, append: &Append, first_seq: u64, count: u64, bytes: u64) {
+fn publish_stored(
+    mut state: LogGuard<'_, State>,
+    append: &AppendOptions,
+    first_seq: u64,
+    count: u64,
+    bytes: u64,
+) {
     let Some(stored) = state.stored_mut() else { return };
     let store = stored.appended(append, first_seq, count, bytes).then(|| Arc::clone(&stored.store));
     let remains = state.take_remains();
@@ -244,18 +258,18 @@ impl State {
     fn admit(
         &mut self,
         log: &Log,
-        append: &Append,
+        append: &AppendOptions,
         count: u64,
         bytes: u64,
-    ) -> Result<Option<Appended>, PublishError> {
+    ) -> Result<Option<AppendOutcome>, PublishError> {
         // Most logs never shut, and need no clock.
         if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
         if let Some(mark) = append.mark
-            && let Verdict::Duplicate { last } = self.rare().producers.check(mark, count)?
+            && let DuplicateVerdict::Duplicate { last } = self.rare().producers.check(mark, count)?
         {
-            return Ok(Some(Appended { position: last, duplicate: true }));
+            return Ok(Some(AppendOutcome { position: last, duplicate: true }));
         }
         if let Some(after) = append.after {
             log.check_state(self, after)?;

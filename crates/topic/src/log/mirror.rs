@@ -24,14 +24,14 @@ use std::sync::Arc;
 
 use crate::config::{Reliable, Retention, TopicConfig};
 use crate::event::{LogName, Position};
-use crate::log::sleepers::Armed;
-use crate::log::{Found, Log, State};
+use crate::log::sleepers::SleepingCursor;
+use crate::log::{Log, Lookup, State};
 use crate::producer::Producers;
 use crate::subscribe::Start;
 use crate::upstream::Upstream;
 
 pub use feeding::FeedError;
-pub(super) use finding::Unfed;
+pub(super) use finding::UnfedPolicy;
 
 /// The most past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
@@ -56,7 +56,7 @@ pub(super) struct Mirror {
     /// Start of the feed; earlier records were never here.
     fed_from: Position,
     /// The past epochs, oldest first.
-    past: VecDeque<Past>,
+    past: VecDeque<PastEpoch>,
     /// The last known record of the epoch after which sequences restarted.
     given_up: Option<Position>,
     skips: VecDeque<Range<u64>>,
@@ -64,7 +64,7 @@ pub(super) struct Mirror {
 
 /// A past epoch.
 #[derive(Debug, Clone, Copy)]
-struct Past {
+struct PastEpoch {
     epoch: u32,
     /// The sequence after its last known record.
     next_seq: u64,
@@ -91,7 +91,7 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    fn hand_over_inside(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<Armed> {
+    fn hand_over_inside(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<SleepingCursor> {
         let mut state = self.lock();
         // The next owner reports its publishers.
         self.liveness.forget();
@@ -156,7 +156,7 @@ impl Log {
 
     /// Whether the log has any subscriber.
     pub fn is_read(&self) -> bool {
-        self.listeners.any()
+        self.subscribers.any()
     }
 
     /// Creates a private mirror of the same log, which holds up to `memory_bytes` unread bytes.
@@ -194,7 +194,7 @@ impl Log {
 
     /// Starts the feed of a mirror for a subscriber.
     #[cold]
-    pub(crate) fn tell_read(self: &Arc<Log>, start: Start) {
+    pub(crate) fn request_feed(self: &Arc<Log>, start: Start) {
         if self.is_mirror()
             && let Some(upstream) = self.upstream.get()
         {
@@ -308,11 +308,11 @@ impl State {
         (mirror.placed, mirror.fed_from) = (true, here);
     }
 
-    fn at_the_end(&self, seq: u64) -> Found {
+    fn at_the_end(&self, seq: u64) -> Lookup {
         match self.segment_of(seq) {
-            Some(segment) => Found::Segment(Arc::clone(segment)),
-            None if self.closed => Found::Closed,
-            None => Found::Nothing,
+            Some(segment) => Lookup::Segment(Arc::clone(segment)),
+            None if self.closed => Lookup::Closed,
+            None => Lookup::Nothing,
         }
     }
 
@@ -357,7 +357,7 @@ impl State {
             if mirror.past.len() >= EPOCHS_MAX {
                 mirror.past.pop_front();
             }
-            mirror.past.push_back(Past { epoch, next_seq, whole, after: first });
+            mirror.past.push_back(PastEpoch { epoch, next_seq, whole, after: first });
         }
         (self.epoch, self.next_seq) = (first.epoch, first.seq);
         self.mirror_or_new().first_seq = first.seq;

@@ -9,9 +9,9 @@ use std::task::{Wake, Waker};
 use dunlin_frame::Meta;
 use loom::{sync::Notify, thread};
 
-use super::{Append, Log};
+use super::{AppendOptions, Log};
 use crate::config::{Clock, TopicConfig};
-use crate::cursor::{Consumption, Cursor, Fill};
+use crate::cursor::{ConsumeMode, Cursor, ReadOutcome};
 use crate::event::LogName;
 use crate::memory::Budget;
 use crate::publish::{Draft, Payload};
@@ -26,7 +26,7 @@ fn log() -> Arc<Log> {
 
 fn publish(log: &Log) {
     let draft = Draft { meta: Meta::default(), payload: Payload::Copied(b"x") };
-    log.append(Append::default(), &draft).unwrap();
+    log.append(AppendOptions::default(), &draft).unwrap();
 }
 
 struct Task(Notify);
@@ -47,7 +47,7 @@ struct Reader {
 impl Reader {
     fn of(log: &Arc<Log>) -> Reader {
         let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
-        let cursor = Cursor::new(Arc::clone(log), &options, None, Consumption::Reads).unwrap();
+        let cursor = Cursor::new(Arc::clone(log), &options, None, ConsumeMode::Reads).unwrap();
         Reader { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
     }
 
@@ -59,11 +59,11 @@ impl Reader {
                 self.cursor.woken();
             }
             match self.cursor.fill() {
-                Fill::Records => {
+                ReadOutcome::Records => {
                     assert_eq!(self.cursor.drain(1, |record| assert_eq!(record.payload(), b"x")), 1);
                     return;
                 }
-                Fill::Empty => {}
+                ReadOutcome::Empty => {}
                 other => panic!("unexpected {other:?}"),
             }
             if self.cursor.arm(&self.waiter, 0) && self.waiter.set_waker(&waker) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Position;
-use crate::log::sleepers::Armed;
+use crate::log::sleepers::SleepingCursor;
 use crate::log::{Log, State};
 use crate::pattern_index::PatternIndex;
 use crate::segment::{Commit, Writer};
@@ -24,7 +24,7 @@ use crate::subject::Pattern;
 use crate::wake::Waiter;
 
 /// Where such a cursor continues: the first record that may be for it, [`ASLEEP`] or [`ANYWHERE`].
-pub(crate) type GoesOn = Arc<AtomicU64>;
+pub(crate) type ResumeSeq = Arc<AtomicU64>;
 
 /// The cursor is in the index.
 pub(crate) const ASLEEP: u64 = 0;
@@ -33,7 +33,7 @@ pub(crate) const ANYWHERE: u64 = u64::MAX;
 
 /// The index of sleeping cursors.
 #[derive(Debug, Default)]
-pub(super) struct Narrow {
+pub(super) struct SleeperIndex {
     by_tail: PatternIndex<RefCell<Vec<Entry>>>,
     len: usize,
     /// How far records were checked: a segment's first sequence, and how much of it.
@@ -46,17 +46,17 @@ pub(super) struct Narrow {
 
 #[derive(Debug)]
 struct Entry {
-    armed: Armed,
-    goes_on: GoesOn,
+    armed: SleepingCursor,
+    goes_on: ResumeSeq,
 }
 
-impl Narrow {
+impl SleeperIndex {
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Checks the records appended since the last call and removes the cursors that want them.
-    fn take_wanted(&mut self, writer: &Writer) -> Vec<Armed> {
+    fn take_wanted(&mut self, writer: &Writer) -> Vec<SleepingCursor> {
         let mut woken = Vec::new();
         let first_seq = writer.segment().first_seq;
         let from = if self.looked.0 == first_seq { self.looked.1 } else { Commit::default() };
@@ -78,7 +78,7 @@ impl Narrow {
     }
 
     /// Removes all cursors, to continue at `next`.
-    fn take_all(&mut self, next: u64) -> Vec<Armed> {
+    fn take_all(&mut self, next: u64) -> Vec<SleepingCursor> {
         let mut woken = Vec::with_capacity(self.len);
         self.by_tail.retain(|entries| {
             for Entry { armed, goes_on } in entries.get_mut().drain(..) {
@@ -95,7 +95,7 @@ impl Narrow {
 impl State {
     /// Removes the cursors that want the records just appended.
     #[inline(always)]
-    pub(super) fn take_wanted(&mut self) -> Vec<Armed> {
+    pub(super) fn take_wanted(&mut self) -> Vec<SleepingCursor> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
                 // Sequences of different epochs are not compared.
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Accounts for a new segment; removes cursors that have slept for long, so that they skip ahead.
-    pub(super) fn take_slept_long(&mut self, bytes: u64, memory_bytes: u64) -> Vec<Armed> {
+    pub(super) fn take_slept_long(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
                 narrow.bytes += bytes;
@@ -123,7 +123,7 @@ impl State {
     }
 
     /// Removes all sleepers, because the log has more to report than records.
-    pub(super) fn take_all_sleepers(&mut self) -> Vec<Armed> {
+    pub(super) fn take_all_sleepers(&mut self) -> Vec<SleepingCursor> {
         let mut all = self.sleepers.take_all();
         if let Some(narrow) = &mut self.narrow {
             all.extend(narrow.take_all(ANYWHERE));
@@ -145,7 +145,7 @@ impl Log {
         next: Position,
         waiter: &Arc<Waiter>,
         token: u32,
-        wants: (&Pattern, &GoesOn),
+        wants: (&Pattern, &ResumeSeq),
     ) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -160,8 +160,10 @@ impl Log {
         }
         let (pattern, goes_on) = wants;
         goes_on.store(ASLEEP, Ordering::Relaxed);
-        let entry =
-            Entry { armed: Armed { waiter: Arc::clone(waiter), token }, goes_on: Arc::clone(goes_on) };
+        let entry = Entry {
+            armed: SleepingCursor { waiter: Arc::clone(waiter), token },
+            goes_on: Arc::clone(goes_on),
+        };
         match narrow.by_tail.get_mut(pattern) {
             Some(entries) => entries.get_mut().push(entry),
             None => drop(narrow.by_tail.insert(pattern, RefCell::new(vec![entry]))),
@@ -171,7 +173,7 @@ impl Log {
     }
 
     /// The position after the newest record, if everything before it was for other cursors than this sleeping one.
-    pub(crate) fn slept_through(&self, goes_on: &GoesOn) -> Option<Position> {
+    pub(crate) fn slept_through(&self, goes_on: &ResumeSeq) -> Option<Position> {
         let state = self.lock();
         let narrow = state.narrow.as_ref().filter(|narrow| narrow.epoch == state.epoch)?;
         let sleeps = narrow.len > 0 && goes_on.load(Ordering::Acquire) == ASLEEP;
@@ -179,7 +181,7 @@ impl Log {
     }
 
     /// Removes the cursor; `None` if it was already removed to be woken.
-    pub(crate) fn disarm_narrow(&self, (pattern, goes_on): (&Pattern, &GoesOn)) -> Option<Armed> {
+    pub(crate) fn disarm_narrow(&self, (pattern, goes_on): (&Pattern, &ResumeSeq)) -> Option<SleepingCursor> {
         let mut state = self.lock();
         let narrow = state.narrow.as_mut()?;
         let entries = narrow.by_tail.get_mut(pattern)?.get_mut();

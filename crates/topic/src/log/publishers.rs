@@ -21,7 +21,7 @@ pub(crate) struct PublisherCount {
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum PublisherKind {
     /// A publisher of this process.
     Here,
     /// Another node that has publishers.
@@ -29,20 +29,20 @@ pub(crate) enum Counted {
 }
 
 impl PublisherCount {
-    fn of(&self, what: Counted) -> &AtomicU32 {
+    fn of(&self, what: PublisherKind) -> &AtomicU32 {
         match what {
-            Counted::Here => &self.here,
-            Counted::Node => &self.nodes,
+            PublisherKind::Here => &self.here,
+            PublisherKind::Node => &self.nodes,
         }
     }
 
     /// Adds one; `true` if it is the only one of its kind.
-    pub(crate) fn add(&self, what: Counted) -> bool {
+    pub(crate) fn add(&self, what: PublisherKind) -> bool {
         self.of(what).fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// Removes one; `true` if it was the last of its kind.
-    pub(crate) fn remove(&self, what: Counted) -> bool {
+    pub(crate) fn remove(&self, what: PublisherKind) -> bool {
         self.of(what).fetch_sub(1, Ordering::Relaxed) == 1
     }
 
@@ -58,14 +58,14 @@ impl PublisherCount {
 
 /// Whether a publisher is connected, and since when: twice the time, plus 1 if connected; 0 if unknown.
 #[derive(Debug, Default)]
-pub(super) struct Liveness(AtomicU64);
+pub(super) struct PublisherPresence(AtomicU64);
 
 const UNKNOWN: u64 = 0;
 
-impl Liveness {
+impl PublisherPresence {
     /// The value of a log that was just opened.
-    pub(super) fn none_since(ns: u64) -> Liveness {
-        Liveness(AtomicU64::new(encode(false, ns)))
+    pub(super) fn none_since(ns: u64) -> PublisherPresence {
+        PublisherPresence(AtomicU64::new(encode(false, ns)))
     }
 
     fn get(&self) -> u64 {
@@ -91,16 +91,16 @@ fn is_connected(word: u64) -> bool {
 
 /// The presence that a follower of the state received last.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ReportedPresence {
     word: u64,
     /// Report also that a publisher is connected: the previous node may have reported otherwise.
     wants_all: bool,
 }
 
-impl Told {
+impl ReportedPresence {
     /// Nothing was reported yet.
-    pub(crate) fn nothing(wants_all: bool) -> Told {
-        Told { word: UNKNOWN, wants_all }
+    pub(crate) fn nothing(wants_all: bool) -> ReportedPresence {
+        ReportedPresence { word: UNKNOWN, wants_all }
     }
 
     /// Whether a change is due to be reported.
@@ -137,7 +137,7 @@ impl Log {
         let now_ns = self.clock.now_ns();
         let armed = {
             let mut state = self.lock();
-            if state.closed || state.is_mirror() || !self.know_own_publishers(now_ns) {
+            if state.closed || state.is_mirror() || !self.update_presence(now_ns) {
                 return;
             }
             state.take_all_sleepers()
@@ -147,7 +147,7 @@ impl Log {
 
     /// Updates whether a publisher is connected to this process, the owner; `true` if it changed. Call inside the
     /// log's lock.
-    pub(super) fn know_own_publishers(&self, now_ns: u64) -> bool {
+    pub(super) fn update_presence(&self, now_ns: u64) -> bool {
         let (connected, before) = (self.publishers.any(), self.liveness.get());
         let is_news = before == UNKNOWN || is_connected(before) != connected;
         if is_news {
@@ -161,7 +161,7 @@ impl Log {
     pub(super) fn take_over_publishers(&self, now_ns: u64) {
         let before = self.liveness.get();
         if self.is_stateful() && (before == UNKNOWN || !is_connected(before) || self.publishers.any()) {
-            self.know_own_publishers(now_ns);
+            self.update_presence(now_ns);
         }
     }
 

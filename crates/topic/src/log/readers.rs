@@ -5,18 +5,18 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
-use crate::log::mirror::Unfed;
-use crate::log::sleepers::{Armed, SleeperId};
-use crate::log::stored::Stored;
-use crate::log::{Log, Owed, State};
+use crate::log::mirror::UnfedPolicy;
+use crate::log::sleepers::{SleeperId, SleepingCursor};
+use crate::log::stored::DiskProgress;
+use crate::log::{CatchUpRequest, Log, State};
 use crate::publish::PublishError;
-use crate::segment::{Pinned, Segment};
+use crate::segment::{PinnedSegment, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
 /// The result of looking a position up.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     /// The next record is in this segment, or will be.
     Segment(Arc<Segment>),
     /// Nothing to read yet.
@@ -24,7 +24,7 @@ pub(crate) enum Found {
     /// Records before this position are for no subscriber of this log.
     Skip(Position),
     /// The next records are not here, but at the log's owner.
-    Detour,
+    PrivateMirror,
     /// The next records are gone; the cursor may continue at the position.
     Gap(Gap, Position),
     /// The epoch is over; the cursor may continue in the next one.
@@ -35,12 +35,12 @@ pub(crate) enum Found {
 
 /// Where a cursor starts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Begin {
+pub(crate) struct StartPoint {
     pub(crate) next: Position,
     /// Skip records appended before this time.
     pub(crate) appended_from_ns: u64,
     /// What to deliver before any record.
-    pub(crate) owed: Option<Owed>,
+    pub(crate) owed: Option<CatchUpRequest>,
 }
 
 /// Id of a registered subscriber.
@@ -98,49 +98,49 @@ impl super::State {
 
 impl Log {
     /// Computes a cursor's start. A follower whose backlog is larger than the state starts with the state.
-    pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<Begin, SubscribeError> {
+    pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
         // A publisher may know of a record that is not visible yet.
         let last = state.last();
         let oldest = state.oldest(&self.config);
-        let at = |next| Begin { next, appended_from_ns: 0, owed: None };
+        let at = |next| StartPoint { next, appended_from_ns: 0, owed: None };
         let newest = at(Position { seq: state.visible_next(), ..last });
         Ok(match start {
             Start::Earliest => at(oldest),
             Start::Latest => newest,
-            Start::Snapshot => Begin { owed: Some(Owed::State), ..newest },
+            Start::Snapshot => StartPoint { owed: Some(CatchUpRequest::State), ..newest },
             Start::After(asked) if asked > last && !state.is_mirror() && !self.is_replicated() => {
                 return Err(SubscribeError::Ahead { asked, last });
             }
             Start::After(asked)
                 if follows_state && asked.epoch == last.epoch && state.is_state_cheaper(asked.seq) =>
             {
-                Begin { owed: Some(Owed::Since(asked)), ..newest }
+                StartPoint { owed: Some(CatchUpRequest::Since(asked)), ..newest }
             }
             // A sequence in a past epoch may be any number.
             Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
             Start::Time(ns) if state.stored().is_some() => {
-                Begin { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
+                StartPoint { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
             }
             Start::Time(ns) => {
                 let after = state.held.partition_point(|held| held.last_append_ns < ns);
                 let seq = state.held.get(after).map(|held| held.segment.first_seq);
                 let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
                 let next = Position { seq: seq.unwrap_or_else(tail).max(oldest.seq), ..oldest };
-                Begin { appended_from_ns: ns, ..at(next) }
+                StartPoint { appended_from_ns: ns, ..at(next) }
             }
         })
     }
 
     /// Looks `next` up. A registered subscriber has consumed everything before it.
-    pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Found {
+    pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Lookup {
         let mut state = self.lock();
         state.consumed_before(next, reader);
         if self.config.durable.is_some() {
             return self.find_stored(state, next, on_gap);
         }
         if state.mirror().is_some() {
-            return self.find_mirrored(&state, next, on_gap, Unfed::Elsewhere);
+            return self.find_mirrored(&state, next, on_gap, UnfedPolicy::Elsewhere);
         }
         // On a reliable topic, publishers wait before a segment is dropped, not before a number of records.
         let oldest =
@@ -152,10 +152,10 @@ impl Log {
         let go_on = Position { epoch: state.epoch, seq: go_on };
         let end = Position { epoch: state.epoch, seq: state.next_seq };
         if next > end && self.is_replicated() {
-            return if state.closed { Found::Closed } else { Found::Nothing };
+            return if state.closed { Lookup::Closed } else { Lookup::Nothing };
         }
         if next.epoch != state.epoch {
-            return Found::EpochChanged(EpochChanged {
+            return Lookup::EpochChanged(EpochChanged {
                 log: Arc::clone(&self.name),
                 old: next.epoch,
                 last_seen: next.seq.saturating_sub(1),
@@ -166,12 +166,12 @@ impl Log {
         if next.seq < oldest {
             let log = Arc::clone(&self.name);
             let gap = Gap { log, epoch: next.epoch, first: next.seq, last: go_on.seq - 1 };
-            return Found::Gap(gap, go_on);
+            return Lookup::Gap(gap, go_on);
         }
         match state.segment_of(next.seq) {
-            Some(segment) => Found::Segment(Arc::clone(segment)),
-            None if state.closed => Found::Closed,
-            None => Found::Nothing,
+            Some(segment) => Lookup::Segment(Arc::clone(segment)),
+            None if state.closed => Lookup::Closed,
+            None => Lookup::Nothing,
         }
     }
 
@@ -212,7 +212,7 @@ impl Log {
             }
         };
         let before = usize::try_from(seq - segment.first_seq).ok()?;
-        let pinned = Pinned::new(segment).ok()?;
+        let pinned = PinnedSegment::new(segment).ok()?;
         let lying = pinned.frames(0).nth(before)?;
         let position = Position { epoch, seq };
         Some(look(Record { position, prev_seq: seq - 1, frame: lying.frame, log: &self.name }))
@@ -231,7 +231,7 @@ impl Log {
         if state.has_news(next) {
             return None;
         }
-        Some(state.sleepers.push(Armed { waiter: Arc::clone(waiter), token }))
+        Some(state.sleepers.push(SleepingCursor { waiter: Arc::clone(waiter), token }))
     }
 
     /// Removes a cursor from the sleepers; `false` if it was already removed to be woken.
@@ -241,7 +241,7 @@ impl Log {
 
     /// Wakes the cursor. If no thread or task waits on it, wakes the next one too, because it may react late.
     #[cold]
-    pub(super) fn wake(&self, mut armed: Armed) {
+    pub(super) fn wake(&self, mut armed: SleepingCursor) {
         while !armed.waiter.wake(armed.token) {
             let Some(next) = self.lock().sleepers.take_overdue() else { return };
             armed = next;
@@ -258,8 +258,8 @@ impl Log {
     }
 
     /// [`pass_wake_on`](Log::pass_wake_on) for callers to whom wake-ups are cheap: wakes up to `wakes` sleepers.
-    pub(crate) fn pass_wake_on_to(&self, wakes: usize) {
-        let next: Vec<Armed> = {
+    pub(crate) fn pass_wake_on_many(&self, wakes: usize) {
+        let next: Vec<SleepingCursor> = {
             let mut state = self.lock();
             std::iter::from_fn(|| state.sleepers.take_overdue()).take(wakes).collect()
         };
@@ -338,7 +338,7 @@ impl Log {
         {
             rare.readers.publishers.push(Arc::clone(waiter));
         }
-        let store = state.stored_mut().and_then(Stored::ask_for_room);
+        let store = state.stored_mut().and_then(DiskProgress::ask_for_room);
         drop(state);
         if let Some(store) = store {
             store.appended();

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use crate::config::TopicConfig;
 use crate::event::{EpochChanged, Gap, Position};
 use crate::lock::LogGuard;
-use crate::log::stored::Stored;
-use crate::log::{Found, Log, State};
+use crate::log::stored::DiskProgress;
+use crate::log::{Log, Lookup, State};
 use crate::segment::Segment;
 use crate::store::{Loaded, Store};
 use crate::subscribe::OnGap;
 
 /// The result of the lookup inside the lock.
-enum Place {
-    Found(Found),
+enum StoredLookup {
+    Lookup(Lookup),
     /// The record is on disk, in an epoch that ends before this sequence.
     OnDisk(Arc<dyn Store>, u64),
 }
@@ -33,25 +33,25 @@ impl State {
 impl Log {
     /// [`Log::find`] of a durable log.
     #[cold]
-    pub(super) fn find_stored(&self, state: LogGuard<'_, State>, next: Position, on_gap: OnGap) -> Found {
+    pub(super) fn find_stored(&self, state: LogGuard<'_, State>, next: Position, on_gap: OnGap) -> Lookup {
         let place = self.place_of(&state, next, on_gap);
         drop(state);
         match place {
-            Place::Found(found) => found,
-            Place::OnDisk(store, end) => match store.load(next) {
-                Loaded::Segment(segment) => Found::Segment(segment.into_segment()),
+            StoredLookup::Lookup(found) => found,
+            StoredLookup::OnDisk(store, end) => match store.load(next) {
+                Loaded::Segment(segment) => Lookup::Segment(segment.into_segment()),
                 Loaded::Lost { through } => self.gap(next, through.clamp(next.seq, end - 1)),
             },
         }
     }
 
-    fn place_of(&self, state: &State, next: Position, on_gap: OnGap) -> Place {
-        let Some(stored) = state.stored() else { return Place::Found(Found::Nothing) };
+    fn place_of(&self, state: &State, next: Position, on_gap: OnGap) -> StoredLookup {
+        let Some(stored) = state.stored() else { return StoredLookup::Lookup(Lookup::Nothing) };
         let visible_next = stored.synced + 1;
         let oldest = state.oldest_seq(&self.config);
         let end = if next.epoch == state.epoch {
             if next.seq >= visible_next {
-                return Place::Found(self.at_the_end(state, next));
+                return StoredLookup::Lookup(self.at_the_end(state, next));
             }
             visible_next
         } else {
@@ -64,22 +64,22 @@ impl Log {
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
                     }
                 };
-                return Place::Found(self.epoch_changed(next, None, go_on));
+                return StoredLookup::Lookup(self.epoch_changed(next, None, go_on));
             };
             if next.seq > last {
-                let known_through = Stored::known_through(next, last, &begin);
+                let known_through = DiskProgress::known_through(next, last, &begin);
                 let begin = Position { epoch: begin.epoch, seq: begin.first_seq };
-                return Place::Found(self.epoch_changed(next, known_through, begin));
+                return StoredLookup::Lookup(self.epoch_changed(next, known_through, begin));
             }
             last + 1
         };
         if next.seq < oldest {
             let go_on = if matches!(on_gap, OnGap::Newest | OnGap::Snapshot) { end } else { oldest.min(end) };
-            return Place::Found(self.gap(next, go_on - 1));
+            return StoredLookup::Lookup(self.gap(next, go_on - 1));
         }
         match state.segment_of(next.seq) {
-            Some(segment) => Place::Found(Found::Segment(Arc::clone(segment))),
-            None => Place::OnDisk(Arc::clone(&stored.store), end),
+            Some(segment) => StoredLookup::Lookup(Lookup::Segment(Arc::clone(segment))),
+            None => StoredLookup::OnDisk(Arc::clone(&stored.store), end),
         }
     }
 
@@ -94,7 +94,7 @@ impl Log {
         }
         let known_through = match state.stored() {
             Some(stored) => {
-                stored.end_of(next).and_then(|(last, begin)| Stored::known_through(next, last, &begin))
+                stored.end_of(next).and_then(|(last, begin)| DiskProgress::known_through(next, last, &begin))
             }
             None => state.mirror().and_then(|mirror| mirror.end_of(next)),
         };
@@ -104,24 +104,24 @@ impl Log {
     }
 
     /// The lookup of the position after all visible records. Records on their way to the disk are not visible yet.
-    fn at_the_end(&self, state: &State, next: Position) -> Found {
+    fn at_the_end(&self, state: &State, next: Position) -> Lookup {
         let next_is_in = |segment: &&Arc<Segment>| {
             segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq
         };
         match state.writer.as_ref().map(|writer| writer.segment()).filter(next_is_in) {
-            Some(segment) => Found::Segment(Arc::clone(segment)),
-            None if state.has_ended() => Found::Closed,
-            None => Found::Nothing,
+            Some(segment) => Lookup::Segment(Arc::clone(segment)),
+            None if state.has_ended() => Lookup::Closed,
+            None => Lookup::Nothing,
         }
     }
 
-    fn gap(&self, next: Position, last: u64) -> Found {
+    fn gap(&self, next: Position, last: u64) -> Lookup {
         let gap = Gap { log: Arc::clone(&self.name), epoch: next.epoch, first: next.seq, last };
-        Found::Gap(gap, Position { seq: last + 1, ..next })
+        Lookup::Gap(gap, Position { seq: last + 1, ..next })
     }
 
-    fn epoch_changed(&self, next: Position, known_through: Option<u64>, new_first: Position) -> Found {
-        Found::EpochChanged(EpochChanged {
+    fn epoch_changed(&self, next: Position, known_through: Option<u64>, new_first: Position) -> Lookup {
+        Lookup::EpochChanged(EpochChanged {
             log: Arc::clone(&self.name),
             old: next.epoch,
             last_seen: next.seq.saturating_sub(1),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::config::saturating_ns;
 use crate::event::Position;
-use crate::log::{Append, Held, Log, State, written_bytes};
+use crate::log::{AppendOptions, Held, Log, State, written_bytes};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, Writer};
@@ -31,7 +31,7 @@ impl Log {
         state: &'s mut State,
         bytes: usize,
         by_ref_bytes: u64,
-        append: &Append,
+        append: &AppendOptions,
     ) -> Result<&'s mut Writer, PublishError> {
         let by_ref_max = self.memory_bytes / SEGMENTS_PER_HISTORY;
         let fits = state
@@ -51,7 +51,7 @@ impl Log {
         &self,
         state: &mut State,
         bytes: u64,
-        append: &Append,
+        append: &AppendOptions,
     ) -> Result<(), PublishError> {
         match self.budget.charge_some(bytes) {
             Ok(()) => Ok(()),
@@ -64,7 +64,7 @@ impl Log {
         &self,
         state: &mut State,
         bytes: u64,
-        append: &Append,
+        append: &AppendOptions,
     ) -> Result<(), PublishError> {
         if state.held_bytes < bytes {
             state.seal();
@@ -81,7 +81,7 @@ impl Log {
         &self,
         state: &mut State,
         spent: BudgetSpent,
-        append: &Append,
+        append: &AppendOptions,
     ) -> Result<(), PublishError> {
         if state.held_bytes < spent.asked || !state.may_give_up() {
             return Err(spent.into());
@@ -90,7 +90,7 @@ impl Log {
     }
 
     #[cold]
-    fn rotate(&self, state: &mut State, bytes: usize, append: &Append) -> Result<(), PublishError> {
+    fn rotate(&self, state: &mut State, bytes: usize, append: &AppendOptions) -> Result<(), PublishError> {
         state.seal();
         state.retire_lingering();
         let mut wanted = Buffer::bytes_for(segment_bytes(self.memory_bytes, state.capacity).max(bytes));

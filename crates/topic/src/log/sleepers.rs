@@ -13,7 +13,7 @@ use crate::wake::Waiter;
 
 /// A cursor that waits for the next record.
 #[derive(Debug)]
-pub(crate) struct Armed {
+pub(crate) struct SleepingCursor {
     pub(crate) waiter: Arc<Waiter>,
     pub(crate) token: u32,
 }
@@ -36,7 +36,7 @@ pub(super) struct Sleepers {
 #[derive(Debug)]
 struct Slot {
     /// `None` in a free slot.
-    armed: Option<Armed>,
+    armed: Option<SleepingCursor>,
     previous: Option<SleeperId>,
     next: Option<SleeperId>,
 }
@@ -60,7 +60,7 @@ impl Sleepers {
     }
 
     /// Appends a cursor.
-    pub(super) fn push(&mut self, armed: Armed) -> SleeperId {
+    pub(super) fn push(&mut self, armed: SleepingCursor) -> SleeperId {
         let id = match self.free.first {
             Some(id) => {
                 self.free.unlink(&mut self.slots, id);
@@ -80,7 +80,7 @@ impl Sleepers {
 
     /// Takes the first cursor to wake it, and marks all others as overdue.
     #[inline(always)]
-    pub(super) fn take_first(&mut self) -> Option<Armed> {
+    pub(super) fn take_first(&mut self) -> Option<SleepingCursor> {
         let first = self.asleep.first?;
         self.overdue = self.asleep.last;
         self.take(first)
@@ -92,13 +92,18 @@ impl Sleepers {
 
     /// Takes the first cursor if it is overdue. (Waking others too would never end: each wakes those that have gone
     /// to sleep again.)
-    pub(super) fn take_overdue(&mut self) -> Option<Armed> {
+    pub(super) fn take_overdue(&mut self) -> Option<SleepingCursor> {
         self.overdue?;
         self.take(self.asleep.first?)
     }
 
     /// Removes a cursor, unless its slot belongs to another one by now.
-    pub(super) fn remove(&mut self, id: SleeperId, waiter: &Arc<Waiter>, token: u32) -> Option<Armed> {
+    pub(super) fn remove(
+        &mut self,
+        id: SleeperId,
+        waiter: &Arc<Waiter>,
+        token: u32,
+    ) -> Option<SleepingCursor> {
         let armed = self.slots.get(id.index())?.armed.as_ref()?;
         if armed.token != token || !Arc::ptr_eq(&armed.waiter, waiter) {
             return None;
@@ -106,7 +111,7 @@ impl Sleepers {
         self.take(id)
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Armed> {
+    pub(super) fn take_all(&mut self) -> Vec<SleepingCursor> {
         let mut all = Vec::with_capacity(self.len());
         while let Some(armed) = self.take_first() {
             all.push(armed);
@@ -115,7 +120,7 @@ impl Sleepers {
         all
     }
 
-    fn take(&mut self, id: SleeperId) -> Option<Armed> {
+    fn take(&mut self, id: SleeperId) -> Option<SleepingCursor> {
         if self.overdue == Some(id) {
             self.overdue = self.slots[id.index()].previous;
         }
@@ -194,7 +199,7 @@ mod tests {
                 match step % 8 {
                     0..4 => {
                         let token = ids.len() as u32;
-                        ids.push(sleepers.push(Armed { waiter: Arc::clone(&waiter), token }));
+                        ids.push(sleepers.push(SleepingCursor { waiter: Arc::clone(&waiter), token }));
                         plain.queue.push_back(token);
                     }
                     4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
@@ -222,7 +227,7 @@ mod tests {
             let waiter = Waiter::new();
             let mut sleepers = Sleepers::default();
             for round in 0..rounds {
-                let arm = |token| sleepers.push(Armed { waiter: Arc::clone(&waiter), token });
+                let arm = |token| sleepers.push(SleepingCursor { waiter: Arc::clone(&waiter), token });
                 let ids: Vec<SleeperId> = (0..at_once).map(arm).collect();
                 for (token, id) in (0..).zip(ids) {
                     if round % 2 == 0 {

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use crate::log::ProducerMark;
-use crate::segment::{Commit, Pinned};
+use crate::segment::{Commit, PinnedSegment};
 
 /// Records for a [`Store`](crate::Store) to store, in order. Their bytes stay in place until this is dropped.
 #[derive(Debug)]
-pub struct Staged {
+pub struct StagedRecords {
     pub(super) epoch: u32,
-    pub(super) runs: Vec<StagedRun>,
-    pub(super) marks: Vec<StagedMark>,
+    pub(super) runs: Vec<StagedBatch>,
+    pub(super) marks: Vec<StagedProducer>,
     pub(super) last_append_ns: u64,
     /// Bytes appended up to here since the log was opened.
     pub(super) appended_bytes: u64,
@@ -18,15 +18,15 @@ pub struct Staged {
 
 /// Consecutive records of one segment.
 #[derive(Debug)]
-pub struct StagedRun {
-    pub(super) pinned: Pinned,
+pub struct StagedBatch {
+    pub(super) pinned: PinnedSegment,
     pub(super) from: Commit,
     pub(super) by_ref: bool,
 }
 
 /// Records of one producer; they let retries be recognized after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StagedMark {
+pub struct StagedProducer {
     /// The producer, and its number of the first record.
     pub mark: ProducerMark,
     /// Sequence of the first record.
@@ -35,19 +35,19 @@ pub struct StagedMark {
     pub count: u64,
 }
 
-impl Staged {
+impl StagedRecords {
     /// The epoch of the records.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
     /// The records, in order.
-    pub fn runs(&self) -> &[StagedRun] {
+    pub fn runs(&self) -> &[StagedBatch] {
         &self.runs
     }
 
     /// The producers of the records that have one.
-    pub fn marks(&self) -> &[StagedMark] {
+    pub fn marks(&self) -> &[StagedProducer] {
         &self.marks
     }
 
@@ -62,7 +62,7 @@ impl Staged {
     }
 }
 
-impl StagedRun {
+impl StagedBatch {
     /// Sequence of the first record.
     pub fn first_seq(&self) -> u64 {
         self.pinned.first_seq() + u64::from(self.from.count)

@@ -14,11 +14,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use dunlin_frame::{Encoded, Meta};
+use dunlin_frame::{FrameLayout, Meta};
 
 use crate::event::{Checksum, Position, Snapshot};
-use crate::fold::{Fold, FoldError, Frozen};
-use crate::log::{Append, Log, State};
+use crate::fold::{FrozenState, Reducer, ReducerError};
+use crate::log::{AppendOptions, Log, State};
 use crate::memory::{Budget, Charge};
 use crate::publish::PublishError;
 use crate::segment::{Commit, Segment};
@@ -36,18 +36,18 @@ const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// A log's reducer and its figures.
 #[derive(Debug)]
-pub(super) struct Folded {
-    fold: Box<dyn Fold>,
+pub(super) struct ReducerState {
+    fold: Box<dyn Reducer>,
     charged: Charge,
     /// Bytes of all applied records.
     taken_bytes: u64,
     event_time_ns: Option<u64>,
-    fresh: Option<Arc<Frost>>,
+    fresh: Option<Arc<FrozenSnapshot>>,
 }
 
 /// Figures of a log's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FoldInfo {
+pub struct StateInfo {
     /// Number of entries.
     pub entries: u64,
     /// Bytes of memory.
@@ -58,7 +58,7 @@ pub struct FoldInfo {
 
 /// What a follower of the state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum CatchUpRequest {
     /// The whole state.
     State,
     /// The changes since this position, or the whole state.
@@ -67,29 +67,29 @@ pub(crate) enum Owed {
 
 /// How a follower catches up.
 #[derive(Debug)]
-pub(crate) enum CaughtUp {
+pub(crate) enum CatchUp {
     /// It has everything before this position.
     Nothing(Position),
     /// With one merged record at the log's last position.
-    Merged(Merged),
+    MergedRecord(MergedRecord),
     /// With a snapshot, then the records after it.
-    Snapshot(Arc<Frost>),
+    Snapshot(Arc<FrozenSnapshot>),
 }
 
-impl CaughtUp {
+impl CatchUp {
     /// The position that the follower has then.
     pub(crate) fn position(&self) -> Position {
         match self {
-            CaughtUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
-            CaughtUp::Merged(merged) => merged.position,
-            CaughtUp::Snapshot(frost) => frost.position,
+            CatchUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
+            CatchUp::MergedRecord(merged) => merged.position,
+            CatchUp::Snapshot(frost) => frost.position,
         }
     }
 }
 
 /// Whether the record at a position is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum Visibility {
     Now,
     /// Once it is stored.
     Later,
@@ -99,7 +99,7 @@ pub(crate) enum Shown {
 
 /// One record with all changes since another.
 #[derive(Debug)]
-pub(crate) struct Merged {
+pub(crate) struct MergedRecord {
     pub(crate) position: Position,
     pub(crate) since: u64,
     /// The frame.
@@ -110,17 +110,17 @@ pub(crate) struct Merged {
 
 /// A frozen state. The first request for its bytes writes them.
 #[derive(Debug)]
-pub(crate) struct Frost {
+pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
     checksum: u64,
     /// Bytes that the reducer had applied by then.
     taken_bytes: u64,
     estimate: u64,
-    frozen: Mutex<Option<Arc<dyn Frozen>>>,
+    frozen: Mutex<Option<Arc<dyn FrozenState>>>,
     bytes: OnceLock<Bytes>,
 }
 
-impl Frost {
+impl FrozenSnapshot {
     /// Returns the snapshot. The first caller writes its bytes; concurrent callers wait.
     pub(crate) fn thaw(&self, log: &Log) -> Snapshot {
         let write = || {
@@ -154,14 +154,14 @@ impl AsRef<[u8]> for Written {
     }
 }
 
-impl Folded {
-    fn new(fold: Box<dyn Fold>, budget: &Arc<Budget>) -> Folded {
+impl ReducerState {
+    fn new(fold: Box<dyn Reducer>, budget: &Arc<Budget>) -> ReducerState {
         let charged = Charge::none(budget);
-        Folded { fold, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
+        ReducerState { fold, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
     }
 
-    fn info(&self) -> FoldInfo {
-        FoldInfo { entries: self.fold.entries(), bytes: self.fold.bytes(), checksum: self.fold.checksum() }
+    fn info(&self) -> StateInfo {
+        StateInfo { entries: self.fold.entries(), bytes: self.fold.bytes(), checksum: self.fold.checksum() }
     }
 
     /// Drops the cached snapshot once it is stale.
@@ -171,8 +171,8 @@ impl Folded {
         }
     }
 
-    fn freeze(&mut self, position: Position) -> Frost {
-        Frost {
+    fn freeze(&mut self, position: Position) -> FrozenSnapshot {
+        FrozenSnapshot {
             position,
             checksum: self.fold.checksum(),
             taken_bytes: self.taken_bytes,
@@ -183,7 +183,7 @@ impl Folded {
     }
 }
 
-impl Frost {
+impl FrozenSnapshot {
     fn is_fresh(&self, taken_bytes: u64) -> bool {
         taken_bytes - self.taken_bytes <= (self.estimate / FRESH_PART).max(FRESH_BYTES_MIN)
     }
@@ -191,8 +191,8 @@ impl Frost {
 
 impl Log {
     /// Sets the reducer, before anything is appended.
-    pub(crate) fn keep_state(&self, fold: Box<dyn Fold>) {
-        let folded = Folded::new(fold, &self.budget);
+    pub(crate) fn keep_state(&self, fold: Box<dyn Reducer>) {
+        let folded = ReducerState::new(fold, &self.budget);
         self.lock().rare().fold = Some(folded);
     }
 
@@ -202,7 +202,7 @@ impl Log {
     }
 
     /// The figures of the state, and the position of its last record.
-    pub fn fold_info(&self) -> Option<(Position, FoldInfo)> {
+    pub fn state_info(&self) -> Option<(Position, StateInfo)> {
         let state = self.lock();
         let folded = state.folded()?;
         Some((state.last(), folded.info()))
@@ -219,20 +219,20 @@ impl Log {
     }
 
     /// Restores the state from a [`snapshot`](Log::snapshot) after the record `seq`. Apply later records with
-    /// [`refold`](Log::refold).
-    pub fn restore_fold(&self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    /// [`replay_into_state`](Log::refold).
+    pub fn restore_state(&self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         self.with_fold(|fold| fold.restore(seq, snapshot))
     }
 
     /// Applies a record that was appended before the log was in memory.
-    pub fn refold(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), FoldError> {
+    pub fn replay_into_state(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), ReducerError> {
         self.with_fold(|fold| fold.apply(seq, frame))
     }
 
     fn with_fold(
         &self,
-        change: impl FnOnce(&mut dyn Fold) -> Result<(), FoldError>,
-    ) -> Result<(), FoldError> {
+        change: impl FnOnce(&mut dyn Reducer) -> Result<(), ReducerError>,
+    ) -> Result<(), ReducerError> {
         self.lock().with_fold(change)
     }
 
@@ -242,7 +242,7 @@ impl Log {
         &self,
         state: &mut State,
         from: Commit,
-        append: &Append,
+        append: &AppendOptions,
     ) -> Result<(), PublishError> {
         if state.folded().is_none() {
             return Ok(());
@@ -257,7 +257,7 @@ impl Log {
     }
 
     /// Charges the growth of the state to the budget.
-    fn charge_fold(&self, state: &mut State, append: &Append) -> Result<(), PublishError> {
+    fn charge_fold(&self, state: &mut State, append: &AppendOptions) -> Result<(), PublishError> {
         let grown = |state: &State| {
             let folded = state.folded()?;
             Some(folded.fold.bytes().saturating_sub(folded.charged.bytes())).filter(|&grown| grown > 0)
@@ -273,40 +273,40 @@ impl Log {
     }
 
     /// Computes what a follower needs to catch up.
-    pub(crate) fn catch_up(&self, owed: Owed) -> CaughtUp {
+    pub(crate) fn catch_up(&self, owed: CatchUpRequest) -> CatchUp {
         let mut state = self.lock();
-        if let Owed::Since(since) = owed
+        if let CatchUpRequest::Since(since) = owed
             && since.epoch == state.epoch
         {
             let last = state.last();
             if since.seq >= last.seq {
-                return CaughtUp::Nothing(Position { seq: last.seq + 1, ..last });
+                return CatchUp::Nothing(Position { seq: last.seq + 1, ..last });
             }
             if let Some(merged) = state.merge(since.seq, self.config.record_bytes_max as usize) {
                 drop(state);
-                return CaughtUp::Merged(merged.encode());
+                return CatchUp::MergedRecord(merged.encode());
             }
         }
-        CaughtUp::Snapshot(self.freshest(&mut state))
+        CatchUp::Snapshot(self.freshest(&mut state))
     }
 
     /// Whether a position is visible: the state of a durable log includes records before they are stored.
-    pub(crate) fn shows(&self, position: Position) -> Shown {
+    pub(crate) fn shows(&self, position: Position) -> Visibility {
         if self.config.durable.is_none() {
-            return Shown::Now;
+            return Visibility::Now;
         }
         let state = self.lock();
         if position.epoch != state.epoch || position.seq < state.visible_next() {
-            Shown::Now
+            Visibility::Now
         } else if state.has_ended() {
-            Shown::Never
+            Visibility::Never
         } else {
-            Shown::Later
+            Visibility::Later
         }
     }
 
     /// The cached snapshot, if it is fresh and the records after it stay for a while; otherwise a new one.
-    fn freshest(&self, state: &mut State) -> Arc<Frost> {
+    fn freshest(&self, state: &mut State) -> Arc<FrozenSnapshot> {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
         let half = oldest + (state.next_seq - oldest) / 2;
@@ -336,12 +336,12 @@ impl Log {
     }
 }
 
-/// The data for a [`Merged`], collected inside the lock.
+/// The data for a [`MergedRecord`], collected inside the lock.
 struct Raw {
     position: Position,
     since: u64,
     payload: Vec<u8>,
-    encoded: Encoded,
+    encoded: FrameLayout,
     event_time_ns: Option<u64>,
     append_time_ns: u64,
     tail: Option<(Arc<Segment>, u32)>,
@@ -352,10 +352,10 @@ impl Raw {
         Meta { event_time_ns, ..Meta::default() }
     }
 
-    fn encode(self) -> Merged {
+    fn encode(self) -> MergedRecord {
         let mut frame = vec![0; self.encoded.padded()].into_boxed_slice();
         Raw::meta(self.event_time_ns).encode(self.encoded, self.append_time_ns, &self.payload, &mut frame);
-        Merged { position: self.position, since: self.since, frame, tail: self.tail }
+        MergedRecord { position: self.position, since: self.since, frame, tail: self.tail }
     }
 }
 
@@ -363,10 +363,10 @@ impl State {
     /// Changes the state and drops the cached snapshot.
     pub(super) fn with_fold(
         &mut self,
-        change: impl FnOnce(&mut dyn Fold) -> Result<(), FoldError>,
-    ) -> Result<(), FoldError> {
+        change: impl FnOnce(&mut dyn Reducer) -> Result<(), ReducerError>,
+    ) -> Result<(), ReducerError> {
         let folded = self.rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let folded = folded.ok_or_else(|| FoldError("the topic keeps no state".to_owned()))?;
+        let folded = folded.ok_or_else(|| ReducerError("the topic keeps no state".to_owned()))?;
         folded.fresh = None;
         change(folded.fold.as_mut())
     }
@@ -377,7 +377,7 @@ impl State {
         let _ = self.with_fold(|fold| fold.restore(0, &[]));
     }
 
-    pub(super) fn folded(&self) -> Option<&Folded> {
+    pub(super) fn folded(&self) -> Option<&ReducerState> {
         self.rare.as_ref()?.fold.as_ref()
     }
 
@@ -395,7 +395,7 @@ impl State {
         drop(frames);
         if let Err(why) = checked {
             let record = if writer.frames_since(from).nth(1).is_some() { looked_at } else { 0 };
-            return Err(PublishError::Fold { record, why });
+            return Err(PublishError::Reducer { record, why });
         }
         for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
             folded.fold.apply(seq, &lying.frame).expect("a reducer applies what it has checked");

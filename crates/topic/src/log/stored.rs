@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Position;
-use crate::log::staged::{Staged, StagedMark, StagedRun};
-use crate::log::{Append, Log, State};
-use crate::publish::{Acknowledged, PublishError, Receipt};
+use crate::log::staged::{StagedBatch, StagedProducer, StagedRecords};
+use crate::log::{AppendOptions, Log, State};
+use crate::publish::{AckLevel, PublishError, Receipt};
 use crate::segment::{Commit, Writer};
 use crate::store::{EpochStart, Recovered, Store};
 use crate::wake::Waiter;
@@ -25,7 +25,7 @@ const MARK_BYTES: u64 = 40;
 
 /// Storage progress of a durable log.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct DiskProgress {
     pub(super) store: Arc<dyn Store>,
     /// Ascending; the last one is current. Epochs without retained records are forgotten.
     pub(super) epochs: VecDeque<EpochStart>,
@@ -50,7 +50,7 @@ pub(crate) struct Stored {
     sealed: VecDeque<Writer>,
     /// How far the first incompletely staged segment is staged.
     staged_to: Commit,
-    marks: Vec<StagedMark>,
+    marks: Vec<StagedProducer>,
     waiting: Vec<Waiting>,
 }
 
@@ -60,7 +60,7 @@ struct Waiting {
     waiter: Arc<Waiter>,
     token: u32,
     seq: u64,
-    level: Acknowledged,
+    level: AckLevel,
 }
 
 /// The storage status of an appended record.
@@ -95,10 +95,10 @@ pub struct StoredInfo {
     pub failed: bool,
 }
 
-impl Stored {
-    pub(super) fn new(recovered: &Recovered, store: Arc<dyn Store>) -> Stored {
+impl DiskProgress {
+    pub(super) fn new(recovered: &Recovered, store: Arc<dyn Store>) -> DiskProgress {
         let last = recovered.next_seq - 1;
-        Stored {
+        DiskProgress {
             store,
             epochs: recovered.epochs.iter().copied().collect(),
             oldest_seq: recovered.oldest_seq,
@@ -171,7 +171,7 @@ impl Stored {
     }
 
     /// Checks whether `bytes` more may be appended.
-    pub(super) fn admit(&mut self, append: &Append, bytes: u64) -> Result<(), PublishError> {
+    pub(super) fn admit(&mut self, append: &AppendOptions, bytes: u64) -> Result<(), PublishError> {
         if let Some(why) = &self.failed {
             return Err(PublishError::DiskFailed(why.to_string()));
         }
@@ -196,15 +196,21 @@ impl Stored {
     }
 
     /// Records an append; `true` if the store must be notified.
-    pub(super) fn appended(&mut self, append: &Append, first_seq: u64, count: u64, bytes: u64) -> bool {
+    pub(super) fn appended(
+        &mut self,
+        append: &AppendOptions,
+        first_seq: u64,
+        count: u64,
+        bytes: u64,
+    ) -> bool {
         self.appended_bytes += charged(append, bytes);
         if let Some(mark) = append.mark {
-            self.mark(StagedMark { mark, first_seq, count });
+            self.mark(StagedProducer { mark, first_seq, count });
         }
         !std::mem::replace(&mut self.signalled, true)
     }
 
-    fn mark(&mut self, new: StagedMark) {
+    fn mark(&mut self, new: StagedProducer) {
         if let Some(last) = self.marks.last_mut()
             && (last.mark.producer, last.mark.producer_epoch) == (new.mark.producer, new.mark.producer_epoch)
             && last.mark.producer_seq + last.count == new.mark.producer_seq
@@ -231,10 +237,10 @@ impl Stored {
         self.sealed.front().is_none_or(|writer| first_seq < writer.segment().first_seq)
     }
 
-    fn reached(&self, level: Acknowledged) -> u64 {
+    fn reached(&self, level: AckLevel) -> u64 {
         match level {
-            Acknowledged::Memory => u64::MAX,
-            Acknowledged::Written => self.written,
+            AckLevel::Memory => u64::MAX,
+            AckLevel::Written => self.written,
             _ => self.synced,
         }
     }
@@ -242,18 +248,18 @@ impl Stored {
     /// Takes the waiters whose records are stored, or never will be.
     fn take_reached(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let (failed, written, synced) = (self.failed.is_some(), self.written, self.synced);
-        let through = |level| if level == Acknowledged::Written { written } else { synced };
+        let through = |level| if level == AckLevel::Written { written } else { synced };
         let done = self.waiting.extract_if(.., |waiting| failed || waiting.seq <= through(waiting.level));
         done.map(|waiting| (waiting.waiter, waiting.token)).collect()
     }
 }
 
 impl State {
-    pub(super) fn stored(&self) -> Option<&Stored> {
+    pub(super) fn stored(&self) -> Option<&DiskProgress> {
         self.rare.as_ref()?.stored.as_deref()
     }
 
-    pub(super) fn stored_mut(&mut self) -> Option<&mut Stored> {
+    pub(super) fn stored_mut(&mut self) -> Option<&mut DiskProgress> {
         self.rare.as_mut()?.stored.as_deref_mut()
     }
 
@@ -264,7 +270,7 @@ impl State {
 
     /// Takes all waiters for the disk whose wait is over.
     fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
-        let mut woken = self.stored_mut().map(Stored::take_reached).unwrap_or_default();
+        let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
             woken.extend(rare.readers.take_publishers().map(|waiter| (waiter, Waiter::ROOM)));
         }
@@ -275,7 +281,7 @@ impl State {
 impl Log {
     /// Stages the records appended since the last call, for the store to write and sync. `None` if there are none, or
     /// after a failure. Report the result before the next call.
-    pub fn stage(&self) -> Option<Staged> {
+    pub fn stage(&self) -> Option<StagedRecords> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let (epoch, next_seq, last_append_ns) = (state.epoch, state.next_seq, state.last_append_ns);
@@ -292,17 +298,17 @@ impl Log {
                 continue;
             }
             let from = if first_seq <= stored.staged { stored.staged_to } else { Commit::default() };
-            runs.push(StagedRun { pinned: writer.pin_written(), from, by_ref: writer.has_by_ref() });
+            runs.push(StagedBatch { pinned: writer.pin_written(), from, by_ref: writer.has_by_ref() });
             stored.staged_to = written;
         }
         stored.staged = next_seq - 1;
         let marks = std::mem::take(&mut stored.marks);
         let appended_bytes = stored.appended_bytes;
-        Some(Staged { epoch, runs, marks, last_append_ns, appended_bytes })
+        Some(StagedRecords { epoch, runs, marks, last_append_ns, appended_bytes })
     }
 
     /// Reports that staged records are written to the disk's cache.
-    pub fn written(&self, staged: &Staged) {
+    pub fn written(&self, staged: &StagedRecords) {
         let woken = {
             let mut state = self.lock();
             let Some(stored) = state.stored_mut() else { return };
@@ -314,7 +320,7 @@ impl Log {
 
     /// Reports that staged records are stored: they become visible and publishers are notified. `granted_bytes` more
     /// may be appended.
-    pub fn synced(&self, staged: Staged, granted_bytes: u64) {
+    pub fn synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
             let mut guard = self.lock();
@@ -406,11 +412,11 @@ impl Log {
     pub fn await_stored(
         &self,
         at: Position,
-        level: Acknowledged,
+        level: AckLevel,
         waiter: &Arc<Waiter>,
         token: u32,
     ) -> StoredState {
-        if level == Acknowledged::ByOwner
+        if level == AckLevel::ByOwner
             && let Some(upstream) = self.upstream.get()
         {
             return upstream.outcome(at.seq, waiter, token);
@@ -454,19 +460,19 @@ impl Log {
     }
 }
 
-impl Stored {
+impl DiskProgress {
     fn grant(&mut self, bytes: u64) {
         self.granted_bytes = self.synced_bytes + bytes;
     }
 }
 
 /// The most bytes that an append takes on disk.
-fn charged(append: &Append, bytes: u64) -> u64 {
+fn charged(append: &AppendOptions, bytes: u64) -> u64 {
     if append.mark.is_some() { bytes + MARK_BYTES } else { bytes }
 }
 
 /// Makes a stored batch visible.
-fn commit(sealed: &mut VecDeque<Writer>, writer: Option<&Writer>, run: &StagedRun) {
+fn commit(sealed: &mut VecDeque<Writer>, writer: Option<&Writer>, run: &StagedBatch) {
     let seen = run.pinned.seen();
     let first_seq = run.pinned.first_seq();
     let Some(front) = sealed.front().filter(|front| front.segment().first_seq == first_seq) else {

@@ -21,9 +21,9 @@ fn publish(
     mark: ProducerMark,
     count: u64,
     next: u64,
-) -> Result<Verdict, PublishError> {
+) -> Result<DuplicateVerdict, PublishError> {
     let verdict = producers.check(mark, count)?;
-    if verdict == Verdict::Fresh {
+    if verdict == DuplicateVerdict::Fresh {
         producers.record(mark, count, at(next));
     }
     Ok(verdict)
@@ -32,8 +32,8 @@ fn publish(
 #[test]
 fn first_sequence_is_free_and_a_later_hole_is_refused() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
-    assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(Verdict::Fresh));
-    assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(Verdict::Fresh));
+    assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(DuplicateVerdict::Fresh));
+    assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(DuplicateVerdict::Fresh));
     let refused = publish(&mut producers, mark(7, 0, 1_005), 1, 5);
     assert_eq!(refused, Err(PublishError::ProducerGap { producer_seq: 1_005, last: 1_003 }));
 }
@@ -43,10 +43,10 @@ fn retry_returns_the_position_of_the_first_attempt() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 10).unwrap();
     publish(&mut producers, mark(7, 0, 4), 2, 20).unwrap();
-    assert_eq!(producers.check(mark(7, 0, 1), 3), Ok(Verdict::Duplicate { last: at(12) }));
-    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Duplicate { last: at(21) }));
-    assert_eq!(producers.check(mark(7, 0, 2), 1), Ok(Verdict::Duplicate { last: at(11) }));
-    assert_eq!(producers.check(mark(7, 0, 1), 5), Ok(Verdict::Duplicate { last: at(21) }));
+    assert_eq!(producers.check(mark(7, 0, 1), 3), Ok(DuplicateVerdict::Duplicate { last: at(12) }));
+    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(DuplicateVerdict::Duplicate { last: at(21) }));
+    assert_eq!(producers.check(mark(7, 0, 2), 1), Ok(DuplicateVerdict::Duplicate { last: at(11) }));
+    assert_eq!(producers.check(mark(7, 0, 1), 5), Ok(DuplicateVerdict::Duplicate { last: at(21) }));
 }
 
 #[test]
@@ -54,23 +54,23 @@ fn retry_that_adds_new_records_is_refused() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
-    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Fresh));
+    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(DuplicateVerdict::Fresh));
 }
 
 #[test]
 fn newer_instance_fences_the_older_once_it_has_appended() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
-    assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(Verdict::Fresh));
+    assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(DuplicateVerdict::Fresh));
     assert_eq!(
         producers.check(mark(7, 1, 51), 1),
-        Ok(Verdict::Fresh),
+        Ok(DuplicateVerdict::Fresh),
         "the newer one has appended nothing yet"
     );
     producers.record(mark(7, 2, 1), 1, at(2));
     let fenced = producers.check(mark(7, 1, 51), 1);
     assert_eq!(fenced, Err(PublishError::ProducerFenced { epoch: 1, current: 2 }));
-    assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(Verdict::Duplicate { last: at(2) }));
+    assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(DuplicateVerdict::Duplicate { last: at(2) }));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn retry_of_a_forgotten_record_is_refused() {
     }
     let forgotten = producers.check(mark(7, 0, 3), 1);
     assert_eq!(forgotten, Err(PublishError::DuplicateForgotten { producer_seq: 3, remembered_from: 4 }));
-    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Duplicate { last: at(50) }));
+    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(DuplicateVerdict::Duplicate { last: at(50) }));
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn least_recently_used_producer_makes_room() {
     let mut producers = small(2, 4);
     publish(&mut producers, mark(1, 0, 5), 1, 1).unwrap();
     publish(&mut producers, mark(2, 0, 5), 1, 2).unwrap();
-    assert!(matches!(producers.check(mark(1, 0, 5), 1), Ok(Verdict::Duplicate { .. })));
+    assert!(matches!(producers.check(mark(1, 0, 5), 1), Ok(DuplicateVerdict::Duplicate { .. })));
     publish(&mut producers, mark(3, 0, 5), 1, 3).unwrap();
     assert_eq!(
         producers.check(mark(2, 0, 900), 1),
-        Ok(Verdict::Fresh),
+        Ok(DuplicateVerdict::Fresh),
         "forgotten: any number is a first contact"
     );
-    assert!(matches!(producers.check(mark(1, 0, 5), 1), Ok(Verdict::Duplicate { .. })));
+    assert!(matches!(producers.check(mark(1, 0, 5), 1), Ok(DuplicateVerdict::Duplicate { .. })));
     assert_eq!((producers.slots.len(), producers.by_id.len()), (2, 2));
 }
 
@@ -105,7 +105,7 @@ fn numbers_at_the_end_of_the_range_do_not_overflow() {
     let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     assert!(matches!(producers.check(mark(7, 0, u64::MAX), 1), Err(PublishError::Batch(_))));
     publish(&mut producers, mark(7, 0, u64::MAX - 1), 1, 1).unwrap();
-    assert!(matches!(producers.check(mark(7, 0, u64::MAX - 1), 1), Ok(Verdict::Duplicate { .. })));
+    assert!(matches!(producers.check(mark(7, 0, u64::MAX - 1), 1), Ok(DuplicateVerdict::Duplicate { .. })));
     assert!(producers.check(mark(7, 0, u64::MAX), 1).is_err());
 }
 
@@ -132,25 +132,25 @@ struct Naive {
 }
 
 impl Naive {
-    fn verdict(&self, a: &Attempt) -> Result<Verdict, &'static str> {
+    fn verdict(&self, a: &Attempt) -> Result<DuplicateVerdict, &'static str> {
         let of_producer = || self.appended.iter().filter(|(producer, ..)| *producer == a.producer);
         let Some(current) = of_producer().map(|(_, epoch, ..)| *epoch).max() else {
-            return Ok(Verdict::Fresh);
+            return Ok(DuplicateVerdict::Fresh);
         };
         if a.epoch < current {
             return Err("fenced");
         }
         let seqs: Vec<(u64, u64)> =
             of_producer().filter(|(_, e, ..)| *e == a.epoch).map(|(_, _, seq, at)| (*seq, *at)).collect();
-        let Some(&(last, _)) = seqs.last() else { return Ok(Verdict::Fresh) };
+        let Some(&(last, _)) = seqs.last() else { return Ok(DuplicateVerdict::Fresh) };
         let wanted = a.first..a.first + a.count;
         let known: Vec<u64> =
             seqs.iter().filter(|(seq, _)| wanted.contains(seq)).map(|(_, at)| *at).collect();
         match known.len() as u64 {
-            0 if a.first == last + 1 => Ok(Verdict::Fresh),
+            0 if a.first == last + 1 => Ok(DuplicateVerdict::Fresh),
             0 if a.first > last => Err("gap"),
             0 => Err("forgotten"),
-            n if n == a.count => Ok(Verdict::Duplicate { last: at(known[known.len() - 1]) }),
+            n if n == a.count => Ok(DuplicateVerdict::Duplicate { last: at(known[known.len() - 1]) }),
             _ if wanted.end > last + 1 => Err("mixed"),
             _ => Err("forgotten"),
         }
@@ -177,7 +177,7 @@ proptest! {
             let mark = mark(a.producer, a.epoch, a.first);
             let verdict = producers.check(mark, a.count);
             prop_assert_eq!(verdict.as_ref().map(|v| *v).map_err(kind), naive.verdict(&a));
-            if verdict == Ok(Verdict::Fresh) && !a.refused {
+            if verdict == Ok(DuplicateVerdict::Fresh) && !a.refused {
                 producers.record(mark, a.count, at(next));
                 for n in 0..a.count {
                     naive.appended.push((a.producer, a.epoch, a.first + n, next + n));
@@ -196,12 +196,12 @@ proptest! {
         for a in attempts {
             let mark = mark(a.producer, a.epoch, a.first);
             match producers.check(mark, a.count) {
-                Ok(Verdict::Fresh) => {
+                Ok(DuplicateVerdict::Fresh) => {
                     producers.record(mark, a.count, at(next));
                     appended.extend((0..a.count).map(|n| (a.producer, a.epoch, a.first + n, next + n)));
                     next += a.count;
                 }
-                Ok(Verdict::Duplicate { last }) => {
+                Ok(DuplicateVerdict::Duplicate { last }) => {
                     let named = (a.producer, a.epoch, a.first + a.count - 1, last.seq);
                     prop_assert!(appended.contains(&named));
                 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dunlin_frame::Meta;
 use loom::{sync::Mutex, thread};
 
-use super::{BUFFER_BYTES_MIN, Buffer, Pinned, Segment, Writer};
+use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, Writer};
 use crate::memory::Budget;
 
 /// A pool that keeps every buffer, so that a returned buffer is the next one handed out.
@@ -33,7 +33,7 @@ fn push(writer: &mut Writer, number: u64) {
 }
 
 /// The numbers in a segment, up to the seen length.
-fn numbers(pinned: &Pinned) -> Vec<u64> {
+fn numbers(pinned: &PinnedSegment) -> Vec<u64> {
     let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
     pinned.frames(0).map(|lying| number(&lying.frame.payload()[..8])).collect()
 }
@@ -44,7 +44,7 @@ fn reader_sees_whole_records_while_they_are_committed() {
         let mut writer = segment(&budget(), 1);
         let shared = Arc::clone(writer.segment());
         let reader = thread::spawn(move || {
-            let mut pinned = Pinned::new(shared).unwrap();
+            let mut pinned = PinnedSegment::new(shared).unwrap();
             let mut before = pinned.seen();
             for _ in 0..2 {
                 let seen = pinned.refresh();
@@ -71,7 +71,7 @@ fn sealed_segment_is_complete() {
         let mut writer = segment(&budget(), 1);
         let shared = Arc::clone(writer.segment());
         let reader = thread::spawn(move || {
-            let pinned = Pinned::new(shared).unwrap();
+            let pinned = PinnedSegment::new(shared).unwrap();
             if pinned.seen().sealed {
                 assert_eq!(numbers(&pinned), [1, 2]);
             }
@@ -96,7 +96,7 @@ fn buffer_changes_hands(readers: usize) {
         let reading: Vec<_> = (0..readers)
             .map(|_| {
                 let shared = Arc::clone(&old);
-                thread::spawn(move || match Pinned::new(shared) {
+                thread::spawn(move || match PinnedSegment::new(shared) {
                     Ok(mut pinned) => {
                         pinned.refresh();
                         assert_eq!(numbers(&pinned), [1, 2]);
@@ -137,12 +137,12 @@ fn reader_crosses_from_a_sealed_segment_to_the_next() {
         let chain = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&chain);
         let reader = thread::spawn(move || {
-            let pinned = Pinned::new(start).unwrap();
+            let pinned = PinnedSegment::new(start).unwrap();
             let mut seen = numbers(&pinned);
             if pinned.seen().sealed {
                 let next: Arc<Segment> = Arc::clone(&chain.lock().unwrap()[0]);
                 assert_eq!(next.first_seq, seen.len() as u64 + 1);
-                seen.extend(numbers(&Pinned::new(next).unwrap()));
+                seen.extend(numbers(&PinnedSegment::new(next).unwrap()));
             }
             assert!(seen.iter().copied().eq(1..=seen.len() as u64), "{seen:?}");
         });
@@ -192,7 +192,7 @@ fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
         writer.seal();
         let (shared, watched) = (Arc::clone(&old), Arc::clone(&freed));
         let reader = thread::spawn(move || {
-            if let Ok(mut pinned) = Pinned::new(shared) {
+            if let Ok(mut pinned) = PinnedSegment::new(shared) {
                 pinned.refresh();
                 let lying = pinned.frames(0).next().unwrap();
                 assert_eq!(lying.frame.payload(), b"by reference");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cursor::{Cursor, Fill};
+use crate::cursor::{Cursor, ReadOutcome};
 use crate::event::{LogName, Notice};
 use crate::log::Log;
 use crate::subscribe::{Resync, SubscribeError, SubscribeOptions};
@@ -16,29 +16,29 @@ use crate::cursor::Filter;
 const TURN_LOOKS: u32 = 64;
 /// Logs that join a running subscription, because a topic was created that its pattern matches.
 #[derive(Debug, Default)]
-pub struct Newcomers {
+pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
 }
 
-impl Newcomers {
+impl NewLogs {
     /// The token that is notified when a log joins.
     pub const TOKEN: u32 = u32::MAX;
 
     /// An empty list with a waiter of its own.
-    pub fn new() -> Arc<Newcomers> {
+    pub fn new() -> Arc<NewLogs> {
         Arc::default()
     }
 
     /// An empty list that notifies `waiter`.
-    pub fn waking(waiter: Arc<Waiter>) -> Arc<Newcomers> {
-        Arc::new(Newcomers { waiter, arrived: Mutex::default() })
+    pub fn waking(waiter: Arc<Waiter>) -> Arc<NewLogs> {
+        Arc::new(NewLogs { waiter, arrived: Mutex::default() })
     }
 
     /// Adds a log, which is read from its first record, and what to skip of it.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
         self.lock().push_back((log, filter));
-        self.waiter.notify(Newcomers::TOKEN);
+        self.waiter.notify(NewLogs::TOKEN);
     }
 
     pub(super) fn waiter(&self) -> &Arc<Waiter> {
@@ -57,7 +57,7 @@ impl Newcomers {
             let later = std::mem::replace(&mut *arrived, rest);
             arrived.extend(later);
         }
-        self.waiter.notify(Newcomers::TOKEN);
+        self.waiter.notify(NewLogs::TOKEN);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<Log>, Option<Filter>)>> {
@@ -66,7 +66,7 @@ impl Newcomers {
 }
 
 #[derive(Debug)]
-pub(super) struct Many {
+pub(super) struct ManyCursors {
     /// A cursor's token is its index here.
     cursors: Vec<Option<Cursor>>,
     /// Indexes of removed cursors.
@@ -74,19 +74,19 @@ pub(super) struct Many {
     line: VecDeque<u32>,
     current: Option<u32>,
     looks: u32,
-    newcomers: Option<Arc<Newcomers>>,
+    newcomers: Option<Arc<NewLogs>>,
     options: SubscribeOptions,
 }
 
-impl Many {
+impl ManyCursors {
     pub(super) fn new(
         cursors: Vec<Cursor>,
-        newcomers: Option<Arc<Newcomers>>,
+        newcomers: Option<Arc<NewLogs>>,
         options: SubscribeOptions,
-    ) -> Many {
+    ) -> ManyCursors {
         let line = (0..cursors.len() as u32).collect();
         let cursors = cursors.into_iter().map(Some).collect();
-        Many { cursors, free: Vec::new(), line, current: None, looks: 0, newcomers, options }
+        ManyCursors { cursors, free: Vec::new(), line, current: None, looks: 0, newcomers, options }
     }
 
     pub(super) fn cursors(&self) -> impl Iterator<Item = &Cursor> {
@@ -108,7 +108,7 @@ impl Many {
     }
 
     /// Finds the next cursor with something to read.
-    pub(super) fn fill(&mut self, waiter: &Arc<Waiter>) -> Result<Fill, SubscribeError> {
+    pub(super) fn fill(&mut self, waiter: &Arc<Waiter>) -> Result<ReadOutcome, SubscribeError> {
         self.take_notified(waiter)?;
         loop {
             if self.turn_is_over()
@@ -128,13 +128,13 @@ impl Many {
                 continue;
             };
             match cursor.fill() {
-                Fill::Empty if cursor.arm(waiter, token) => self.current = None,
-                Fill::Empty => {}
-                Fill::Closed if cursor.was_lost() => return Err(SubscribeError::Lost),
-                Fill::Closed => self.remove(token, waiter),
-                Fill::Notice(notice @ Notice::Deleted { .. }) => {
+                ReadOutcome::Empty if cursor.arm(waiter, token) => self.current = None,
+                ReadOutcome::Empty => {}
+                ReadOutcome::Closed if cursor.was_lost() => return Err(SubscribeError::Lost),
+                ReadOutcome::Closed => self.remove(token, waiter),
+                ReadOutcome::Notice(notice @ Notice::Deleted { .. }) => {
                     self.remove(token, waiter);
-                    return Ok(Fill::Notice(notice));
+                    return Ok(ReadOutcome::Notice(notice));
                 }
                 found => return Ok(found),
             }
@@ -148,15 +148,15 @@ impl Many {
     }
 
     /// If every log was deleted and none can join, the subscription ends.
-    fn nothing(&self) -> Fill {
+    fn nothing(&self) -> ReadOutcome {
         let ended = self.newcomers.is_none() && self.cursors.iter().all(Option::is_none);
-        if ended { Fill::Closed } else { Fill::Empty }
+        if ended { ReadOutcome::Closed } else { ReadOutcome::Empty }
     }
 
     pub(super) fn take_notified(&mut self, waiter: &Waiter) -> Result<(), SubscribeError> {
         let mut newcomers = false;
         waiter.take_ready(|token| {
-            if token == Newcomers::TOKEN {
+            if token == NewLogs::TOKEN {
                 newcomers = true;
             } else if let Some(Some(cursor)) = self.cursors.get_mut(token as usize) {
                 cursor.woken();

@@ -91,8 +91,8 @@ fn record_up_to_the_topics_limit_is_accepted() {
     let encoded = Meta::default().measure(bytes).unwrap();
     Meta::default().encode(encoded, 0, &payload, &mut frame);
     frame.truncate(encoded.padded());
-    let run = CheckedRun::check(&frame, 1, 32 << 20).unwrap();
-    let append = RunAppend {
+    let run = CheckedBatch::check(&frame, 1, 32 << 20).unwrap();
+    let append = BatchAppend {
         run,
         partition: 0,
         mark: None,
@@ -148,8 +148,8 @@ fn received_batch_gets_the_owners_time_and_keeps_its_bytes() {
         frames.resize(at + encoded.padded(), 0);
         meta.encode(encoded, 99, &n.to_le_bytes(), &mut frames[at..]);
     }
-    let run = CheckedRun::check(&frames, 3, 1 << 20).unwrap();
-    let append = RunAppend {
+    let run = CheckedBatch::check(&frames, 3, 1 << 20).unwrap();
+    let append = BatchAppend {
         run,
         partition: 0,
         mark: None,
@@ -163,7 +163,7 @@ fn received_batch_gets_the_owners_time_and_keeps_its_bytes() {
         topic.append_run(MANUAL.now_ns(), append),
         Err(PublishError::SeqMoved { expected: 0, last_seq: 3 })
     ));
-    let nowhere = RunAppend { partition: 1, expect_last: None, ..append };
+    let nowhere = BatchAppend { partition: 1, expect_last: None, ..append };
     assert!(matches!(topic.append_run(MANUAL.now_ns(), nowhere), Err(PublishError::Batch(_))));
     let mut reader = subscriber(&topic, &earliest());
     let mut next = 1;

@@ -30,9 +30,9 @@ fn hash((slot, value): (u64, u64)) -> u64 {
     (slot.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
-fn sound(payload: &[u8]) -> Result<(), FoldError> {
+fn sound(payload: &[u8]) -> Result<(), ReducerError> {
     let sound = payload.len().is_multiple_of(16) && pairs(payload).all(|(_, value)| value != REFUSED);
-    if sound { Ok(()) } else { Err(FoldError("a value that no slot takes".to_owned())) }
+    if sound { Ok(()) } else { Err(ReducerError("a value that no slot takes".to_owned())) }
 }
 
 impl Board {
@@ -58,25 +58,25 @@ impl Board {
     }
 }
 
-impl Fold for Board {
-    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+impl Reducer for Board {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         for frame in frames {
             sound(frame.payload())?;
         }
         Ok(())
     }
 
-    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
         sound(frame.payload())?;
         pairs(frame.payload()).for_each(|pair| self.set(seq, pair));
         Ok(())
     }
 
-    fn freeze(&mut self) -> Arc<dyn Frozen> {
+    fn freeze(&mut self) -> Arc<dyn FrozenState> {
         Arc::new(self.clone())
     }
 
-    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         *self = Board::default();
         sound(snapshot)?;
         pairs(snapshot).for_each(|pair| self.set(seq, pair));
@@ -114,7 +114,7 @@ impl Fold for Board {
     }
 }
 
-impl Frozen for Board {
+impl FrozenState for Board {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend(sets(&self.slots()));
     }

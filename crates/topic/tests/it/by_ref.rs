@@ -109,10 +109,10 @@ fn spans_have_a_sendable_head_and_the_payload_by_reference() {
     ledger.publish(3, 8);
     publish(&topic, 2, &freed);
     let mut cursor = cursor(&topic, &earliest());
-    assert!(matches!(cursor.fill(), Fill::Records));
+    assert!(matches!(cursor.fill(), ReadOutcome::Records));
     let spans: Vec<_> = cursor.spans(1 << 20).collect();
     assert_eq!(spans.iter().map(|span| span.count).collect::<Vec<_>>(), [3, 1, 1]);
-    let Content::ByRef { head, payload } = &spans[1].content else { panic!("{:?}", spans[1]) };
+    let SpanContent::ByRef { head, payload } = &spans[1].content else { panic!("{:?}", spans[1]) };
     let mut travelling = head.to_vec();
     travelling[5] &= !dunlin_topic::frame::FLAG_BY_REF;
     travelling.extend_from_slice(payload);

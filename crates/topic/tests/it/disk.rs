@@ -26,7 +26,7 @@ pub struct Disk {
     budget: Arc<Budget>,
     pub signals: AtomicU64,
     pub loads: AtomicU64,
-    marks: Mutex<Vec<(u32, StagedMark)>>,
+    marks: Mutex<Vec<(u32, StagedProducer)>>,
     loaded: Mutex<Option<LoadedSegment>>,
 }
 
@@ -88,7 +88,7 @@ impl Disk {
     }
 
     /// Writes what is staged, without syncing it.
-    pub fn write(&self, log: &Log) -> Option<Staged> {
+    pub fn write(&self, log: &Log) -> Option<StagedRecords> {
         let staged = log.stage()?;
         let mut blocks = self.blocks.lock().unwrap();
         for run in staged.runs() {
@@ -145,7 +145,7 @@ impl Store for Disk {
             return Loaded::Lost { through: block.first_seq - 1 };
         }
         assert_eq!(block.epoch, at.epoch, "the log knows its epochs");
-        let run = CheckedRun::check(&block.frames, block.count, 64 << 20).unwrap();
+        let run = CheckedBatch::check(&block.frames, block.count, 64 << 20).unwrap();
         let loaded = LoadedSegment::new(&self.budget, block.first_seq, run).unwrap();
         *self.loaded.lock().unwrap() = Some(loaded.clone());
         Loaded::Segment(loaded)
@@ -163,7 +163,7 @@ impl Store for Disk {
 }
 
 /// A durable topic's configuration that keeps little in memory.
-pub fn durable(acknowledge: Acknowledged) -> TopicConfig {
+pub fn durable(acknowledge: AckLevel) -> TopicConfig {
     let durable = Durable { acknowledge, memory_bytes: 64 << 10 };
     TopicConfig { durable: Some(durable), ..config(1 << 30) }
 }

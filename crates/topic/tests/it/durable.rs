@@ -12,7 +12,7 @@ use dunlin_topic::*;
 use crate::disk::*;
 use crate::stage::*;
 
-const AT_ONCE: Acknowledged = Acknowledged::Memory;
+const AT_ONCE: AckLevel = AckLevel::Memory;
 
 #[test]
 fn subscribers_see_a_record_only_once_it_is_stored() {
@@ -49,10 +49,10 @@ fn batches_and_shared_payloads_are_stored_as_they_are_read() {
     let expected: Vec<&[u8]> = vec![b"one", &large, b"two", &large, b"three"];
     let staged = disk.write(log).unwrap();
     let frames: Vec<u8> = staged.runs().iter().flat_map(|run| run.frames().into_owned()).collect();
-    let run = CheckedRun::check(&frames, 5, 1 << 20).unwrap();
+    let run = CheckedBatch::check(&frames, 5, 1 << 20).unwrap();
     assert!(run.frames().map(|frame| frame.payload().to_vec()).eq(expected.iter().map(|p| p.to_vec())));
     log.synced(staged, PLENTY);
-    let append = RunAppend {
+    let append = BatchAppend {
         run,
         partition: 0,
         mark: None,
@@ -97,7 +97,7 @@ fn unstored_records_stay_in_memory_beyond_its_limit() {
 #[test]
 fn subscriber_behind_memory_reads_the_disk_then_the_live_tail() {
     let disk = Disk::new();
-    let topic = disk.topic_of(durable(Acknowledged::Synced), &budget(), RUNNING, disk.recovered(1));
+    let topic = disk.topic_of(durable(AckLevel::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
     let done = AtomicBool::new(false);
     const RECORDS: u64 = 40_000;
@@ -198,7 +198,7 @@ fn slow_disk_delays_only_its_publisher() {
 #[test]
 fn failed_disk_ends_only_publishing() {
     let disk = Disk::new();
-    let topic = disk.topic_of(durable(Acknowledged::Synced), &budget(), RUNNING, disk.recovered(1));
+    let topic = disk.topic_of(durable(AckLevel::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];
     thread::scope(|scope| {
         let publishing = scope.spawn(|| {
@@ -228,7 +228,7 @@ fn failed_disk_ends_only_publishing() {
 
 #[test]
 fn publish_is_acknowledged_at_its_topics_level() {
-    for level in [Acknowledged::Memory, Acknowledged::Written, Acknowledged::Synced] {
+    for level in [AckLevel::Memory, AckLevel::Written, AckLevel::Synced] {
         let disk = Disk::new();
         let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
         let log = &topic.logs()[0];
@@ -238,14 +238,14 @@ fn publish_is_acknowledged_at_its_topics_level() {
             let flushed = publisher.poll_flush(&mut Context::from_waker(Waker::noop()));
             flushed.map(|receipt| assert_eq!(receipt.unwrap().unwrap().acknowledged, level)).is_ready()
         };
-        if level == Acknowledged::Memory {
+        if level == AckLevel::Memory {
             assert!(is_answered());
         } else {
             assert!(!is_answered());
             let staged = disk.write(log).unwrap();
-            assert_eq!(level == Acknowledged::Written, is_answered());
+            assert_eq!(level == AckLevel::Written, is_answered());
             log.synced(staged, PLENTY);
-            assert!(level == Acknowledged::Written || is_answered());
+            assert!(level == AckLevel::Written || is_answered());
         }
         // A waiting thread gets the same result.
         thread::scope(|scope| {
@@ -264,14 +264,14 @@ fn publish_is_acknowledged_at_its_topics_level() {
 #[test]
 fn async_flush_completes_once_everything_is_stored() {
     let disk = Disk::new();
-    let topic = disk.topic(durable(Acknowledged::Synced), 1);
+    let topic = disk.topic(durable(AckLevel::Synced), 1);
     let mut publisher = topic.publisher("t");
     (0..5).for_each(|_| publisher.send("x").unwrap());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(publisher.poll_flush(&mut cx).is_pending());
     assert!(disk.sync(&topic.logs()[0]));
     let Poll::Ready(Ok(Some(receipt))) = publisher.poll_flush(&mut cx) else { panic!("all is stored") };
-    assert_eq!((receipt.position.seq, receipt.acknowledged), (5, Acknowledged::Synced));
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (5, AckLevel::Synced));
 }
 
 #[test]
@@ -452,13 +452,13 @@ fn retired_segment_is_loaded_again_for_its_reader() {
         disk.sync(&topic.logs()[0]);
     }
     let mut reader = cursor(&topic, &earliest());
-    assert!(matches!(reader.fill(), Fill::Records));
+    assert!(matches!(reader.fill(), ReadOutcome::Records));
     assert_eq!(reader.drain(10, |_| ()), 10);
     assert!(!disk.retire_loaded(), "it is being read");
     reader.release();
     assert!(disk.retire_loaded());
     let loads = disk.loads.load(Ordering::Relaxed);
-    assert!(matches!(reader.fill(), Fill::Records));
+    assert!(matches!(reader.fill(), ReadOutcome::Records));
     assert_eq!(disk.loads.load(Ordering::Relaxed), loads + 1);
     reader.drain(1, |record| assert_eq!(number(record.payload()), 11));
 }

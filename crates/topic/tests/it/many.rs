@@ -20,7 +20,7 @@ fn publish(topic: &Arc<Topic>, count: u64) {
     }
 }
 
-fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<Newcomers>>, clock: Clock) -> Subscriber {
+fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<NewLogs>>, clock: Clock) -> Subscriber {
     let cursors = topics.iter().map(|topic| cursor(topic, &earliest())).collect();
     Subscriber::many(cursors, newcomers, earliest(), clock)
 }
@@ -85,7 +85,7 @@ fn busy_log_does_not_starve_the_others() {
 
 #[test]
 fn new_topic_is_read_from_its_first_record() {
-    let newcomers = Newcomers::new();
+    let newcomers = NewLogs::new();
     let mut reader = reading(&[], Some(Arc::clone(&newcomers)), RUNNING);
     assert!(!reader.ready().unwrap());
     let mut logs = Logs::default();
@@ -109,7 +109,7 @@ fn new_topic_is_read_from_its_first_record() {
 #[test]
 fn deletion_is_delivered_after_the_topics_last_record() {
     let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];
-    let newcomers = Newcomers::new();
+    let newcomers = NewLogs::new();
     let mut reader = reading(&topics, Some(Arc::clone(&newcomers)), MANUAL);
     topics.iter().for_each(|topic| publish(topic, 10));
     topics[1].close();
@@ -175,7 +175,7 @@ fn gaps_of_many_logs_are_each_exact() {
 
 #[test]
 fn refused_new_topic_does_not_end_the_others() {
-    let newcomers = Newcomers::new();
+    let newcomers = NewLogs::new();
     let options = SubscribeOptions { registered: true, ..earliest() };
     let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&newcomers)), options.clone(), MANUAL);
     let reliable = Reliable { readers_max: 1, ..Reliable::default() };

@@ -44,7 +44,7 @@ fn segment_memory_is_released_after_its_last_read() {
     let mut ledger = Ledger::of(&topic);
     ledger.publish(3, 100);
     let mut reader = cursor(&topic, &earliest());
-    assert!(matches!(reader.fill(), Fill::Records));
+    assert!(matches!(reader.fill(), ReadOutcome::Records));
     ledger.publish(2_000, 100);
     let with_read = budget.used();
     reader.release();

@@ -41,11 +41,11 @@ impl Upstream for Owner {
         self.until_ns.load(Ordering::Relaxed)
     }
 
-    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
-        let ToOwner { partition, frames, count, mark, expect_last, .. } = run;
-        let run = CheckedRun::check(frames, count, 1 << 20)?;
+    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
+        let ForwardedBatch { partition, frames, count, mark, expect_last, .. } = run;
+        let run = CheckedBatch::check(frames, count, 1 << 20)?;
         let append =
-            RunAppend { run, partition, mark, expect_last, claim: None, evict: false, relayed: true };
+            BatchAppend { run, partition, mark, expect_last, claim: None, evict: false, relayed: true };
         let outcome = match self.topic.append_run(MANUAL.now_ns(), append) {
             Ok(receipt) => StoredState::Answered(receipt),
             Err(refused) => StoredState::Failed(refused),
@@ -80,7 +80,7 @@ impl Upstream for Owner {
 
 fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
     let upstream: Arc<dyn Upstream> = owner.clone();
-    let no_fold = |_: &FoldConfig| -> Result<Box<dyn Fold>, FoldError> { unreachable!() };
+    let no_fold = |_: &ReducerConfig| -> Result<Box<dyn Reducer>, ReducerError> { unreachable!() };
     let mirror = Topic::mirrored("t", Arc::new(config), &budget(), MANUAL, 1, no_fold, &upstream);
     Arc::new(mirror.unwrap())
 }
@@ -92,7 +92,7 @@ fn feed(from: &mut Subscriber, log: &Log) {
             Event::Record(record) => {
                 let mut bytes = Vec::new();
                 record.frame.append_to(&mut bytes);
-                let run = CheckedRun::check(&bytes, 1, 1 << 20).unwrap();
+                let run = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
                 log.feed(record.position, record.prev_seq, run).unwrap();
             }
             Event::Notice(Notice::Gap(gap)) => log.feed_gap(Position { epoch: gap.epoch, seq: gap.last }),
@@ -177,7 +177,7 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
     let mut publisher = mirror.publisher("t").identified(mark);
     let receipt = publisher.publish("2").unwrap();
     assert_eq!(receipt.position, Position { epoch: 1, seq: 2 });
-    assert_eq!((receipt.acknowledged, receipt.duplicate), (Acknowledged::Memory, false));
+    assert_eq!((receipt.acknowledged, receipt.duplicate), (AckLevel::Memory, false));
     let again = mirror.publisher("t").identified(mark).publish("2").unwrap();
     assert_eq!((again.position, again.duplicate), (receipt.position, true));
     let moved = mirror.publisher("t").publish_expecting(1, "late");
@@ -471,7 +471,7 @@ fn mirror_feeds_no_other_node_from_before_its_own_feed() {
             Arc::clone(&mirror.logs()[0]),
             &SubscribeOptions { here: true, ..from(start) },
             None,
-            Consumption::Reads,
+            ConsumeMode::Reads,
         );
         cursor.map(drop)
     };

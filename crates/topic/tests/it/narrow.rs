@@ -26,7 +26,7 @@ impl Reader {
         let selection = Pattern::parse(pattern).unwrap().select(&Pattern::parse("users.>").unwrap());
         let Selection::Tails(tails) = selection else { panic!("{pattern} selects some") };
         let (log, filter) = (Arc::clone(&topic.logs()[0]), Filter::of_tails(tails));
-        let cursor = Cursor::new(log, &from(Start::Latest), Some(filter), Consumption::Told).unwrap();
+        let cursor = Cursor::new(log, &from(Start::Latest), Some(filter), ConsumeMode::Explicit).unwrap();
         Reader { cursor, waiter: Waiter::new(), seen: Vec::new(), gaps: 0 }
     }
 
@@ -34,15 +34,15 @@ impl Reader {
     fn read(&mut self) {
         loop {
             match self.cursor.fill() {
-                Fill::Records => {
+                ReadOutcome::Records => {
                     let seen = &mut self.seen;
                     self.cursor.drain(usize::MAX, |record| seen.push(record.seq()));
                 }
-                Fill::Empty if self.cursor.arm(&self.waiter, TOKEN) => return,
-                Fill::Empty => {}
-                Fill::Notice(Notice::Gap(_)) => self.gaps += 1,
-                Fill::Notice(_) => {}
-                Fill::Closed => return,
+                ReadOutcome::Empty if self.cursor.arm(&self.waiter, TOKEN) => return,
+                ReadOutcome::Empty => {}
+                ReadOutcome::Notice(Notice::Gap(_)) => self.gaps += 1,
+                ReadOutcome::Notice(_) => {}
+                ReadOutcome::Closed => return,
             }
         }
     }

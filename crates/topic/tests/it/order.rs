@@ -112,12 +112,12 @@ fn spans_hold_the_records_frame_bytes() {
     ledger.publish(1_000, 100);
     let mut cursor = cursor(&topic, &earliest());
     let mut seen = 0;
-    while let Fill::Records = cursor.fill() {
+    while let ReadOutcome::Records = cursor.fill() {
         let mut moves = Vec::new();
         for span in cursor.spans(1_000) {
-            let Content::Frames(bytes) = span.content else { panic!("unexpected {span:?}") };
+            let SpanContent::Frames(bytes) = span.content else { panic!("unexpected {span:?}") };
             assert!(bytes.len() <= 1_000);
-            let run = CheckedRun::check(bytes, span.count, 1 << 20).unwrap();
+            let run = CheckedBatch::check(bytes, span.count, 1 << 20).unwrap();
             assert_eq!(run.bytes().len(), span.advance_bytes as usize);
             moves.push((span.count, span.advance_bytes));
         }

@@ -138,7 +138,7 @@ fn closing_topic_releases_its_waiting_publisher() {
 fn registered_reader_over_the_limit_is_refused() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let readers: Vec<_> = (0..4).map(|_| subscriber(&topic, &registered("one of four"))).collect();
-    let fifth = || Cursor::new(topic.logs()[0].clone(), &registered("fifth"), None, Consumption::Reads);
+    let fifth = || Cursor::new(topic.logs()[0].clone(), &registered("fifth"), None, ConsumeMode::Reads);
     assert_eq!(fifth().unwrap_err(), SubscribeError::Limit { limit: "readers_max", value: 4 });
     drop(readers);
     assert!(fifth().is_ok());
@@ -160,10 +160,10 @@ fn unregistered_reader_delays_no_publisher() {
 fn consumption_counts_only_once_it_is_reported() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let options = registered("remote");
-    let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, Consumption::Told).unwrap();
+    let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, ConsumeMode::Explicit).unwrap();
     let (held, _) = fill(&topic);
     let mut witness = Witness::from_seq(1);
-    while let Fill::Records = cursor.fill() {
+    while let ReadOutcome::Records = cursor.fill() {
         cursor.drain(usize::MAX, |record| witness.saw(Event::Record(record)));
     }
     assert_eq!(witness.records, held);

@@ -70,7 +70,7 @@ pub fn earliest() -> SubscribeOptions {
 }
 
 pub fn cursor(topic: &Topic, options: &SubscribeOptions) -> Cursor {
-    Cursor::new(Arc::clone(&topic.logs()[0]), options, None, Consumption::Reads).unwrap()
+    Cursor::new(Arc::clone(&topic.logs()[0]), options, None, ConsumeMode::Reads).unwrap()
 }
 
 pub fn subscriber(topic: &Topic, options: &SubscribeOptions) -> Subscriber {

@@ -39,7 +39,7 @@ fn position_beyond_the_log_is_refused() {
     for asked in asked.map(|(epoch, seq)| Position { epoch, seq }) {
         let last = Position { epoch: 1, seq: 10 };
         let refused =
-            Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, Consumption::Reads);
+            Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, ConsumeMode::Reads);
         assert_eq!(refused.unwrap_err(), SubscribeError::Ahead { asked, last });
     }
 }
@@ -68,7 +68,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     assert!(matches!(later.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 14));
     let asked = Position { epoch: 9, seq: 1 };
     topic.logs()[0].set_replicated(false);
-    let refused = Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, Consumption::Reads);
+    let refused = Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, ConsumeMode::Reads);
     assert!(matches!(refused, Err(SubscribeError::Ahead { .. })));
 }
 
@@ -140,7 +140,7 @@ fn filter_skips_only_records_of_other_subjects() {
         publishers[(n % 3 == 0) as usize].publish(&n.to_le_bytes()).unwrap();
     }
     let filter = Filter::new(|tail: &str| tail == "us");
-    let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), Some(filter), Consumption::Reads).unwrap();
+    let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), Some(filter), ConsumeMode::Reads).unwrap();
     let mut reader = Subscriber::one(cursor, Wait::Parked);
     let mut seen = Vec::new();
     reader
@@ -167,9 +167,9 @@ fn view_transforms_each_record_and_skips_those_it_hides() {
     for n in 1..=2_000 {
         publisher.publish(n.to_string().as_bytes()).unwrap();
     }
-    let view = |show| Some(Filter { view: Some(View::new(show)), ..Filter::new(|_| true) });
+    let view = |show| Some(Filter { view: Some(PayloadView::new(show)), ..Filter::new(|_| true) });
     let filter = view(even_digits);
-    let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), filter, Consumption::Reads).unwrap();
+    let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), filter, ConsumeMode::Reads).unwrap();
     let mut reader = Subscriber::one(cursor, Wait::Parked);
     let (mut shown, mut last) = (0, 0);
     let mut take = |record: dunlin_topic::Record<'_>| {
@@ -205,13 +205,13 @@ fn view_transforms_each_record_and_skips_those_it_hides() {
 fn changed_view_applies_from_the_first_untaken_record() {
     let topic = large_topic(MANUAL);
     topic.publisher("t").publish_batch(&[b"12".as_slice().into(), b"34".as_slice().into()]).unwrap();
-    let view = |show| Some(Filter { view: Some(View::new(show)), ..Filter::new(|_| true) });
+    let view = |show| Some(Filter { view: Some(PayloadView::new(show)), ..Filter::new(|_| true) });
     let mut cursor =
-        Cursor::new(topic.logs()[0].clone(), &earliest(), view(even_digits), Consumption::Reads).unwrap();
-    assert!(matches!(cursor.fill(), Fill::Records));
+        Cursor::new(topic.logs()[0].clone(), &earliest(), view(even_digits), ConsumeMode::Reads).unwrap();
+    assert!(matches!(cursor.fill(), ReadOutcome::Records));
     assert_eq!(cursor.under().unwrap().0.payload(), b"2");
     assert!(cursor.set_filter(None));
-    assert!(matches!(cursor.fill(), Fill::Records));
+    assert!(matches!(cursor.fill(), ReadOutcome::Records));
     let mut seen = Vec::new();
     cursor.drain(10, |record| seen.push((record.seq(), record.payload().to_vec())));
     assert_eq!(seen, [(1, b"12".to_vec()), (2, b"34".to_vec())]);

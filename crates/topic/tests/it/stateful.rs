@@ -19,9 +19,9 @@ mod turns;
 const SLOTS: u64 = 100;
 
 fn stateful(retention_bytes: u64, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
-    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { fold, ..config(retention_bytes) });
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     Arc::new(Topic::stateful("t", config, budget, clock, 1, board).unwrap())
 }
 
@@ -150,14 +150,14 @@ fn record_refused_by_the_state_leaves_no_trace() {
     setter.set(3);
     let used = budget.used();
     let refused = setter.publisher.publish(sets(&[(1, 1), (2, REFUSED)]).as_slice()).unwrap_err();
-    assert!(matches!(&refused, PublishError::Fold { why, .. } if why.0.contains("no slot")), "{refused}");
+    assert!(matches!(&refused, PublishError::Reducer { why, .. } if why.0.contains("no slot")), "{refused}");
     let drafts = [sets(&[(1, 1)]), sets(&[(1, REFUSED)])];
     let drafts: Vec<Draft<'_>> = drafts.iter().map(|payload| payload.as_slice().into()).collect();
-    assert!(matches!(setter.publisher.publish_batch(&drafts), Err(PublishError::Fold { .. })));
+    assert!(matches!(setter.publisher.publish_batch(&drafts), Err(PublishError::Reducer { .. })));
     let mut large = sets(&[(1, 1)]).repeat(512);
     large.extend(sets(&[(1, REFUSED)]));
-    assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Fold { .. })));
-    assert_eq!(topic.logs()[0].fold_info().unwrap().1.checksum, setter.truth.checksum());
+    assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Reducer { .. })));
+    assert_eq!(topic.logs()[0].state_info().unwrap().1.checksum, setter.truth.checksum());
     setter.set(3);
     let mut witnessed = Keeper::default();
     witnessed.drain(&mut reader);
@@ -354,11 +354,11 @@ fn plain_topic_refuses_subscriptions_to_its_state() {
     for options in
         [from(Start::Snapshot), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }, conflated()]
     {
-        let refused = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads);
+        let refused = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, ConsumeMode::Reads);
         assert!(matches!(refused, Err(SubscribeError::NoState { .. })), "{refused:?}");
     }
     let filter = Some(Filter::new(|_: &str| true));
-    let refused = Cursor::new(Arc::clone(&small().logs()[0]), &following(), filter, Consumption::Reads);
+    let refused = Cursor::new(Arc::clone(&small().logs()[0]), &following(), filter, ConsumeMode::Reads);
     assert!(matches!(refused, Err(SubscribeError::NoState { .. })), "{refused:?}");
 }
 
@@ -386,9 +386,9 @@ fn state_memory_is_charged_before_it_grows_further() {
 #[test]
 fn durable_state_is_delivered_only_once_it_is_stored() {
     let disk = Disk::new();
-    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
-    let config = Arc::new(TopicConfig { fold, ..durable(Acknowledged::Memory) });
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { fold, ..durable(AckLevel::Memory) });
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(1), Arc::clone(&disk) as _)];
     let topic = Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap());
     let log = &topic.logs()[0];

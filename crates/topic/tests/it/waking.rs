@@ -313,7 +313,7 @@ fn subscribers_that_have_read_everything_stay_asleep() {
     let mut readers: Vec<_> = (0..4)
         .map(|_| {
             let log = topic.logs()[0].clone();
-            let cursor = Cursor::new(log, &SubscribeOptions::default(), None, Consumption::Reads).unwrap();
+            let cursor = Cursor::new(log, &SubscribeOptions::default(), None, ConsumeMode::Reads).unwrap();
             (cursor, Waiter::new())
         })
         .collect();
@@ -327,9 +327,9 @@ fn subscribers_that_have_read_everything_stay_asleep() {
     while let Some((cursor, waiter)) = readers.iter_mut().find(|(_, waiter)| waiter.is_ready()) {
         assert!(waiter.take_ready(|_| ()));
         cursor.woken();
-        assert!(matches!(cursor.fill(), Fill::Records), "a reader is woken only for a record");
+        assert!(matches!(cursor.fill(), ReadOutcome::Records), "a reader is woken only for a record");
         reads += cursor.drain(10, |_| ());
-        assert!(matches!(cursor.fill(), Fill::Empty));
+        assert!(matches!(cursor.fill(), ReadOutcome::Empty));
         sleep(cursor, waiter);
     }
     assert_eq!(reads, 4);

@@ -38,7 +38,7 @@ pub struct ResumeError;
 
 /// The positions in a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resume {
+pub enum ResumeToken {
     /// The last record of a single log.
     One(Position),
     /// The last record of each log.
@@ -62,12 +62,12 @@ pub fn write_one(position: Position, out: &mut String) {
     let _ = write!(out, "{}-{}", position.epoch, position.seq);
 }
 
-impl Resume {
+impl ResumeToken {
     /// Reads a token.
-    pub fn parse(text: &str) -> Result<Resume, ResumeError> {
+    pub fn parse(text: &str) -> Result<ResumeToken, ResumeError> {
         match text.strip_prefix(MANY) {
-            Some(rest) => parse_many(rest).map(Resume::Many),
-            None => parse_one(text).map(Resume::One),
+            Some(rest) => parse_many(rest).map(ResumeToken::Many),
+            None => parse_one(text).map(ResumeToken::One),
         }
         .ok_or(ResumeError)
     }
@@ -75,8 +75,8 @@ impl Resume {
     /// Writes the token.
     pub fn write(&self, out: &mut String) {
         match self {
-            Resume::One(position) => write_one(*position, out),
-            Resume::Many(positions) => {
+            ResumeToken::One(position) => write_one(*position, out),
+            ResumeToken::Many(positions) => {
                 let mut bytes = Vec::with_capacity(positions.len() * 20);
                 for (key, position) in positions {
                     bytes.extend_from_slice(&key.0.to_le_bytes());
@@ -144,7 +144,7 @@ fn take_number(rest: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn text(resume: &Resume) -> String {
+    fn text(resume: &ResumeToken) -> String {
         let mut text = String::new();
         resume.write(&mut text);
         text
@@ -155,11 +155,11 @@ mod tests {
         let at = |epoch, seq| Position { epoch, seq };
         let many = |count: u16| {
             let position = |partition| at(u32::MAX - u32::from(partition), u64::MAX - u64::from(partition));
-            Resume::Many((0..count).map(|p| (LogKey::of("a.b", p), position(p))).collect())
+            ResumeToken::Many((0..count).map(|p| (LogKey::of("a.b", p), position(p))).collect())
         };
-        assert_eq!(text(&Resume::One(at(7, 1042))), "7-1042");
-        for resume in [Resume::One(at(0, 0)), many(0), many(1), many(3), many(RESUME_LOGS_MAX as u16)] {
-            assert_eq!(Resume::parse(&text(&resume)), Ok(resume));
+        assert_eq!(text(&ResumeToken::One(at(7, 1042))), "7-1042");
+        for resume in [ResumeToken::One(at(0, 0)), many(0), many(1), many(3), many(RESUME_LOGS_MAX as u16)] {
+            assert_eq!(ResumeToken::parse(&text(&resume)), Ok(resume));
         }
         assert!(text(&many(RESUME_LOGS_MAX as u16)).len() < 40 << 10, "it fits into a header");
     }
@@ -175,7 +175,7 @@ mod tests {
         let cases =
             ["", "-", "7", "7-", "-7", "+7-1", "7-1-1", "4294967296-1", "7-x", "mA", "m===", "m!", &twice];
         for text in cases {
-            assert_eq!(Resume::parse(text), Err(ResumeError), "{text}");
+            assert_eq!(ResumeToken::parse(text), Err(ResumeError), "{text}");
         }
     }
 
@@ -183,6 +183,6 @@ mod tests {
     fn resume_token_of_too_many_logs_is_refused() {
         let position = Position { epoch: 1, seq: 1 };
         let logs = (0..=RESUME_LOGS_MAX as u16).map(|p| (LogKey::of("a", p), position)).collect();
-        assert_eq!(Resume::parse(&text(&Resume::Many(logs))), Err(ResumeError));
+        assert_eq!(ResumeToken::parse(&text(&ResumeToken::Many(logs))), Err(ResumeError));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::line::{Line, number};
 use super::{Limits, Violation};
-use crate::Next;
+use crate::Decoded;
 
 /// An operation of a client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Operation<'a> {
     /// `CONNECT`, and the JSON behind it.
     Connect(&'a [u8]),
     /// `PUB` or `HPUB`.
-    Publish(Published<'a>),
+    Publish(PublishOperation<'a>),
     /// `SUB`
     Subscribe {
         /// The subject or pattern.
@@ -35,7 +35,7 @@ pub enum Operation<'a> {
 
 /// A publish operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Published<'a> {
+pub struct PublishOperation<'a> {
     /// The subject.
     pub subject: &'a [u8],
     /// The subject for replies.
@@ -48,7 +48,7 @@ pub struct Published<'a> {
 
 /// Reads the first operation and its length, or the number of bytes that are needed.
 #[inline]
-pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
     if let [b'P', b'U', b'B', b' ', ..] = bytes {
         return publish(bytes, 4, limits);
     }
@@ -59,7 +59,7 @@ pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>,
 }
 
 #[inline]
-fn publish<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+fn publish<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
     let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
     let (subject, reply, size) = match *line.words() {
         [subject, size] => (subject, None, size),
@@ -67,14 +67,19 @@ fn publish<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Next<Ope
         _ => return Err(Violation::Arguments),
     };
     let size = number(size)?;
-    with_payload(bytes, line.end, size, limits, |payload| Published { subject, reply, headers: &[], payload })
+    with_payload(bytes, line.end, size, limits, |payload| PublishOperation {
+        subject,
+        reply,
+        headers: &[],
+        payload,
+    })
 }
 
 fn publish_with_headers<'a>(
     bytes: &'a [u8],
     from: usize,
     limits: &Limits,
-) -> Result<Next<Operation<'a>>, Violation> {
+) -> Result<Decoded<Operation<'a>>, Violation> {
     let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
     let (subject, reply, headers, all) = match *line.words() {
         [subject, headers, all] => (subject, None, headers, all),
@@ -87,7 +92,7 @@ fn publish_with_headers<'a>(
     }
     with_payload(bytes, line.end, all, limits, |both| {
         let (headers, payload) = both.split_at(header_bytes);
-        Published { subject, reply, headers, payload }
+        PublishOperation { subject, reply, headers, payload }
     })
 }
 
@@ -97,21 +102,21 @@ fn with_payload<'a>(
     at: usize,
     size: usize,
     limits: &Limits,
-    published: impl FnOnce(&'a [u8]) -> Published<'a>,
-) -> Result<Next<Operation<'a>>, Violation> {
+    published: impl FnOnce(&'a [u8]) -> PublishOperation<'a>,
+) -> Result<Decoded<Operation<'a>>, Violation> {
     if size > limits.payload_bytes_max {
         return Err(Violation::PayloadTooLarge);
     }
     let end = at + size + 2;
-    let Some(both) = bytes.get(at..end) else { return Ok(Next::Need(end)) };
+    let Some(both) = bytes.get(at..end) else { return Ok(Decoded::Need(end)) };
     match both.split_at(size) {
-        (payload, b"\r\n") => Ok(Next::Message(Operation::Publish(published(payload)), end)),
+        (payload, b"\r\n") => Ok(Decoded::Message(Operation::Publish(published(payload)), end)),
         _ => Err(Violation::Operation),
     }
 }
 
 /// Reads operations with verbs in any case.
-fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
     let verb_end =
         bytes.iter().take(VERB_BYTES_MAX + 1).position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
     let Some(verb_end) = verb_end else {
@@ -148,23 +153,23 @@ fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a
         }
         _ => return Err(Violation::Arguments),
     };
-    Ok(Next::Message(operation, line.end))
+    Ok(Decoded::Message(operation, line.end))
 }
 
 const VERBS: [&[u8]; 7] = [b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG", b"CONNECT"];
 const VERB_BYTES_MAX: usize = 7;
 
-fn connect<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+fn connect<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
     match bytes.iter().position(|&byte| byte == b'\n') {
         Some(end) if end >= limits.line_bytes_max => Err(Violation::LineTooLong),
-        Some(end) => Ok(Next::Message(Operation::Connect(bytes[from..end].trim_ascii()), end + 1)),
+        Some(end) => Ok(Decoded::Message(Operation::Connect(bytes[from..end].trim_ascii()), end + 1)),
         None if bytes.len() > limits.line_bytes_max => Err(Violation::LineTooLong),
         None => Ok(need_more(bytes)),
     }
 }
 
-fn need_more<T>(bytes: &[u8]) -> Next<T> {
-    Next::Need(bytes.len() + 1)
+fn need_more<T>(bytes: &[u8]) -> Decoded<T> {
+    Decoded::Need(bytes.len() + 1)
 }
 
 #[cfg(test)]
@@ -175,7 +180,7 @@ mod tests {
 
     fn whole(text: &str) -> Operation<'_> {
         match next(text.as_bytes(), &LIMITS) {
-            Ok(Next::Message(operation, taken)) if taken == text.len() => operation,
+            Ok(Decoded::Message(operation, taken)) if taken == text.len() => operation,
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -187,7 +192,7 @@ mod tests {
         payload: &'a str,
     ) -> Operation<'a> {
         let (subject, reply) = (subject.as_bytes(), reply.map(str::as_bytes));
-        Operation::Publish(Published {
+        Operation::Publish(PublishOperation {
             subject,
             reply,
             headers: headers.as_bytes(),
@@ -222,7 +227,7 @@ mod tests {
         ] {
             for cut in 0..text.len() {
                 match next(&text.as_bytes()[..cut], &LIMITS) {
-                    Ok(Next::Need(needs)) => {
+                    Ok(Decoded::Need(needs)) => {
                         assert!(cut < needs && needs <= text.len(), "{text:?} {cut} {needs}")
                     }
                     other => panic!("{text:?} cut at {cut}: {other:?}"),

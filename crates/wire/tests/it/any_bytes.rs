@@ -1,6 +1,6 @@
 //! Properties that hold for any bytes of a peer, for the random tests here and the fuzz target `wire`.
 
-use dunlin_wire::{Decoder, FromClient, FromNode, Limits, Next, Preamble};
+use dunlin_wire::{Decoded, Decoder, FromClient, FromNode, Limits, Preamble};
 
 /// Decodes the bytes as messages of a client and of a node; returns the number of decoded messages.
 pub fn try_messages(bytes: &[u8]) -> usize {
@@ -8,8 +8,8 @@ pub fn try_messages(bytes: &[u8]) -> usize {
     let decoder = Decoder::new(Limits::default());
     let mut understood = 0;
     let mut rest = bytes;
-    while let Ok(Next::Message(message, taken)) = decoder.next_from_node(rest) {
-        if let FromNode::Run(run) = &message {
+    while let Ok(Decoded::Message(message, taken)) = decoder.next_from_node(rest) {
+        if let FromNode::Batch(run) = &message {
             let _ = run.header.last_seq();
         }
         // Iterates over lists and records, too.
@@ -18,7 +18,7 @@ pub fn try_messages(bytes: &[u8]) -> usize {
         (rest, understood) = (&rest[taken..], understood + 1);
     }
     rest = bytes;
-    while let Ok(Next::Message(message, taken)) = decoder.next_from_client(rest) {
+    while let Ok(Decoded::Message(message, taken)) = decoder.next_from_client(rest) {
         if let FromClient::Publish(publish) = &message {
             let _ = publish.header.last_producer_seq();
         }

@@ -1,6 +1,6 @@
 //! Properties that hold for any input of a NATS client, for the random tests here and the fuzz target `nats`.
 
-use dunlin_wire::Next;
+use dunlin_wire::Decoded;
 use dunlin_wire::nats::{Connect, HeaderBlock, Limits, Operation, STATUS_HEADER, header_lines, next};
 
 const LIMITS: Limits = Limits { line_bytes_max: 256, payload_bytes_max: 1_024 };
@@ -8,12 +8,12 @@ const LIMITS: Limits = Limits { line_bytes_max: 256, payload_bytes_max: 1_024 };
 /// Reads the bytes as operations, and as a block of headers.
 pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Next::Message(operation, taken)) = next(rest, &LIMITS) {
+    while let Ok(Decoded::Message(operation, taken)) = next(rest, &LIMITS) {
         assert!(0 < taken && taken <= rest.len());
         // A prefix is never read as another operation.
         for cut in 0..taken {
             let less = next(&rest[..cut], &LIMITS);
-            assert!(matches!(less, Ok(Next::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
+            assert!(matches!(less, Ok(Decoded::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
         }
         match operation {
             Operation::Connect(json) => drop(Connect::parse(json)),
@@ -22,7 +22,7 @@ pub fn try_operations(bytes: &[u8]) {
         }
         rest = &rest[taken..];
     }
-    if let Ok(Next::Need(needs)) = next(rest, &LIMITS) {
+    if let Ok(Decoded::Need(needs)) = next(rest, &LIMITS) {
         assert!(needs > rest.len() && needs <= LIMITS.line_bytes_max + LIMITS.payload_bytes_max + 2);
     }
     try_headers(bytes);

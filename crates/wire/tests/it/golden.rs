@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use dunlin_wire::{Added, Decoder, FromNode, KINDS, Limits, Next, Preamble, Welcome};
+use dunlin_wire::{Decoded, Decoder, FromNode, KINDS, Limits, OptionalText, Preamble, Welcome};
 
 use crate::samples::{Values, encoded};
 
@@ -54,7 +54,7 @@ fn older_welcome_names_no_cluster() {
         subscriptions_max: 5,
         publishers_max: 6,
         in_flight_bytes_max: 7,
-        cluster: Added(""),
+        cluster: OptionalText(""),
     })
     .encode(&mut old);
     // Its last field ends the message.
@@ -62,10 +62,10 @@ fn older_welcome_names_no_cluster() {
     old.truncate(usize::next_multiple_of(unpadded, 8));
     let len = old.len() as u32;
     old[..4].copy_from_slice(&len.to_le_bytes());
-    let Ok(Next::Message(FromNode::Welcome(welcome), _)) =
+    let Ok(Decoded::Message(FromNode::Welcome(welcome), _)) =
         Decoder::new(Limits::default()).next_from_node(&old)
     else {
         panic!("an older node's WELCOME is not read");
     };
-    assert_eq!((welcome.cluster, welcome.in_flight_bytes_max), (Added(""), 7));
+    assert_eq!((welcome.cluster, welcome.in_flight_bytes_max), (OptionalText(""), 7));
 }

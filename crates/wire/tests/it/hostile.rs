@@ -13,9 +13,9 @@ fn message_cut_at_any_byte_asks_for_the_rest() {
         for have in 0..bytes.len() {
             let need = if have < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
             if from_client {
-                assert_eq!(decoder.next_from_client(&bytes[..have]), Ok(Next::Need(need)), "{kind:?}");
+                assert_eq!(decoder.next_from_client(&bytes[..have]), Ok(Decoded::Need(need)), "{kind:?}");
             } else {
-                assert_eq!(decoder.next_from_node(&bytes[..have]), Ok(Next::Need(need)), "{kind:?}");
+                assert_eq!(decoder.next_from_node(&bytes[..have]), Ok(Decoded::Need(need)), "{kind:?}");
             }
         }
     }
@@ -37,10 +37,10 @@ fn message_of_the_other_side_is_refused() {
 #[test]
 fn message_over_its_limit_is_refused_by_its_header() {
     let decoder = Decoder::new(Limits { run_bytes_max: 4096, control_bytes_max: 256 });
-    let run = MessageHeader { len: 4104, kind: Kind::Run as u8, flags: 0 };
+    let run = MessageHeader { len: 4104, kind: Kind::Batch as u8, flags: 0 };
     assert_eq!(
         decoder.next_from_node(&run.to_bytes()),
-        Err(WireError::TooLarge { kind: Kind::Run, bytes: 4104, bytes_max: 4096 })
+        Err(WireError::TooLarge { kind: Kind::Batch, bytes: 4104, bytes_max: 4096 })
     );
     let ping = MessageHeader { len: 264, kind: Kind::Ping as u8, flags: 0 };
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The text formats of HTTP with any input. The fuzzer runs the same checks.
 
-use dunlin_wire::http::{Resume, plain_text, query_pairs, write_event};
+use dunlin_wire::http::{ResumeToken, plain_text, query_pairs, write_event};
 
 /// A query is refused, or its pairs are the same after writing and reading them again.
 pub fn try_query(bytes: &[u8]) {
@@ -15,10 +15,10 @@ pub fn try_query(bytes: &[u8]) {
 /// An id is refused, or is the same after writing and reading it again.
 pub fn try_id(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(resume) = Resume::parse(text) else { return };
+    let Ok(resume) = ResumeToken::parse(text) else { return };
     let mut again = String::new();
     resume.write(&mut again);
-    assert_eq!(Resume::parse(&again), Ok(resume));
+    assert_eq!(ResumeToken::parse(&again), Ok(resume));
 }
 
 /// A payload is no plain text, or an event's reader receives exactly this payload.

@@ -1,4 +1,4 @@
-use dunlin_wire::{Decoder, Limits, Next};
+use dunlin_wire::{Decoded, Decoder, Limits};
 use proptest::prelude::*;
 
 use crate::samples::{Values, from_client, from_node};
@@ -9,12 +9,12 @@ fn assert_round_trip(values: &Values) {
     from_client(values, |message| {
         out.clear();
         message.encode(&mut out);
-        assert_eq!(decoder.next_from_client(&out), Ok(Next::Message(message, out.len())));
+        assert_eq!(decoder.next_from_client(&out), Ok(Decoded::Message(message, out.len())));
     });
     from_node(values, |message| {
         out.clear();
         message.encode(&mut out);
-        assert_eq!(decoder.next_from_node(&out), Ok(Next::Message(message, out.len())));
+        assert_eq!(decoder.next_from_node(&out), Ok(Decoded::Message(message, out.len())));
     });
 }
 
@@ -33,7 +33,7 @@ fn messages_follow_one_another_without_a_separator() {
         written += 1;
     });
     let (mut rest, mut read) = (&out[..], 0);
-    while let Ok(Next::Message(_, taken)) = decoder.next_from_node(rest) {
+    while let Ok(Decoded::Message(_, taken)) = decoder.next_from_node(rest) {
         rest = &rest[taken..];
         read += 1;
     }
@@ -48,7 +48,7 @@ fn text_too_long_for_its_length_is_cut_between_characters() {
     let mut out = Vec::new();
     dunlin_wire::FromNode::Error(refusal).encode(&mut out);
     let decoder = Decoder::new(Limits { control_bytes_max: 1 << 20, ..Limits::default() });
-    let Ok(Next::Message(dunlin_wire::FromNode::Error(read), _)) = decoder.next_from_node(&out) else {
+    let Ok(Decoded::Message(dunlin_wire::FromNode::Error(read), _)) = decoder.next_from_node(&out) else {
         panic!("not read")
     };
     assert_eq!(read.text.len(), 65_534);

@@ -1,6 +1,6 @@
 //! One message of every kind, with fixed values for the golden files and random ones for round trips.
 
-use dunlin_frame::{Meta, RunHeader};
+use dunlin_frame::{BatchHeader, Meta};
 use dunlin_wire::*;
 
 /// The values of the messages' fields.
@@ -193,9 +193,9 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
     each(FromClient::DescribeSettings(NamedTopic { request: number, topic: &v.name }));
     each(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&v.tokens) }));
     let kind = if v.yes { ControlKind::Command } else { ControlKind::StaleQuestion };
-    each(FromClient::Control(Control { request: number, kind, bytes: Long(&v.blob) }));
+    each(FromClient::Control(Control { request: number, kind, bytes: LongBytes(&v.blob) }));
     let kind = if v.yes { TasksKind::Commands } else { TasksKind::Attach };
-    each(FromClient::Tasks(Tasks { request: number, kind, bytes: Long(&v.blob) }));
+    each(FromClient::Tasks(Tasks { request: number, kind, bytes: LongBytes(&v.blob) }));
     let acknowledged = [LastAcknowledged { partition: v.half, position: v.position() }; 2];
     each(FromClient::ExpectTopic(ExpectTopic {
         publisher: number,
@@ -215,7 +215,7 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     topics(v, &mut each);
     // The only message whose list of records is not made of plain items.
     let decoder = Decoder::new(Limits::default());
-    let Ok(Next::Message(deliver, taken)) = decoder.next_from_node(&v.deliver) else { panic!("DELIVER") };
+    let Ok(Decoded::Message(deliver, taken)) = decoder.next_from_node(&v.deliver) else { panic!("DELIVER") };
     assert_eq!(taken, v.deliver.len());
     each(deliver);
     each(FromNode::Settled(Settled { request: number, settled: 2, stale: List::new(&v.tokens) }));
@@ -229,9 +229,9 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     each(FromNode::Checksum(Checksum { channel: number, position, checksum }));
     let settings = [Setting { name: "fold", value: &v.name }];
     each(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
-    each(FromNode::Controlled(Controlled { request: number, bytes: Long(&v.blob) }));
-    each(FromNode::Tasked(Tasked { request: number, bytes: Long(&v.blob) }));
-    each(FromNode::TaskOrders(TaskOrders { bytes: Long(&v.blob) }));
+    each(FromNode::ControlResult(ControlResult { request: number, bytes: LongBytes(&v.blob) }));
+    each(FromNode::TasksResult(TasksResult { request: number, bytes: LongBytes(&v.blob) }));
+    each(FromNode::TaskOrders(TaskOrders { bytes: LongBytes(&v.blob) }));
     each(FromNode::PublisherTopic(PublisherTopic {
         publisher: number,
         by_itself: v.yes,
@@ -253,7 +253,7 @@ fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
         subscriptions_max: 3,
         publishers_max: 4,
         in_flight_bytes_max: 5,
-        cluster: Added("5f0c"),
+        cluster: OptionalText("5f0c"),
     }));
     each(FromNode::Refused(v.refusal()));
 }
@@ -288,7 +288,7 @@ fn publishing(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
 fn reading(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
     let (channel, seq) = (v.number, v.seq);
     let first_seq = seq.clamp(1, u64::MAX - 1000);
-    let header = RunHeader {
+    let header = BatchHeader {
         topic_id: channel,
         epoch: 2,
         prev_seq: first_seq - 1,
@@ -296,7 +296,7 @@ fn reading(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
         count: v.records(),
         bytes: v.frames.len() as u32,
     };
-    each(FromNode::Run(Run { header, frames: &v.frames }));
+    each(FromNode::Batch(Batch { header, frames: &v.frames }));
     each(FromNode::Log(Log {
         subscription: 2,
         channel,

@@ -1,5 +1,5 @@
 use dunlin_wire::{
-    Decoder, ErrorCode, FromClient, FromNode, Limits, List, Next, Position, Preamble, Publishers, Resync,
+    Decoded, Decoder, ErrorCode, FromClient, FromNode, Limits, List, Position, Preamble, Publishers, Resync,
     Settle, VERSION, VERSION_MIN, WireError,
 };
 
@@ -19,7 +19,7 @@ fn later_client_messages_are_unknown_to_earlier_versions() {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
         message.encode(&mut bytes);
         decoder.set_version(version);
-        decoder.next_from_client(&bytes).map(|next| matches!(next, Next::Message(..)))
+        decoder.next_from_client(&bytes).map(|next| matches!(next, Decoded::Message(..)))
     };
     assert_eq!(decode(FromClient::Renew(renew), 3), Ok(true));
     assert_eq!(decode(FromClient::Renew(renew), 2), Err(WireError::UnknownKind(23)));
@@ -34,7 +34,7 @@ fn publisher_notice_is_unknown_on_a_connection_of_version_4() {
         let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
         FromNode::Publishers(publishers).encode(&mut bytes);
         decoder.set_version(version);
-        decoder.next_from_node(&bytes).map(|next| matches!(next, Next::Message(..)))
+        decoder.next_from_node(&bytes).map(|next| matches!(next, Decoded::Message(..)))
     };
     assert_eq!(decode(5), Ok(true));
     assert_eq!(decode(4), Err(WireError::UnknownKind(97)));

@@ -1,12 +1,12 @@
 use dunlin_control::Change;
 
 use super::*;
-use crate::history::{Answered, Asked};
-use crate::locks::{Guarded, Held};
+use crate::history::{KeyRequest, KeyResponse};
+use crate::locks::{GuardedWrite, Held};
 
 fn put(call: u64, end: u64, revision: u64) -> Operation {
-    let answered = Some((end, Answered { revision, ..Answered::default() }));
-    Operation { client: 1, group: "g".to_owned(), asked: Asked::Put(0, "v".to_owned()), call, answered }
+    let answered = Some((end, KeyResponse { revision, ..KeyResponse::default() }));
+    Operation { client: 1, group: "g".to_owned(), asked: KeyRequest::Put(0, "v".to_owned()), call, answered }
 }
 
 #[test]
@@ -21,7 +21,8 @@ fn held(lease: u64, token: u64, from: u64, until: u64) -> Held {
 }
 
 fn history(held: Vec<Held>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
-    let guarded = guarded.iter().map(|&(token, revision)| Guarded { lock: 0, token, revision }).collect();
+    let guarded =
+        guarded.iter().map(|&(token, revision)| GuardedWrite { lock: 0, token, revision }).collect();
     LockHistory { held, guarded }
 }
 
@@ -54,19 +55,19 @@ fn change(revision: u64, value: &str) -> Change {
 
 #[test]
 fn watch_with_missing_or_different_changes_is_found() {
-    let told = |revisions: &[u64]| Watched {
+    let told = |revisions: &[u64]| WatchTrace {
         changes: revisions.iter().map(|revision| change(*revision, "v")).collect(),
         compacted: vec![],
     };
     assert_eq!(watches(&[told(&[1, 2]), told(&[1])], &[]).unwrap(), 2);
     assert!(watches(&[told(&[1, 3])], &[]).unwrap_err().to_string().contains("2 is next"));
-    let gone = Watched { compacted: vec![(2, 4)], ..told(&[1, 5]) };
+    let gone = WatchTrace { compacted: vec![(2, 4)], ..told(&[1, 5]) };
     assert_eq!(watches(&[gone], &[]).unwrap(), 2);
-    let other = Watched { changes: vec![change(1, "w")], compacted: vec![] };
+    let other = WatchTrace { changes: vec![change(1, "w")], compacted: vec![] };
     assert!(watches(&[told(&[1]), other.clone()], &[]).unwrap_err().to_string().contains("different"));
     let mut asked = put(0, 1, 1);
     let content = change(1, "v");
-    assert!(watches(&[Watched { changes: vec![content], compacted: vec![] }], &[asked.clone()]).is_ok());
+    assert!(watches(&[WatchTrace { changes: vec![content], compacted: vec![] }], &[asked.clone()]).is_ok());
     asked.group = "h".to_owned();
     assert!(watches(&[other], &[asked]).is_err());
 }

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin_client::topic::Position;
 
 use super::publisher::Ledger;
-use super::reader::{Told, Trace};
+use super::reader::{ReaderEvent, Trace};
 
 /// The counts of a successful run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ReadCounts {
     /// Records received.
     pub read: u64,
     /// Gaps received.
@@ -20,20 +20,20 @@ pub struct Counts {
 }
 
 /// Epoch changes, as one subscriber received them.
-type Ended = BTreeMap<u32, End>;
+type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
 /// The end of an epoch: the last record received, where the next epoch begins, and whether no record is
 /// missing in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct End {
+struct EpochEnd {
     last: u64,
     next: Position,
     is_whole: bool,
 }
 
 /// Compares all subscribers of a topic with its publisher.
-pub fn topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<Counts> {
-    let (mut counts, mut all) = (Counts::default(), BTreeMap::new());
+pub fn topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<ReadCounts> {
+    let (mut counts, mut all) = (ReadCounts::default(), BTreeMap::new());
     for trace in traces {
         let of = || format!("{} through node {}", trace.topic, trace.node + 1);
         let (records, ended, gaps) = follow(trace).with_context(of)?;
@@ -60,35 +60,35 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-type Followed = (BTreeMap<Position, u64>, Ended, Vec<(u32, u64, u64)>);
+type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
 /// Checks that every record follows the last, or that the missing ones were reported.
-fn follow(trace: &Trace) -> Result<Followed> {
-    let (mut records, mut ended, mut gaps) = (BTreeMap::new(), Ended::new(), vec![]);
+fn follow(trace: &Trace) -> Result<ReaderHistory> {
+    let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
     for told in &trace.told {
         // The position after this event, and where it may begin.
         let (begins, ends) = match told {
-            Told::Record(position, number) => {
+            ReaderEvent::Record(position, number) => {
                 records.insert(*position, *number);
                 (*position, *position)
             }
-            Told::Gap(epoch, first, last) => {
+            ReaderEvent::Gap(epoch, first, last) => {
                 gaps.push((*epoch, *first, *last));
                 (at_seq(*epoch, *first), at_seq(*epoch, *last))
             }
-            &Told::Epoch(old, last, known, next) => {
+            &ReaderEvent::Epoch(old, last, known, next) => {
                 if let Some(at) = at {
                     ensure!(old == at.epoch && last == at.seq, "{told:?} after {at}");
                 }
                 ensure!(next.epoch > old && next.seq > 0, "{told:?}");
                 ensure!(known.is_none_or(|known| known >= last), "{told:?}");
                 let is_whole = known == Some(last) && next.seq == last + 1;
-                ended.insert(old, End { last, next, is_whole });
+                ended.insert(old, EpochEnd { last, next, is_whole });
                 at = Some(at_seq(next.epoch, next.seq - 1));
                 continue;
             }
-            Told::Wrong(what) => bail!("{what}"),
+            ReaderEvent::Wrong(what) => bail!("{what}"),
         };
         let due = at.map_or(1, |at| at.seq + 1);
         let follows =
@@ -100,9 +100,9 @@ fn follow(trace: &Trace) -> Result<Followed> {
 }
 
 /// Checks that a durable topic has every record once and in order, over all epochs.
-fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &Ended) -> Result<()> {
+fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &EndedEpochs) -> Result<()> {
     ensure!(gaps.is_empty(), "a subscriber of a durable topic received gaps: {gaps:?}");
-    for (epoch, End { last, next, .. }) in ended {
+    for (epoch, EpochEnd { last, next, .. }) in ended {
         ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, and the next begins at {next}");
     }
     for (due, (position, number)) in (1..).zip(records) {
@@ -116,7 +116,7 @@ fn acknowledged(
     ledger: &Ledger,
     records: &BTreeMap<Position, u64>,
     gaps: &[(u32, u64, u64)],
-    ended: &Ended,
+    ended: &EndedEpochs,
 ) -> Result<()> {
     for published in &ledger.published {
         let Some((_, at)) = published.answered else { continue };
@@ -126,10 +126,10 @@ fn acknowledged(
                 let in_gap = |(epoch, first, last): &(u32, u64, u64)| {
                     *epoch == position.epoch && (*first..=*last).contains(&position.seq)
                 };
-                let is_after = |end: &End| position.seq > end.last && !end.is_whole;
+                let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_whole;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
                 // An epoch without any received record, between two others.
-                let is_between = |(old, end): (&u32, &End)| {
+                let is_between = |(old, end): (&u32, &EpochEnd)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_whole
                 };
                 let passed_over = ended.iter().any(is_between);

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_millis(50);
 
 /// An event of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ReaderEvent {
     /// A record, and its number.
     Record(Position, u64),
     /// Missing records of an epoch.
@@ -39,14 +39,20 @@ pub struct Trace {
     /// The node, counted from 0.
     pub node: usize,
     /// The events, in order.
-    pub told: Vec<Told>,
+    pub told: Vec<ReaderEvent>,
 }
 
 /// Where each topic ended, once all records are published.
-pub type Ends = OnceLock<BTreeMap<&'static str, Position>>;
+pub type TopicEnds = OnceLock<BTreeMap<&'static str, Position>>;
 
 /// Reads up to the topic's end, or until the run is over.
-pub fn read(topic: &'static str, node: usize, url: &str, ends: &Ends, over: &AtomicBool) -> Result<Trace> {
+pub fn read(
+    topic: &'static str,
+    node: usize,
+    url: &str,
+    ends: &TopicEnds,
+    over: &AtomicBool,
+) -> Result<Trace> {
     let mut subscriber = subscribe(topic, url)?;
     let (mut trace, mut at) = (Trace { topic, node, told: vec![] }, Position::default());
     while !over.load(Ordering::Relaxed) {
@@ -90,29 +96,32 @@ fn subscribe(topic: &str, url: &str) -> Result<Subscriber> {
     }
 }
 
-fn note(topic: &str, event: &Event<'_>, told: &mut Vec<Told>, at: &mut Position) {
+fn note(topic: &str, event: &Event<'_>, told: &mut Vec<ReaderEvent>, at: &mut Position) {
     let what = match event {
         Event::Record(record) => {
             *at = record.position;
             match number(topic, record.payload()) {
-                Some(number) => Told::Record(record.position, number),
-                None => Told::Wrong(format!("the record at {} is none that was published", record.position)),
+                Some(number) => ReaderEvent::Record(record.position, number),
+                None => ReaderEvent::Wrong(format!(
+                    "the record at {} is none that was published",
+                    record.position
+                )),
             }
         }
         Event::Notice(Notice::Gap(gap)) => {
             *at = Position { epoch: gap.epoch, seq: gap.last };
-            Told::Gap(gap.epoch, gap.first, gap.last)
+            ReaderEvent::Gap(gap.epoch, gap.first, gap.last)
         }
         Event::Notice(Notice::EpochChanged(change)) => {
-            Told::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
+            ReaderEvent::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
         // The subscriber requested all records.
         Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
-            Told::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
+            ReaderEvent::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
         }
         Event::Notice(Notice::Advance { .. }) => return,
-        Event::Notice(other) => Told::Wrong(format!("{other:?}")),
+        Event::Notice(other) => ReaderEvent::Wrong(format!("{other:?}")),
     };
     told.push(what);
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use dunlin_client::topic::Position;
 
-use super::audit::{self, Counts};
+use super::audit::{self, ReadCounts};
 use super::nodes::Nodes;
 use super::plan::plan;
 use super::publisher::{Ledger, Writer};
-use super::reader::{Ends, Trace, read};
+use super::reader::{TopicEnds, Trace, read};
 use super::{NODES, TOPICS};
 use crate::history::Clock;
 use crate::nemesis::PATIENCE;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The program and the directory of a run.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct TopicsStage {
     /// The binary `dunlin`.
     pub program: String,
     /// The directory for the run's files.
@@ -43,13 +43,13 @@ pub struct Report {
     unknown: u64,
     refused: u64,
     struck: u64,
-    counts: Counts,
+    counts: ReadCounts,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { steps, batches, unknown, refused, struck, counts } = self;
-        let Counts { read, gaps, epochs } = counts;
+        let ReadCounts { read, gaps, epochs } = counts;
         write!(
             f,
             "{steps} steps of faults; {batches} batches, {struck} struck, {unknown} unknown, {refused} refusals; \
@@ -62,14 +62,14 @@ impl fmt::Display for Report {
 struct Clients {
     stop: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
-    ends: Arc<Ends>,
+    ends: Arc<TopicEnds>,
     acknowledged: Arc<AtomicU64>,
     writers: Vec<JoinHandle<Result<Ledger>>>,
     readers: Vec<JoinHandle<Result<Trace>>>,
 }
 
 /// Runs a seed.
-pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
+pub fn run(stage: &TopicsStage, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("topics-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;

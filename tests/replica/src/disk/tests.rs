@@ -32,7 +32,7 @@ fn write_is_readable_at_once_and_on_disk_after_its_sync() {
 #[test]
 fn full_disk_refuses_growth_until_there_is_room() {
     let dir = dir("full");
-    let orders = Arc::new(Orders::default());
+    let orders = Arc::new(DiskFaults::default());
     let disk = PowerDisk::new(Arc::clone(&orders));
     let file = disk.create(&dir.join("file")).unwrap();
     file.set_bytes(10).unwrap();

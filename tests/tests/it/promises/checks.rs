@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
 
-use super::door::{Message, Reader, Seen, Wish};
+use super::door::{Message, Reader, Received, SubscribeWish};
 use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_padded};
 
 /// A guarantee in the table's words, and its test.
@@ -103,7 +103,7 @@ fn late_join(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=1_000)?;
-    let wish = Wish { subject: "t", from_earliest: true, ..Wish::default() };
+    let wish = SubscribeWish { subject: "t", from_earliest: true, ..SubscribeWish::default() };
     let mut reader = trial.visitor()?.subscribe(&wish)?;
     publish_numbers(&mut publisher, 1_001..=2_000)?;
     reader.numbers(1..=2_000)?;
@@ -141,17 +141,17 @@ fn gap(trial: &mut Trial<'_>) -> Result<()> {
     let (mut at, mut missed) = (0, 0);
     while at < RECORDS {
         match reader.next(PATIENCE)? {
-            Seen::Record(taken) => {
+            Received::Record(taken) => {
                 ensure!(number(&taken)? == at + 1, "{} after {at} without a gap", number(&taken)?);
                 at += 1;
             }
-            Seen::Gap(first, last) => {
+            Received::Gap(first, last) => {
                 ensure!(first == at + 1 && last >= first, "wrong gap {first}..{last} after {at}");
                 missed += last - at;
                 at = last;
             }
-            Seen::Lagging => {}
-            Seen::CutOff(why) => {
+            Received::Lagging => {}
+            Received::CutOff(why) => {
                 ensure!(!why.is_empty(), "disconnected without a reason");
                 return Ok(());
             }
@@ -169,9 +169,9 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
     let mut warned = false;
     loop {
         match reader.next(PATIENCE)? {
-            Seen::Lagging => warned = true,
-            Seen::Gap(..) => break,
-            Seen::Record(_) => {}
+            Received::Lagging => warned = true,
+            Received::Gap(..) => break,
+            Received::Record(_) => {}
             other => bail!("{other:?}"),
         }
     }
@@ -213,9 +213,9 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
     for key in 0..100 {
         set(key % 10)?;
     }
-    let wish = Wish { subject: "t", with_state: true, ..Wish::default() };
+    let wish = SubscribeWish { subject: "t", with_state: true, ..SubscribeWish::default() };
     let mut reader = trial.visitor()?.subscribe(&wish)?;
-    let Seen::State(mut at) = reader.next(PATIENCE)? else { bail!("the first event is not a state") };
+    let Received::State(mut at) = reader.next(PATIENCE)? else { bail!("the first event is not a state") };
     ensure!(at == 100, "the state is at {at}");
     for key in 0..50 {
         set(key)?;
@@ -234,7 +234,11 @@ fn state(trial: &mut Trial<'_>) -> Result<()> {
 fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
     trial.create("t", TopicConfig::default())?;
     let (mut visitor, proxy) = trial.visitor_to_cut()?.context("this listener has no connection to cut")?;
-    let mut reader = visitor.subscribe(&Wish { subject: "t", from_earliest: true, ..Wish::default() })?;
+    let mut reader = visitor.subscribe(&SubscribeWish {
+        subject: "t",
+        from_earliest: true,
+        ..SubscribeWish::default()
+    })?;
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 1..=100)?;
     reader.numbers(1..=100)?;
@@ -261,8 +265,8 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
     // A new epoch, a closed connection and a record of the new node are correct; silence is not.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
-            Ok(Seen::Nothing) => bail!("neither an event nor an error arrived"),
-            Ok(Seen::Anew | Seen::CutOff(_)) | Err(_) => return Ok(()),
+            Ok(Received::Nothing) => bail!("neither an event nor an error arrived"),
+            Ok(Received::Anew | Received::CutOff(_)) | Err(_) => return Ok(()),
             Ok(_) => {}
         }
     }
@@ -287,7 +291,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());
         for member in &mut members {
-            if let Seen::Record(taken) = member.next(Duration::from_millis(5))? {
+            if let Received::Record(taken) = member.next(Duration::from_millis(5))? {
                 ensure!(seen.insert(number(&taken)?), "{} was delivered twice", number(&taken)?);
             }
         }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::trial::Started;
+use super::trial::NodeUnderTest;
 
 /// A listener under test.
-pub trait Door: Sync {
+pub trait Listener: Sync {
     /// The name in `docs/listeners.md`.
     fn name(&self) -> &'static str;
 
     /// The address for clients; `None` in process. Connections that are to be cut use a proxy.
-    fn address(&self, node: &Started) -> Option<SocketAddr>;
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
     /// The reason why a guarantee does not apply, if so, for the table.
     fn not_offered(&self, _promise: &str) -> Option<&'static str> {
@@ -26,15 +26,15 @@ pub trait Door: Sync {
     }
 
     /// Makes a client, at `address` if there is one.
-    fn enter(&self, node: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>>;
+    fn enter(&self, node: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>>;
 }
 
 /// A client of a listener. The defaults are for features that a listener does not offer.
-pub trait Visitor {
+pub trait ListenerClient {
     /// Publishes and waits for the response. Returns the sequence number if the listener reports it.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>>;
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>>;
 
     /// The first reply to a request.
     fn request(&mut self, _subject: &str, _payload: &[u8]) -> Result<Vec<u8>> {
@@ -62,7 +62,7 @@ pub struct Message<'a> {
 
 /// The options of a subscription.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wish<'a> {
+pub struct SubscribeWish<'a> {
     pub subject: &'a str,
     /// From the oldest retained record, instead of from now on.
     pub from_earliest: bool,
@@ -72,14 +72,14 @@ pub struct Wish<'a> {
 
 /// A subscriber, which reads from the connection only during a call.
 pub trait Reader {
-    /// The next event; [`Seen::Nothing`] after `patience`. Errors are those of the listener.
-    fn next(&mut self, patience: Duration) -> Result<Seen>;
+    /// The next event; [`Received::Nothing`] after `patience`. Errors are those of the listener.
+    fn next(&mut self, patience: Duration) -> Result<Received>;
 }
 
 /// An event of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
-    Record(Taken),
+pub enum Received {
+    Record(ReceivedRecord),
     /// Missing records, the first and the last.
     Gap(u64, u64),
     /// A warning that records will be missed.
@@ -96,7 +96,7 @@ pub enum Seen {
 
 /// A record as a subscriber receives it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct ReceivedRecord {
     pub subject: String,
     /// The sequence number, if the listener reports it.
     pub seq: Option<u64>,

@@ -17,21 +17,21 @@ use v1::dunlin_client::DunlinClient;
 use v1::start::At;
 use v1::subscribe_response::Event;
 
-use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{PATIENCE, Started, TOKEN};
+use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 pub struct Grpc;
 
-impl Door for Grpc {
+impl Listener for Grpc {
     fn name(&self) -> &'static str {
         "gRPC"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.grpc())
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         Ok(Box::new(Caller(Connection::open(address.context("no address")?)?)))
     }
 }
@@ -68,7 +68,7 @@ fn introduce(mut call: Request<()>) -> Result<Request<()>, Status> {
 
 struct Caller(Connection);
 
-impl Visitor for Caller {
+impl ListenerClient for Caller {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         let headers = message.headers.iter();
         let headers = headers.map(|(name, value)| v1::Header {
@@ -90,10 +90,10 @@ impl Visitor for Caller {
         Ok(Some(published.receipt.context("the response has no receipt")?.seq))
     }
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
         let at = match wish {
-            Wish { with_state: true, .. } => At::Snapshot(true),
-            Wish { from_earliest: true, .. } => At::Earliest(true),
+            SubscribeWish { with_state: true, .. } => At::Snapshot(true),
+            SubscribeWish { from_earliest: true, .. } => At::Earliest(true),
             _ => At::Latest(true),
         };
         let on_gap = if wish.with_state { v1::OnGap::Snapshot } else { v1::OnGap::Oldest };
@@ -105,7 +105,7 @@ impl Visitor for Caller {
         };
         let connection = Connection::open(self.0.address)?;
         let mut following =
-            Following { connection, request, stream: None, at: BTreeMap::new(), seen: VecDeque::new() };
+            GrpcReader { connection, request, stream: None, at: BTreeMap::new(), seen: VecDeque::new() };
         following.begin()?;
         Ok(Box::new(following))
     }
@@ -166,22 +166,22 @@ impl Visitor for Caller {
                 other => bail!("{other:?} instead of the membership"),
             }
         })?;
-        Ok(Box::new(Sharing { connection, asked, given, taken: VecDeque::new() }))
+        Ok(Box::new(GrpcMember { connection, asked, given, taken: VecDeque::new() }))
     }
 }
 
 /// A subscription that resumes after its connection was cut.
-struct Following {
+struct GrpcReader {
     connection: Connection,
     request: v1::SubscribeRequest,
     stream: Option<Streaming<v1::SubscribeResponse>>,
     /// The last position of each log.
     at: BTreeMap<(String, u32), v1::LogPosition>,
     /// Received events that were not returned yet.
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Received>,
 }
 
-impl Following {
+impl GrpcReader {
     /// Opens the stream, up to the first positions.
     fn begin(&mut self) -> Result<()> {
         if !self.at.is_empty() {
@@ -214,18 +214,18 @@ impl Following {
             Event::Gap(gap) => {
                 let v1::Gap { topic, partition, epoch, first, last } = gap;
                 self.stands(v1::LogPosition { topic, partition, epoch, seq: last });
-                self.seen.push_back(Seen::Gap(first, last));
+                self.seen.push_back(Received::Gap(first, last));
             }
-            Event::Lagging(_) => self.seen.push_back(Seen::Lagging),
+            Event::Lagging(_) => self.seen.push_back(Received::Lagging),
             Event::EpochChanged(changed) => {
                 let v1::EpochChanged { topic, partition, new_epoch: epoch, new_first, .. } = changed;
                 self.stands(v1::LogPosition { topic, partition, epoch, seq: new_first - 1 });
-                self.seen.push_back(Seen::Anew);
+                self.seen.push_back(Received::Anew);
             }
             Event::Snapshot(state) => {
                 let at = state.position.context("the state has no position")?;
                 if state.offset + state.part.len() as u64 == state.bytes_total {
-                    self.seen.push_back(Seen::State(at.seq));
+                    self.seen.push_back(Received::State(at.seq));
                     self.stands(at);
                 }
             }
@@ -244,13 +244,13 @@ impl Following {
             let of_all = record.subject.is_empty();
             let record =
                 v1::Record { subject: if of_all { subject.clone() } else { record.subject }, ..record };
-            Seen::Record(taken(record))
+            Received::Record(taken(record))
         }));
     }
 }
 
-impl Reader for Following {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+impl Reader for GrpcReader {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(seen) = self.seen.pop_front() {
@@ -258,7 +258,7 @@ impl Reader for Following {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Seen::Nothing);
+                return Ok(Received::Nothing);
             }
             let Some(stream) = &mut self.stream else {
                 if self.begin().is_err() {
@@ -267,33 +267,33 @@ impl Reader for Following {
                 continue;
             };
             match waited(&self.connection.runtime, left, stream) {
-                None => return Ok(Seen::Nothing),
+                None => return Ok(Received::Nothing),
                 Some(Ok(Some(told))) => self.take(told.event.context("the response has no event")?)?,
-                Some(Ok(None)) => return Ok(Seen::CutOff("the stream ended".to_owned())),
+                Some(Ok(None)) => return Ok(Received::CutOff("the stream ended".to_owned())),
                 Some(Err(status)) if is_cut(&status) => self.stream = None,
-                Some(Err(status)) => return Ok(Seen::CutOff(status.message().to_owned())),
+                Some(Err(status)) => return Ok(Received::CutOff(status.message().to_owned())),
             }
         }
     }
 }
 
 /// A member of a share group, which confirms its records.
-struct Sharing {
+struct GrpcMember {
     connection: Connection,
     asked: mpsc::UnboundedSender<v1::JoinGroupRequest>,
     given: Streaming<v1::JoinGroupResponse>,
-    taken: VecDeque<Taken>,
+    taken: VecDeque<ReceivedRecord>,
 }
 
-impl Reader for Sharing {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+impl Reader for GrpcMember {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         use v1::join_group_response::Event;
         loop {
             if let Some(taken) = self.taken.pop_front() {
-                return Ok(Seen::Record(taken));
+                return Ok(Received::Record(taken));
             }
             let event = match waited(&self.connection.runtime, patience, &mut self.given) {
-                None => return Ok(Seen::Nothing),
+                None => return Ok(Received::Nothing),
                 Some(told) => told?.and_then(|told| told.event),
             };
             match event {
@@ -305,7 +305,7 @@ impl Reader for Sharing {
                         self.taken.push_back(taken(record));
                     }
                 }
-                Some(Event::Gap(gap)) => return Ok(Seen::Gap(gap.first, gap.last)),
+                Some(Event::Gap(gap)) => return Ok(Received::Gap(gap.first, gap.last)),
                 other => bail!("{other:?}"),
             }
         }
@@ -330,9 +330,9 @@ fn asking(request: v1::join_group_request::Request) -> v1::JoinGroupRequest {
     v1::JoinGroupRequest { request: Some(request) }
 }
 
-fn taken(record: v1::Record) -> Taken {
+fn taken(record: v1::Record) -> ReceivedRecord {
     let header = |header: v1::Header| (header.name, String::from_utf8_lossy(&header.value).into_owned());
-    Taken {
+    ReceivedRecord {
         subject: record.subject,
         seq: Some(record.seq),
         payload: record.payload.to_vec(),

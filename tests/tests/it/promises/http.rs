@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{PATIENCE, Started, TOKEN};
+use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 pub struct Http;
 
-impl Door for Http {
+impl Listener for Http {
     fn name(&self) -> &'static str {
         "HTTP"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.http())
     }
 
@@ -30,14 +30,14 @@ impl Door for Http {
         }
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         Ok(Box::new(Client(address.context("no address")?)))
     }
 }
 
 struct Client(SocketAddr);
 
-impl Visitor for Client {
+impl ListenerClient for Client {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         let mut stream = connect(self.0)?;
         let mut head = format!(
@@ -61,10 +61,10 @@ impl Visitor for Client {
         Ok(serde_json::from_str::<Value>(body)?["seq"].as_u64())
     }
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
         let from = match wish {
-            Wish { with_state: true, .. } => "snapshot",
-            Wish { from_earliest: true, .. } => "earliest",
+            SubscribeWish { with_state: true, .. } => "snapshot",
+            SubscribeWish { from_earliest: true, .. } => "earliest",
             _ => "latest",
         };
         let path = format!("/v1/topics/{}/events?as=json&from={from}", wish.subject);
@@ -89,7 +89,7 @@ struct Events {
     last_id: String,
     stream: Option<Stream>,
     /// Received events that were not returned yet.
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Received>,
 }
 
 struct Stream {
@@ -132,13 +132,13 @@ impl Events {
         let told: Value = serde_json::from_str(&data)?;
         let number = |name: &str| told[name].as_u64().with_context(|| format!("no {name} in {data}"));
         self.seen.push_back(match event {
-            "message" => Seen::Record(taken(&told)?),
-            "gap" => Seen::Gap(number("first")?, number("last")?),
-            "lagging" => Seen::Lagging,
-            "epoch" => Seen::Anew,
+            "message" => Received::Record(taken(&told)?),
+            "gap" => Received::Gap(number("first")?, number("last")?),
+            "lagging" => Received::Lagging,
+            "epoch" => Received::Anew,
             "snapshot" => {
                 let seq = told["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
-                Seen::State(seq.with_context(|| format!("no position in {data}"))?)
+                Received::State(seq.with_context(|| format!("no position in {data}"))?)
             }
             "checksum" | "publishers" => return Ok(()),
             other => bail!("{other}: {data}"),
@@ -148,7 +148,7 @@ impl Events {
 }
 
 impl Reader for Events {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(seen) = self.seen.pop_front() {
@@ -156,7 +156,7 @@ impl Reader for Events {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Seen::Nothing);
+                return Ok(Received::Nothing);
             }
             let Some(stream) = &mut self.stream else {
                 if self.connect().is_err() {
@@ -210,14 +210,14 @@ impl Stream {
     }
 }
 
-fn taken(told: &Value) -> Result<Taken> {
+fn taken(told: &Value) -> Result<ReceivedRecord> {
     let text = |name: &str| told[name].as_str().with_context(|| format!("no {name} in {told}"));
     let headers = told["headers"].as_array().map_or(&[][..], Vec::as_slice);
     let header = |header: &Value| {
         let of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
         (of("name"), of("value"))
     };
-    Ok(Taken {
+    Ok(ReceivedRecord {
         subject: text("subject")?.to_owned(),
         seq: told["seq"].as_u64(),
         payload: text("payload")?.as_bytes().to_vec(),

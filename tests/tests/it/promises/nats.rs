@@ -8,29 +8,29 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{PATIENCE, Started, TOKEN};
+use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// A plain NATS subscription.
-pub struct Plain;
+pub struct PlainSubscription;
 /// A subscription through `$DUNLIN.seq.`, which any NATS client can use.
-pub struct Numbered;
+pub struct NumberedSubscription;
 
 const NUMBERED: &str = "$DUNLIN.seq.";
 
-impl Door for Plain {
+impl Listener for PlainSubscription {
     fn name(&self) -> &'static str {
         "NATS"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.nats())
     }
 
     fn not_offered(&self, promise: &str) -> Option<&'static str> {
         match promise {
             "lagging" => Some("the protocol has no message for it"),
-            promise => Numbered.not_offered(promise),
+            promise => NumberedSubscription.not_offered(promise),
         }
     }
 
@@ -38,17 +38,17 @@ impl Door for Plain {
         (promise == "gap").then_some("the node closes the connection, and client libraries reconnect")
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         enter(address, "")
     }
 }
 
-impl Door for Numbered {
+impl Listener for NumberedSubscription {
     fn name(&self) -> &'static str {
         "NATS, `$DUNLIN.seq.`"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.nats())
     }
 
@@ -62,12 +62,12 @@ impl Door for Numbered {
         }
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         enter(address, NUMBERED)
     }
 }
 
-fn enter(address: Option<SocketAddr>, prefix: &'static str) -> Result<Box<dyn Visitor>> {
+fn enter(address: Option<SocketAddr>, prefix: &'static str) -> Result<Box<dyn ListenerClient>> {
     let address = address.context("no address")?;
     Ok(Box::new(Program { link: Link::open(address)?, address, prefix }))
 }
@@ -87,7 +87,7 @@ impl Program {
     }
 }
 
-impl Visitor for Program {
+impl ListenerClient for Program {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         let Message { subject, payload, headers } = message;
         self.link.publish(subject, "", headers, payload)?;
@@ -95,7 +95,7 @@ impl Visitor for Program {
         Ok(None)
     }
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
         Ok(Box::new(self.subscribed(wish.subject)?))
     }
 
@@ -106,7 +106,7 @@ impl Visitor for Program {
         link.say(&format!("SUB {inbox} 1"))?;
         link.publish(subject, &inbox, &[], payload)?;
         match link.next(PATIENCE)? {
-            Seen::Record(taken) => Ok(taken.payload),
+            Received::Record(taken) => Ok(taken.payload),
             other => bail!("{other:?} instead of a reply"),
         }
     }
@@ -118,7 +118,7 @@ impl Visitor for Program {
         // Ends with the node, at the end of the test.
         thread::spawn(move || -> Result<()> {
             loop {
-                if let Said::Message(message) = link.said()? {
+                if let NodeMessage::Message(message) = link.said()? {
                     link.publish(&message.reply, "", &[], &message.payload.to_ascii_uppercase())?;
                 }
             }
@@ -138,7 +138,7 @@ struct Link {
 }
 
 /// A message from the node.
-enum Said {
+enum NodeMessage {
     Message(Delivered),
     Pong,
     Error(String),
@@ -198,9 +198,9 @@ impl Link {
         self.say("PING")?;
         loop {
             match self.said()? {
-                Said::Pong => return Ok(()),
-                Said::Error(why) => bail!("{why}"),
-                Said::Message(_) => {}
+                NodeMessage::Pong => return Ok(()),
+                NodeMessage::Error(why) => bail!("{why}"),
+                NodeMessage::Message(_) => {}
             }
         }
     }
@@ -212,15 +212,15 @@ impl Link {
         Ok(line.trim_end().to_owned())
     }
 
-    fn said(&mut self) -> Result<Said> {
+    fn said(&mut self) -> Result<NodeMessage> {
         loop {
             let line = self.line()?;
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
-                ["PONG"] => return Ok(Said::Pong),
+                ["PONG"] => return Ok(NodeMessage::Pong),
                 ["PING"] => self.say("PONG")?,
                 ["+OK"] | ["INFO", ..] => {}
-                ["-ERR", ..] => return Ok(Said::Error(line["-ERR ".len()..].to_owned())),
+                ["-ERR", ..] => return Ok(NodeMessage::Error(line["-ERR ".len()..].to_owned())),
                 ["MSG", subject, _, ref rest @ .., total] => {
                     return self.message(subject, rest, 0, total.parse()?);
                 }
@@ -232,7 +232,7 @@ impl Link {
         }
     }
 
-    fn message(&mut self, subject: &str, reply: &[&str], head: usize, total: usize) -> Result<Said> {
+    fn message(&mut self, subject: &str, reply: &[&str], head: usize, total: usize) -> Result<NodeMessage> {
         let mut payload = vec![0; total + 2];
         self.read.read_exact(&mut payload)?;
         ensure!(payload.ends_with(b"\r\n"), "the message has another length than announced");
@@ -247,29 +247,29 @@ impl Link {
             message.headers.push((name.to_owned(), value.trim().to_owned()));
         }
         message.payload = payload;
-        Ok(Said::Message(message))
+        Ok(NodeMessage::Message(message))
     }
 }
 
 impl Reader for Link {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         self.stream.set_read_timeout(Some(patience))?;
         match self.read.fill_buf() {
-            Ok([]) => return Ok(Seen::CutOff("the connection ended".to_owned())),
+            Ok([]) => return Ok(Received::CutOff("the connection ended".to_owned())),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Ok(Seen::Nothing);
+                return Ok(Received::Nothing);
             }
             Err(error) => return Err(error.into()),
         }
         match self.said() {
-            Ok(Said::Message(message)) => seen(message),
-            Ok(Said::Error(why)) => Ok(Seen::CutOff(why)),
-            Ok(Said::Pong) => bail!("an unexpected PONG"),
+            Ok(NodeMessage::Message(message)) => seen(message),
+            Ok(NodeMessage::Error(why)) => Ok(Received::CutOff(why)),
+            Ok(NodeMessage::Pong) => bail!("an unexpected PONG"),
             // A client that reads nothing is disconnected within a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
-                    Ok(Seen::CutOff("the connection ended within a message".to_owned()))
+                    Ok(Received::CutOff("the connection ended within a message".to_owned()))
                 }
                 _ => Err(error),
             },
@@ -277,7 +277,7 @@ impl Reader for Link {
     }
 }
 
-fn seen(mut message: Delivered) -> Result<Seen> {
+fn seen(mut message: Delivered) -> Result<Received> {
     let take = |headers: &mut Vec<(String, String)>, name: &str| {
         let at = headers.iter().position(|(header, _)| header == name)?;
         headers.remove(at).1.parse::<u64>().ok()
@@ -288,14 +288,14 @@ fn seen(mut message: Delivered) -> Result<Seen> {
             let seq = take(headers, "Dunlin-Seq");
             headers.retain(|(name, _)| !name.starts_with("Dunlin-"));
             let Delivered { subject, headers, payload, .. } = message;
-            Seen::Record(Taken { subject, seq, payload, headers })
+            Received::Record(ReceivedRecord { subject, seq, payload, headers })
         }
         "410 Gap" => {
             let first = take(headers, "Dunlin-First").context("the gap has no first record")?;
-            Seen::Gap(first, take(headers, "Dunlin-Last").context("the gap has no last record")?)
+            Received::Gap(first, take(headers, "Dunlin-Last").context("the gap has no last record")?)
         }
-        "429 Lagging" => Seen::Lagging,
-        "410 Epoch Changed" => Seen::Anew,
+        "429 Lagging" => Received::Lagging,
+        "410 Epoch Changed" => Received::Anew,
         other => bail!("status {other:?}"),
     })
 }

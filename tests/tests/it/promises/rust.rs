@@ -13,19 +13,19 @@ use dunlin::topic::{
 };
 use dunlin_client::{Claimed, Client, Credentials, Group, GroupOptions, Member, Options};
 
-use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{Started, TOKEN};
+use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::trial::{NodeUnderTest, TOKEN};
 
 pub struct InProcess;
 pub struct Tcp;
 pub struct Unix;
 
-impl Door for InProcess {
+impl Listener for InProcess {
     fn name(&self) -> &'static str {
         "in process"
     }
 
-    fn address(&self, _: &Started) -> Option<SocketAddr> {
+    fn address(&self, _: &NodeUnderTest) -> Option<SocketAddr> {
         None
     }
 
@@ -37,32 +37,32 @@ impl Door for InProcess {
         (promise == "cut off and back").then_some("there is no connection")
     }
 
-    fn enter(&self, node: &Started, _: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
-        Ok(Box::new(Inside { node: node.node.clone(), answering: Vec::new() }))
+    fn enter(&self, node: &NodeUnderTest, _: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+        Ok(Box::new(LocalClient { node: node.node.clone(), answering: Vec::new() }))
     }
 }
 
-impl Door for Tcp {
+impl Listener for Tcp {
     fn name(&self) -> &'static str {
         "TCP"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.tcp())
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         let address = address.context("no address")?;
-        Outside::connect(&format!("dunlin://{address}"))
+        RemoteClient::connect(&format!("dunlin://{address}"))
     }
 }
 
-impl Door for Unix {
+impl Listener for Unix {
     fn name(&self) -> &'static str {
         "Unix socket"
     }
 
-    fn address(&self, _: &Started) -> Option<SocketAddr> {
+    fn address(&self, _: &NodeUnderTest) -> Option<SocketAddr> {
         None
     }
 
@@ -70,32 +70,32 @@ impl Door for Unix {
         (promise == "cut off and back").then_some("tested over TCP: the code is the same")
     }
 
-    fn enter(&self, node: &Started, _: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
-        Outside::connect(&format!("unix://{}", node.unix().display()))
+    fn enter(&self, node: &NodeUnderTest, _: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
+        RemoteClient::connect(&format!("unix://{}", node.unix().display()))
     }
 }
 
-struct Inside {
+struct LocalClient {
     node: Node,
     answering: Vec<dunlin::Responder>,
 }
 
 /// A client over a connection.
-pub struct Outside {
+pub struct RemoteClient {
     client: Client,
-    answering: Vec<Answering>,
+    answering: Vec<ResponderThread>,
 }
 
 /// A thread that replies to requests.
-struct Answering {
+struct ResponderThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-fn options(wish: &Wish<'_>) -> SubscribeOptions {
+fn options(wish: &SubscribeWish<'_>) -> SubscribeOptions {
     let start = match wish {
-        Wish { with_state: true, .. } => Start::Snapshot,
-        Wish { from_earliest: true, .. } => Start::Earliest,
+        SubscribeWish { with_state: true, .. } => Start::Snapshot,
+        SubscribeWish { from_earliest: true, .. } => Start::Earliest,
         _ => Start::Latest,
     };
     let on_gap = if wish.with_state { OnGap::Snapshot } else { OnGap::Oldest };
@@ -109,13 +109,13 @@ fn publish(publisher: &mut impl Publish, message: &Message<'_>) -> Result<Option
     Ok(Some(receipt.position.seq))
 }
 
-impl Visitor for Inside {
+impl ListenerClient for LocalClient {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         publish(&mut self.node.publisher(message.subject)?, message)
     }
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(Reading(self.node.subscribe(wish.subject, &options(wish))?)))
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(RustReader(self.node.subscribe(wish.subject, &options(wish))?)))
     }
 
     fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
@@ -135,25 +135,25 @@ impl Visitor for Inside {
 
     fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
         let options = dunlin::ShareOptions::default();
-        Ok(Box::new(Reading(self.node.join_share(topic, group, &options)?)))
+        Ok(Box::new(RustReader(self.node.join_share(topic, group, &options)?)))
     }
 }
 
-impl Outside {
-    pub fn connect(url: &str) -> Result<Box<dyn Visitor>> {
+impl RemoteClient {
+    pub fn connect(url: &str) -> Result<Box<dyn ListenerClient>> {
         let credentials = Credentials::token(TOKEN.0.as_str());
         let client = Client::connect(url, Options { credentials, ..Options::default() })?;
-        Ok(Box::new(Outside { client, answering: Vec::new() }))
+        Ok(Box::new(RemoteClient { client, answering: Vec::new() }))
     }
 }
 
-impl Visitor for Outside {
+impl ListenerClient for RemoteClient {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         publish(&mut self.client.publisher(message.subject)?, message)
     }
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(Reading(self.client.subscribe(wish.subject, options(wish))?)))
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(RustReader(self.client.subscribe(wish.subject, options(wish))?)))
     }
 
     fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
@@ -179,16 +179,16 @@ impl Visitor for Outside {
                 }
             }
         });
-        self.answering.push(Answering { stop, thread: Some(thread) });
+        self.answering.push(ResponderThread { stop, thread: Some(thread) });
         Ok(())
     }
 
     fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
-        Ok(Box::new(Sharing(self.client.join(Group { topic, name: group }, GroupOptions::default())?)))
+        Ok(Box::new(RustMember(self.client.join(Group { topic, name: group }, GroupOptions::default())?)))
     }
 }
 
-impl Drop for Answering {
+impl Drop for ResponderThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -198,14 +198,14 @@ impl Drop for Answering {
     }
 }
 
-struct Reading<S>(S);
+struct RustReader<S>(S);
 
-impl<S: Subscribe> Reader for Reading<S> {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+impl<S: Subscribe> Reader for RustReader<S> {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         loop {
-            let Some(event) = self.0.next_timeout(patience)? else { return Ok(Seen::Nothing) };
+            let Some(event) = self.0.next_timeout(patience)? else { return Ok(Received::Nothing) };
             return Ok(match event {
-                Event::Record(record) => Seen::Record(Taken {
+                Event::Record(record) => Received::Record(ReceivedRecord {
                     subject: record.subject(),
                     seq: Some(record.seq()),
                     payload: record.payload().to_vec(),
@@ -220,23 +220,23 @@ impl<S: Subscribe> Reader for Reading<S> {
     }
 }
 
-struct Sharing(Member);
+struct RustMember(Member);
 
-impl Reader for Sharing {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+impl Reader for RustMember {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         while !self.0.ready()? {
             if !self.0.wait(Some(patience))? && !self.0.ready()? {
-                return Ok(Seen::Nothing);
+                return Ok(Received::Nothing);
             }
         }
         Ok(match self.0.take() {
-            Claimed::Record { position, frame, log, .. } => Seen::Record(Taken {
+            Claimed::Record { position, frame, log, .. } => Received::Record(ReceivedRecord {
                 subject: format!("{}{}", log.subject_prefix, frame.subject_tail()),
                 seq: Some(position.seq),
                 payload: frame.payload().to_vec(),
                 headers: headers(frame.headers()),
             }),
-            Claimed::Notice(notice) => seen(notice).unwrap_or(Seen::Nothing),
+            Claimed::Notice(notice) => seen(notice).unwrap_or(Received::Nothing),
         })
     }
 }
@@ -246,12 +246,12 @@ fn headers<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<(Strin
 }
 
 /// The events that matter for the checks.
-fn seen(notice: Notice) -> Option<Seen> {
+fn seen(notice: Notice) -> Option<Received> {
     match notice {
-        Notice::Gap(gap) => Some(Seen::Gap(gap.first, gap.last)),
-        Notice::Lagging(_) => Some(Seen::Lagging),
-        Notice::EpochChanged(_) => Some(Seen::Anew),
-        Notice::Snapshot(snapshot) => Some(Seen::State(snapshot.position.seq)),
+        Notice::Gap(gap) => Some(Received::Gap(gap.first, gap.last)),
+        Notice::Lagging(_) => Some(Received::Lagging),
+        Notice::EpochChanged(_) => Some(Received::Anew),
+        Notice::Snapshot(snapshot) => Some(Received::State(snapshot.position.seq)),
         _ => None,
     }
 }

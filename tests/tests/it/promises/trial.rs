@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use dunlin::topic::{FoldConfig, Publish, Publisher, Retention, TopicConfig};
+use dunlin::topic::{Publish, Publisher, ReducerConfig, Retention, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 
-use super::door::{Door, Reader, Seen, Taken, Visitor, Wish};
+use super::door::{Listener, ListenerClient, Reader, Received, ReceivedRecord, SubscribeWish};
 
 /// How long the suite waits for expected events.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,27 +25,27 @@ pub static TOKEN: LazyLock<(String, String)> =
     LazyLock::new(|| dunlin_server::access::new_token().expect("the system has random numbers"));
 
 /// A running node.
-pub struct Started {
+pub struct NodeUnderTest {
     pub node: Node,
     server: Option<Server>,
     config: ServerConfig,
 }
 
-impl Started {
-    pub fn start() -> Result<Started> {
-        Started::with(Started::anywhere())
+impl NodeUnderTest {
+    pub fn start() -> Result<NodeUnderTest> {
+        NodeUnderTest::with(NodeUnderTest::anywhere())
     }
 
     /// Starts a node that authenticates its clients.
-    pub fn start_with_users() -> Result<Started> {
-        let mut config = Started::anywhere();
+    pub fn start_with_users() -> Result<NodeUnderTest> {
+        let mut config = NodeUnderTest::anywhere();
         let file = config.unix[0].with_extension("users.toml");
         let digest = &TOKEN.1;
         let all = ["publish", "subscribe", "create", "delete"];
         let rules = all.map(|may| format!("{may} = ['>']\n{may}_deny = ['never.>', '*.never.>']\n")).concat();
         std::fs::write(&file, format!("[users.visitor]\ntokens = ['{digest}']\ngroups = ['>']\n{rules}"))?;
         config.users_file = Some(file);
-        Started::with(config)
+        NodeUnderTest::with(config)
     }
 
     fn anywhere() -> ServerConfig {
@@ -63,7 +63,7 @@ impl Started {
         }
     }
 
-    fn with(config: ServerConfig) -> Result<Started> {
+    fn with(config: ServerConfig) -> Result<NodeUnderTest> {
         let node = Node::start(Config { auto_create: false, ..Config::default() })?;
         let deadline = Instant::now() + PATIENCE;
         let server = loop {
@@ -73,7 +73,7 @@ impl Started {
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         };
-        Ok(Started { node, server: Some(server), config })
+        Ok(NodeUnderTest { node, server: Some(server), config })
     }
 
     /// Ends the node without a good-bye, and starts an empty one in its place.
@@ -82,7 +82,7 @@ impl Started {
         self.node.stop();
         // Epochs are times in steps of 100 ms, and a node in a test restarts faster.
         thread::sleep(Duration::from_millis(250));
-        *self = Started::with(self.config.clone())?;
+        *self = NodeUnderTest::with(self.config.clone())?;
         Ok(())
     }
 
@@ -109,8 +109,8 @@ impl Started {
 
 /// The test of one guarantee with one listener.
 pub struct Trial<'a> {
-    pub door: &'a dyn Door,
-    pub node: Started,
+    pub door: &'a dyn Listener,
+    pub node: NodeUnderTest,
 }
 
 impl Trial<'_> {
@@ -127,23 +127,23 @@ impl Trial<'_> {
 
     /// Creates a topic that keeps the last value of each key.
     pub fn create_stateful(&self, topic: &str) -> Result<()> {
-        let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
+        let fold = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
         self.create(topic, TopicConfig { fold: Some(fold), ..TopicConfig::default() })
     }
 
-    pub fn visitor(&self) -> Result<Box<dyn Visitor>> {
+    pub fn visitor(&self) -> Result<Box<dyn ListenerClient>> {
         self.door.enter(&self.node, self.door.address(&self.node))
     }
 
     /// A client whose connection the proxy can cut; `None` without a connection.
-    pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn Visitor>, Proxy)>> {
+    pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
         let Some(address) = self.door.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
         Ok(Some((self.door.enter(&self.node, Some(proxy.address))?, proxy)))
     }
 
     pub fn reader(&self, subject: &str) -> Result<Box<dyn Reader>> {
-        self.visitor()?.subscribe(&Wish { subject, ..Wish::default() })
+        self.visitor()?.subscribe(&SubscribeWish { subject, ..SubscribeWish::default() })
     }
 
     /// The publisher in the node's process, whose ledger is the truth.
@@ -175,15 +175,15 @@ fn padded(number: u64, bytes: usize) -> Vec<u8> {
     payload
 }
 
-pub fn number(taken: &Taken) -> Result<u64> {
+pub fn number(taken: &ReceivedRecord) -> Result<u64> {
     Ok(std::str::from_utf8(&taken.payload)?.trim().parse()?)
 }
 
 impl dyn Reader + '_ {
     /// The next record; any other event is an error.
-    pub fn record(&mut self) -> Result<Taken> {
+    pub fn record(&mut self) -> Result<ReceivedRecord> {
         match self.next(PATIENCE)? {
-            Seen::Record(taken) => Ok(taken),
+            Received::Record(taken) => Ok(taken),
             other => bail!("{other:?} instead of a record"),
         }
     }

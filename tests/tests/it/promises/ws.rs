@@ -17,34 +17,34 @@ use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{FrameHeader, FrameSocket};
 use tungstenite::{Message as Text, WebSocket};
 
-use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::rust::Outside;
-use super::trial::{PATIENCE, Started, TOKEN};
+use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::rust::RemoteClient;
+use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 pub struct Binary;
 pub struct Json;
 
-impl Door for Binary {
+impl Listener for Binary {
     fn name(&self) -> &'static str {
         "WebSocket"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.http())
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         let bridge = bridge_to(address.context("no address")?)?;
-        Outside::connect(&format!("dunlin://{bridge}"))
+        RemoteClient::connect(&format!("dunlin://{bridge}"))
     }
 }
 
-impl Door for Json {
+impl Listener for Json {
     fn name(&self) -> &'static str {
         "WebSocket, JSON"
     }
 
-    fn address(&self, node: &Started) -> Option<SocketAddr> {
+    fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr> {
         Some(node.http())
     }
 
@@ -56,7 +56,7 @@ impl Door for Json {
         }
     }
 
-    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+    fn enter(&self, _: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>> {
         Ok(Box::new(Client { address: address.context("no address")?, talk: None, requests: 0 }))
     }
 }
@@ -131,20 +131,20 @@ fn carry_out(node: TcpStream, mut client: TcpStream) {
 
 struct Client {
     address: SocketAddr,
-    talk: Option<Talk>,
+    talk: Option<WsConnection>,
     requests: u64,
 }
 
 /// An accepted connection.
-struct Talk {
+struct WsConnection {
     socket: WebSocket<TcpStream>,
     stream: TcpStream,
 }
 
-impl Talk {
-    fn begin(address: SocketAddr) -> Result<Talk> {
+impl WsConnection {
+    fn begin(address: SocketAddr) -> Result<WsConnection> {
         let (socket, stream) = open(address, "dunlin.v1.json")?;
-        let mut talk = Talk { socket, stream };
+        let mut talk = WsConnection { socket, stream };
         talk.say(&json!({"op": "hello", "token": TOKEN.0}))?;
         let welcome = talk.hear(PATIENCE)?.context("no welcome")?;
         ensure!(welcome["op"] == "welcome", "{welcome}");
@@ -183,10 +183,10 @@ impl Talk {
     }
 }
 
-impl Visitor for Client {
+impl ListenerClient for Client {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         if self.talk.is_none() {
-            self.talk = Some(Talk::begin(self.address)?);
+            self.talk = Some(WsConnection::begin(self.address)?);
         }
         let talk = self.talk.as_mut().context("no connection")?;
         self.requests += 1;
@@ -201,32 +201,32 @@ impl Visitor for Client {
         Ok(said["seq"].as_u64())
     }
 
-    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+    fn subscribe(&mut self, wish: &SubscribeWish<'_>) -> Result<Box<dyn Reader>> {
         let from = match wish {
-            Wish { with_state: true, .. } => "snapshot",
-            Wish { from_earliest: true, .. } => "earliest",
+            SubscribeWish { with_state: true, .. } => "snapshot",
+            SubscribeWish { from_earliest: true, .. } => "earliest",
             _ => "latest",
         };
         let asked = json!({"op": "subscribe", "id": 7, "pattern": wish.subject, "from": from});
         let mut reading =
-            Reading { address: self.address, asked, talk: None, resume: Value::Null, seen: VecDeque::new() };
+            WsReader { address: self.address, asked, talk: None, resume: Value::Null, seen: VecDeque::new() };
         reading.connect()?;
         Ok(Box::new(reading))
     }
 }
 
 /// A subscription that resumes after a loss.
-struct Reading {
+struct WsReader {
     address: SocketAddr,
     asked: Value,
-    talk: Option<Talk>,
+    talk: Option<WsConnection>,
     resume: Value,
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Received>,
 }
 
-impl Reading {
+impl WsReader {
     fn connect(&mut self) -> Result<()> {
-        let mut talk = Talk::begin(self.address)?;
+        let mut talk = WsConnection::begin(self.address)?;
         let mut asked = self.asked.clone();
         asked["resume"] = self.resume.clone();
         talk.say(&asked)?;
@@ -244,13 +244,13 @@ impl Reading {
         }
         let op = said["op"].as_str().unwrap_or("");
         self.seen.push_back(match op {
-            "record" => Seen::Record(taken(said)?),
-            "gap" => Seen::Gap(number("first")?, number("last")?),
-            "lagging" => Seen::Lagging,
-            "epoch" => Seen::Anew,
+            "record" => Received::Record(taken(said)?),
+            "gap" => Received::Gap(number("first")?, number("last")?),
+            "lagging" => Received::Lagging,
+            "epoch" => Received::Anew,
             "snapshot" => {
                 let seq = said["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
-                Seen::State(seq.with_context(|| format!("no position in {said}"))?)
+                Received::State(seq.with_context(|| format!("no position in {said}"))?)
             }
             "checksum" | "publishers" | "at" | "subscribed" => return Ok(()),
             other => bail!("{other}: {said}"),
@@ -259,8 +259,8 @@ impl Reading {
     }
 }
 
-impl Reader for Reading {
-    fn next(&mut self, patience: Duration) -> Result<Seen> {
+impl Reader for WsReader {
+    fn next(&mut self, patience: Duration) -> Result<Received> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(seen) = self.seen.pop_front() {
@@ -268,7 +268,7 @@ impl Reader for Reading {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Seen::Nothing);
+                return Ok(Received::Nothing);
             }
             let Some(talk) = &mut self.talk else {
                 if self.connect().is_err() {
@@ -287,14 +287,14 @@ impl Reader for Reading {
     }
 }
 
-fn taken(said: &Value) -> Result<Taken> {
+fn taken(said: &Value) -> Result<ReceivedRecord> {
     let text = |name: &str| said[name].as_str().with_context(|| format!("no {name} in {said}"));
     let headers = said["headers"].as_array().map_or(&[][..], Vec::as_slice);
     let header = |header: &Value| {
         let of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
         (of("name"), of("value"))
     };
-    Ok(Taken {
+    Ok(ReceivedRecord {
         subject: text("subject")?.to_owned(),
         seq: said["seq"].as_u64(),
         payload: text("payload")?.as_bytes().to_vec(),

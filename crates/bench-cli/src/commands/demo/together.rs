@@ -13,12 +13,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin_cli::commands::demo::Speed;
 use dunlin_cli::console::Console;
 use dunlin_cli::outcome::Refusal;
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 
-use crate::demo::flock::{self, Extras, Kills, Nodes};
+use crate::demo::flock::{self, KillPlan, NodeExtras, Nodes};
 use crate::demo::{Source, world};
-use voice::{Closing, Voice};
-pub use work::Program;
+use voice::{ClosingReport, NarratorVoice};
+pub use work::WorkProgram;
 
 const NODES: usize = 3;
 /// The smallest and largest number of workers of each node.
@@ -34,7 +34,7 @@ const STEP: Duration = Duration::from_millis(500);
 const CALM: Duration = Duration::from_secs(10);
 
 /// The options of the combined demo.
-pub struct Together<'a> {
+pub struct CombinedDemo<'a> {
     pub source: &'a Source,
     /// The directory of the recordings, for programs that read them.
     pub data: &'a Path,
@@ -44,18 +44,18 @@ pub struct Together<'a> {
     /// Run without aircraft if their recording is missing.
     pub without_aircraft: bool,
     /// The program that submits and runs tasks; `None` if it is not available.
-    pub work: Option<&'a Program>,
+    pub work: Option<&'a WorkProgram>,
     /// Run one round and print the closing tables; otherwise run rounds until stopped.
     pub once: bool,
 }
 
-impl Together<'_> {
+impl CombinedDemo<'_> {
     /// Runs all parts. Fails if a part fails.
-    pub fn run(&self, console: &Console, stop: &Stop) -> Result<()> {
-        let voice = Voice::new(console);
+    pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<()> {
+        let voice = NarratorVoice::new(console);
         let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
         let workers = workers.transpose()?;
-        let mut nodes = Nodes::start(NODES, Extras { dashboard: true, workers }, stop)?;
+        let mut nodes = Nodes::start(NODES, NodeExtras { dashboard: true, workers }, stop)?;
         if stop.is_set() {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Together<'_> {
         if self.work.is_none() {
             voice.say("tasks", "no workers are available; `cargo xtask demo` builds them")?;
         }
-        let (is_over, closing) = (AtomicBool::new(false), Mutex::new(Closing::default()));
+        let (is_over, closing) = (AtomicBool::new(false), Mutex::new(ClosingReport::default()));
         // A failing part ends the others.
         let or_all = |outcome: Result<()>| {
             let is_told = stop.is_set();
@@ -99,14 +99,14 @@ impl Together<'_> {
     fn markets(
         &self,
         nodes: &mut Nodes,
-        voice: &Voice<'_>,
-        closing: &Mutex<Closing>,
-        stop: &Stop,
+        voice: &NarratorVoice<'_>,
+        closing: &Mutex<ClosingReport>,
+        stop: &StopFlag,
     ) -> Result<()> {
         let (within, every) = if self.once { ONCE } else { ON };
-        let kills = Kills::Every(self.kill_every.unwrap_or(every));
+        let kills = KillPlan::Every(self.kill_every.unwrap_or(every));
         let speed = self.speed.unwrap_or(Speed::Within(within));
-        let show = flock::Show { recordings: &self.source.recordings, speed, kills };
+        let show = flock::ClusterDemo { recordings: &self.source.recordings, speed, kills };
         let say = |text: &str| voice.say("nodes", text);
         loop {
             voice.say(
@@ -134,13 +134,13 @@ impl Together<'_> {
     fn space(
         &self,
         urls: &[String],
-        voice: &Voice<'_>,
+        voice: &NarratorVoice<'_>,
         is_over: &AtomicBool,
-        closing: &Mutex<Closing>,
-        stop: &Stop,
+        closing: &Mutex<ClosingReport>,
+        stop: &StopFlag,
     ) -> Result<()> {
         let say = |text: &str| voice.say("space", text);
-        let Together { data, flock, without_aircraft, .. } = *self;
+        let CombinedDemo { data, flock, without_aircraft, .. } = *self;
         let world = world::World { data, flock, without_aircraft, nodes: urls };
         let mut show = world.begin(stop, &say)?;
         loop {
@@ -167,11 +167,11 @@ impl Together<'_> {
     /// Runs the tasks of four tenants.
     fn tasks(
         &self,
-        program: &Program,
+        program: &WorkProgram,
         urls: &[String],
-        voice: &Voice<'_>,
-        closing: &Mutex<Closing>,
-        stop: &Stop,
+        voice: &NarratorVoice<'_>,
+        closing: &Mutex<ClosingReport>,
+        stop: &StopFlag,
     ) -> Result<()> {
         let mut running = program.start(&urls.join(","), self.data, WORKERS_ALL, self.once)?;
         let Some(told) = running.follow(stop, |line| voice.say("tasks", line))? else { return Ok(()) };

@@ -7,7 +7,7 @@ use dunlin_cli::commands::scale::RecommendArguments;
 use dunlin_cli::console::Console;
 use dunlin_cli::outcome::Refusal;
 use dunlin_scale::sim::Node;
-use dunlin_scale::{Document, Need, Recommendation, recommend};
+use dunlin_scale::{Document, Recommendation, WorkerNeed, recommend};
 use serde_json::json;
 
 use super::{demand, document, prices, read};
@@ -64,13 +64,14 @@ fn changes(now: &Document, found: &Recommendation) -> Vec<String> {
     differ.map(|(key, now, then)| format!("{key}: {now} → {then}")).collect()
 }
 
-fn need(arguments: &RecommendArguments) -> Result<Need> {
+fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
     let need = match &arguments.used {
         Some(path) => {
             let (cpus, memory_gib) = used(&read(path)?).with_context(|| format!("in {}", path.display()))?;
-            Need::of(&cpus, &memory_gib).context("the file needs at least 20 measurements, none below 0")?
+            WorkerNeed::of(&cpus, &memory_gib)
+                .context("the file needs at least 20 measurements, none below 0")?
         }
-        None => Need {
+        None => WorkerNeed {
             cpus: arguments.cpus.unwrap_or_default(),
             memory_gib: arguments.memory_gib.unwrap_or_default(),
         },

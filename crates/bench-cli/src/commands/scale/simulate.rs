@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use dunlin_cli::commands::scale::{SimulateArguments, Which};
+use dunlin_cli::commands::scale::{SimulateArguments, SimulationKind};
 use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::Table;
 use dunlin_scale::sim::{self, Node, Series, Workload};
-use dunlin_scale::{Need, Policy, Prices};
+use dunlin_scale::{Policy, Prices, WorkerNeed};
 use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
@@ -23,19 +23,19 @@ const DAY_MS: u64 = 3_600_000;
 
 pub fn run(arguments: &SimulateArguments, console: &Console) -> Result<()> {
     check(arguments)?;
-    let all = Which::value_variants();
+    let all = SimulationKind::value_variants();
     let tables = if arguments.tables.is_empty() { all } else { &arguments.tables };
     let prices = prices(arguments.prices.as_ref())?;
     for &which in tables {
         let (title, heading, rows) = match which {
-            Which::Throughput => throughput(arguments),
-            Which::Out => out(arguments.seed),
-            Which::In => inward(arguments.seed),
-            Which::Warm => warm(arguments.seed),
-            Which::Tenants => tenants(arguments.seed),
-            Which::Noisy => noisy(arguments.seed),
-            Which::Policies => policies(arguments)?,
-            Which::Cost => cost(arguments, &prices)?,
+            SimulationKind::Throughput => throughput(arguments),
+            SimulationKind::Out => out(arguments.seed),
+            SimulationKind::In => inward(arguments.seed),
+            SimulationKind::Warm => warm(arguments.seed),
+            SimulationKind::Tenants => tenants(arguments.seed),
+            SimulationKind::Noisy => noisy(arguments.seed),
+            SimulationKind::Policies => policies(arguments)?,
+            SimulationKind::Cost => cost(arguments, &prices)?,
         };
         print(console, &title, heading, &rows)?;
     }
@@ -57,7 +57,7 @@ fn check(arguments: &SimulateArguments) -> Result<()> {
 }
 
 /// A title, a heading, and for each row its cells and its object.
-type Printed = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
+type PrintedTable = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
 
 fn print(
     console: &Console,
@@ -84,7 +84,7 @@ fn ms(us: u64) -> String {
     format!("{:.2}", us as f64 / 1_000.0)
 }
 
-fn throughput(arguments: &SimulateArguments) -> Printed {
+fn throughput(arguments: &SimulateArguments) -> PrintedTable {
     let node = Node { shards: arguments.shards, ..Node::default() };
     let rows = arguments.workers.iter().map(|&workers| {
         let row = sim::throughput(arguments.seed, workers, arguments.tasks, node);
@@ -129,7 +129,7 @@ fn throughput(arguments: &SimulateArguments) -> Printed {
     )
 }
 
-fn out(seed: u64) -> Printed {
+fn out(seed: u64) -> PrintedTable {
     let rows = sim::scale_out(seed).into_iter().map(|row| {
         let cells = vec![
             row.trigger.name().to_owned(),
@@ -152,7 +152,7 @@ fn out(seed: u64) -> Printed {
     )
 }
 
-fn inward(seed: u64) -> Printed {
+fn inward(seed: u64) -> PrintedTable {
     let rows = sim::scale_in(seed).into_iter().map(|row| {
         let cells = vec![
             seconds(row.cooldown_ms),
@@ -170,7 +170,7 @@ fn inward(seed: u64) -> Printed {
     ("scaling in".to_owned(), &["COOL-DOWN", "DECISION", "DRAIN", "TERMINATION", "TOTAL"], rows.collect())
 }
 
-fn warm(seed: u64) -> Printed {
+fn warm(seed: u64) -> PrintedTable {
     let rows = sim::warm_pool(seed, WARM_STARTS).into_iter().map(|row| {
         let failed = row.failed as f64 / row.starts.max(1) as f64;
         let cells = vec![
@@ -193,7 +193,7 @@ fn warm(seed: u64) -> Printed {
     )
 }
 
-fn tenants(seed: u64) -> Printed {
+fn tenants(seed: u64) -> PrintedTable {
     let (rows, jain) = sim::tenants(seed);
     let rows = rows.into_iter().map(|row| {
         let gb = |bytes: u64| format!("{:.0} GB", bytes as f64 / 1e9);
@@ -219,7 +219,7 @@ fn tenants(seed: u64) -> Printed {
     )
 }
 
-fn noisy(seed: u64) -> Printed {
+fn noisy(seed: u64) -> PrintedTable {
     let rows = sim::noisy_neighbour(seed).into_iter().map(|row| {
         let cells = vec![
             percent(row.load),
@@ -274,7 +274,7 @@ fn policy(arguments: &SimulateArguments, name: &str) -> Policy {
         .with_forecast(VALUE_MS, seasons)
 }
 
-fn policies(arguments: &SimulateArguments) -> Result<Printed> {
+fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
     let mut rows = Vec::new();
     for (name, workload) in workloads(arguments)? {
         let mean_us = arguments.task_ms * 1_000.0;
@@ -313,11 +313,11 @@ fn policies(arguments: &SimulateArguments) -> Result<Printed> {
     ))
 }
 
-fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<Printed> {
+fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
     // The document's workers: about 17 ms of CPU per task at 85 tasks per second, 57 % of 8 GB.
-    let need = Need { cpus: 1.42, memory_gib: 4.6 };
+    let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));
     let rows =

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result};
-use dunlin_feed::recording::Layout;
+use dunlin_feed::recording::RecordingFormat;
 use serde_json::Value;
 
 /// Size by side (true for bids) and price, in the recording's smallest units.
@@ -24,10 +24,10 @@ pub struct Bitstamp {
 }
 
 impl Oracle {
-    pub fn of(layout: Layout) -> Oracle {
+    pub fn of(layout: RecordingFormat) -> Oracle {
         match layout {
-            Layout::Betfair => Oracle::Betfair(BTreeMap::new()),
-            Layout::Bitstamp => Oracle::Bitstamp(Bitstamp::default()),
+            RecordingFormat::Betfair => Oracle::Betfair(BTreeMap::new()),
+            RecordingFormat::Bitstamp => Oracle::Bitstamp(Bitstamp::default()),
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn market_image_clears_the_book_and_size_zero_a_level() {
-        let mut oracle = Oracle::of(Layout::Betfair);
+        let mut oracle = Oracle::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
             r#"{"op":"mcm","pt":2,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.02,0]],"atl":[[2,1]]}]}]}"#,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn phantom_order_is_removed_with_its_size_and_forgotten() {
-        let mut oracle = Oracle::of(Layout::Bitstamp);
+        let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");
         line(&mut oracle, "8,1,2,100.5,0.25,created,bid");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn closing_rows_do_not_change_the_book() {
-        let mut oracle = Oracle::of(Layout::Bitstamp);
+        let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]
         {

@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use dunlin::{Node, now_ns};
 use dunlin_cli::state::State;
 use dunlin_client::{Client, Limits, Options};
-use dunlin_feed::{Counts, Replica, Side};
-use dunlin_topic::{Fold, OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_feed::{Replica, ReplicaCounts, Side};
+use dunlin_topic::{OnGap, Reducer, Start, Subscribe, SubscribeOptions};
 
 use super::oracle::Levels;
-use super::{PATTERN, Stage};
+use super::{PATTERN, PlayProgress};
 
 /// The conditions of a replica.
 #[derive(Debug)]
@@ -73,10 +73,10 @@ pub static PLANS: [Plan; 7] = [
 
 /// The final state of a replica.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ReplicaResult {
     /// Topic, levels and checksum of each book.
     pub books: Vec<(String, Levels, u64)>,
-    pub counts: Counts,
+    pub counts: ReplicaCounts,
     /// The number of restarts.
     pub restarts: u64,
 }
@@ -86,11 +86,11 @@ const LOOK: Duration = Duration::from_millis(20);
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs until everything is read or the demo ends.
-pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &Stage) -> Result<Told> {
+pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &PlayProgress) -> Result<ReplicaResult> {
     while plan.late && !stage.half.load(Ordering::Acquire) {
         thread::sleep(LOOK);
     }
-    let mut told = Told::default();
+    let mut told = ReplicaResult::default();
     // The multiplier spreads the cuts over time.
     let mut chance = 0x9e37_79b9_u64;
     loop {
@@ -136,9 +136,9 @@ fn follow<S: Subscribe>(
     plan: &Plan,
     node: &Node,
     subscriber: S,
-    stage: &Stage,
+    stage: &PlayProgress,
     span: Option<Duration>,
-    told: &mut Told,
+    told: &mut ReplicaResult,
 ) -> Result<bool> {
     let node = node.clone();
     let state = move |topic: &str| {
@@ -174,7 +174,7 @@ fn follow<S: Subscribe>(
     Ok(over)
 }
 
-fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &Stage) -> bool {
+fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &PlayProgress) -> bool {
     let Some(ends) = stage.ends.get() else { return false };
     let through = |topic: &String, last: u64| {
         replica.states().any(|(log, at, _)| log.topic == *topic && at.seq >= last)
@@ -190,7 +190,7 @@ pub fn levels(state: &State) -> Levels {
 }
 
 /// Adds counts.
-pub fn add(sum: &mut Counts, more: &Counts) {
+pub fn add(sum: &mut ReplicaCounts, more: &ReplicaCounts) {
     sum.records += more.records;
     sum.conflated += more.conflated;
     sum.snapshots += more.snapshots;

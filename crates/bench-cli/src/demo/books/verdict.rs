@@ -8,7 +8,7 @@ use dunlin_cli::table::Table;
 use serde_json::json;
 
 use super::oracle::Levels;
-use super::reader::Told;
+use super::reader::ReplicaResult;
 
 /// A verdict for each replica.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ struct Row {
 
 impl Verdicts {
     /// Compares one replica's books.
-    pub fn judge(&mut self, name: &str, told: &Told, truth: &HashMap<String, Levels>) {
+    pub fn judge(&mut self, name: &str, told: &ReplicaResult, truth: &HashMap<String, Levels>) {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in truth {
             let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);

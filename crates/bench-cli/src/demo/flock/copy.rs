@@ -8,7 +8,7 @@ use crate::demo::account::Content;
 
 /// A reader's copy of a topic.
 #[derive(Debug, Default)]
-pub struct Copy {
+pub struct TopicCopy {
     /// The reader has everything up to this position.
     pub through: Position,
     /// A running hash of the lines.
@@ -20,10 +20,10 @@ pub struct Copy {
 }
 
 /// The copies, by topic.
-pub type Copies = BTreeMap<String, Copy>;
+pub type TopicCopies = BTreeMap<String, TopicCopy>;
 
 /// Adds an event to its copy.
-pub fn take(copies: &mut Copies, event: &Event<'_>) {
+pub fn take(copies: &mut TopicCopies, event: &Event<'_>) {
     match event {
         Event::Record(record) => copy_of(copies, &record.log.topic).record(record.position, record.payload()),
         Event::Notice(Notice::EpochChanged(change)) => {
@@ -45,14 +45,14 @@ pub fn take(copies: &mut Copies, event: &Event<'_>) {
     }
 }
 
-fn copy_of<'c>(copies: &'c mut Copies, topic: &str) -> &'c mut Copy {
+fn copy_of<'c>(copies: &'c mut TopicCopies, topic: &str) -> &'c mut TopicCopy {
     if !copies.contains_key(topic) {
-        copies.insert(topic.to_owned(), Copy::default());
+        copies.insert(topic.to_owned(), TopicCopy::default());
     }
     copies.get_mut(topic).expect("the topic has a copy")
 }
 
-impl Copy {
+impl TopicCopy {
     fn record(&mut self, position: Position, line: &[u8]) {
         let due = self.through.seq + 1;
         if position.seq != due || position.epoch < self.through.epoch {
@@ -78,11 +78,11 @@ mod tests {
 
     #[test]
     fn records_continue_over_epochs_and_holes_are_faults() {
-        let mut copy = Copy::default();
+        let mut copy = TopicCopy::default();
         [at(1, 1), at(1, 2), at(3, 3)].iter().for_each(|position| copy.record(*position, b"line"));
         assert_eq!((copy.through, &copy.fault), (at(3, 3), &None));
         for wrong in [at(3, 5), at(3, 3), at(2, 4)] {
-            let mut copy = Copy { through: at(3, 3), ..Copy::default() };
+            let mut copy = TopicCopy { through: at(3, 3), ..TopicCopy::default() };
             copy.record(wrong, b"line");
             assert!(copy.fault.is_some(), "{wrong}");
         }

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_cli::commands::demo::Speed;
-use dunlin_cli::signals::Stop;
-use dunlin_client::{AskError, Client, Options, Publisher};
-use dunlin_feed::recording::{Item, Layout, Recorded, Recording as Parsed, RecordingOptions};
+use dunlin_cli::signals::StopFlag;
+use dunlin_client::{CallError, Client, Options, Publisher};
+use dunlin_feed::recording::{Item, RecordedBook, Recording as Parsed, RecordingFormat, RecordingOptions};
 use dunlin_topic::{
-    Draft, Durable, FoldConfig, Meta, Payload, Publish, PublishError, Retention, TopicConfig,
+    Draft, Durable, Meta, Payload, Publish, PublishError, ReducerConfig, Retention, TopicConfig,
 };
 
-use super::{LOOK, PATIENCE, Played, Stage, WHOLE};
+use super::{ClusterDemoState, LOOK, MarketResult, PATIENCE, WHOLE};
 use crate::demo::books::Oracle;
 use crate::demo::recording::Recording;
 use crate::demo::schedule::schedule;
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub struct Market<'a> {
     recording: &'a Recording,
     client: Client,
-    stage: &'a Arc<Stage>,
+    stage: &'a Arc<ClusterDemoState>,
     lines: Topic,
     parsed: Parsed,
     oracle: Oracle,
@@ -46,14 +46,14 @@ struct Topic {
 }
 
 /// The records of lines: book, event time, and payload.
-type Made = Vec<(usize, u64, Vec<u8>)>;
+type BookRecords = Vec<(usize, u64, Vec<u8>)>;
 
 impl<'a> Market<'a> {
     /// Creates the topic for the lines.
-    pub fn new(recording: &'a Recording, url: &str, stage: &'a Arc<Stage>) -> Result<Market<'a>> {
+    pub fn new(recording: &'a Recording, url: &str, stage: &'a Arc<ClusterDemoState>) -> Result<Market<'a>> {
         let options = Options { name: format!("demo: {}", recording.topic), ..Options::default() };
         let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
-        let layout = Layout::of(recording.line(0))
+        let layout = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
         // Bitstamp's recording begins with two orders that no longer existed; with them its book would be
@@ -64,7 +64,7 @@ impl<'a> Market<'a> {
     }
 
     /// Publishes all lines, each when it is due and the gate allows it.
-    pub fn play(mut self, speed: Speed, stop: &Stop) -> Result<Played> {
+    pub fn play(mut self, speed: Speed, stop: &StopFlag) -> Result<MarketResult> {
         let (begun, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =
             schedule(std::slice::from_ref(self.recording), speed).map(|due| due.at).collect();
@@ -87,7 +87,7 @@ impl<'a> Market<'a> {
         self.oracle.end();
         let topics = self.books.iter().chain([&self.lines]);
         let ends: BTreeMap<_, _> = topics.map(|topic| (topic.name.clone(), topic.records)).collect();
-        Ok(Played { ends, books: self.oracle.books() })
+        Ok(MarketResult { ends, books: self.oracle.books() })
     }
 
     fn publish(&mut self, from: usize, to: usize) -> Result<()> {
@@ -105,7 +105,7 @@ impl<'a> Market<'a> {
         self.publish_made(made)
     }
 
-    fn make(&mut self, parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(Item<'_>))) -> Made {
+    fn make(&mut self, parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(Item<'_>))) -> BookRecords {
         let (mut made, oracle) = (Vec::new(), &mut self.oracle);
         parse(&mut self.parsed, &mut |item| match item {
             Item::Record { book, event_time_ns, payload } => {
@@ -118,9 +118,9 @@ impl<'a> Market<'a> {
         made
     }
 
-    fn publish_made(&mut self, made: Made) -> Result<()> {
-        for Recorded { topic, kind, scale, .. } in &self.parsed.books()[self.books.len()..] {
-            let fold = FoldConfig { kind: (*kind).to_owned(), options: scale.options() };
+    fn publish_made(&mut self, made: BookRecords) -> Result<()> {
+        for RecordedBook { topic, kind, scale, .. } in &self.parsed.books()[self.books.len()..] {
+            let fold = ReducerConfig { kind: (*kind).to_owned(), options: scale.options() };
             self.stage.set_fold(topic, fold.clone());
             self.books.push(Topic::open(&self.client, topic, Some(fold))?);
         }
@@ -141,13 +141,13 @@ impl<'a> Market<'a> {
 }
 
 impl Topic {
-    fn open(client: &Client, name: &str, fold: Option<FoldConfig>) -> Result<Topic> {
+    fn open(client: &Client, name: &str, fold: Option<ReducerConfig>) -> Result<Topic> {
         let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
         let config =
             TopicConfig { durable: Some(Durable::default()), fold, retention, ..TopicConfig::default() };
         patiently(|| match client.create_topic(name, &config, true) {
             Ok(()) => Ok(()),
-            Err(error @ AskError::Refused(_)) => Err(anyhow::Error::from(error)),
+            Err(error @ CallError::Refused(_)) => Err(anyhow::Error::from(error)),
             Err(error) => Err(anyhow::Error::from(error)),
         })
         .with_context(|| format!("cannot create {name}"))?;
@@ -157,7 +157,7 @@ impl Topic {
     }
 
     /// Publishes until acknowledged, over failures of nodes.
-    fn publish(&mut self, drafts: &[Draft<'_>], stage: &Stage) -> Result<()> {
+    fn publish(&mut self, drafts: &[Draft<'_>], stage: &ClusterDemoState) -> Result<()> {
         let asked = Instant::now();
         let mut outcome = self.publisher.publish_batch(drafts).map(Some);
         let receipt = loop {

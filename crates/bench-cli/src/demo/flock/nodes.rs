@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::ReservedAddress;
 use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the first election may take.
@@ -30,7 +30,7 @@ const SEASON: &str = "1m";
 
 /// Additional services of the nodes.
 #[derive(Debug, Clone, Default)]
-pub struct Extras {
+pub struct NodeExtras {
     /// The dashboard; the first node then uses the default ports, if they are free.
     pub dashboard: bool,
     /// The command of each node's workers, and their number, such as 1..2.
@@ -40,7 +40,7 @@ pub struct Extras {
 /// All nodes.
 pub struct Nodes {
     base: PathBuf,
-    extras: Extras,
+    extras: NodeExtras,
     nodes: Vec<Node>,
 }
 
@@ -54,7 +54,7 @@ struct Node {
 
 impl Nodes {
     /// Starts a cluster of `count` nodes in a temporary directory.
-    pub fn start(count: usize, extras: Extras, stop: &Stop) -> Result<Nodes> {
+    pub fn start(count: usize, extras: NodeExtras, stop: &StopFlag) -> Result<Nodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
         let mut nodes = Nodes { base, extras, nodes: Vec::new() };
@@ -135,7 +135,7 @@ impl Nodes {
     }
 
     /// Waits until all nodes are up, are voters, and are complete. Returns early if interrupted.
-    pub fn wait_whole(&self, patience: Duration, stop: &Stop) -> Result<()> {
+    pub fn wait_whole(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             if stop.is_set() {

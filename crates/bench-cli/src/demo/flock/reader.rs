@@ -12,9 +12,9 @@ use dunlin_client::{Client, Options, Subscriber};
 use dunlin_feed::{LastValue, Replica};
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use super::copy::{Copies, take};
-use super::{LOOK, PATIENCE, Stage};
-use crate::demo::books::{PATTERN, Told, add, levels};
+use super::copy::{TopicCopies, take};
+use super::{ClusterDemoState, LOOK, PATIENCE};
+use crate::demo::books::{PATTERN, ReplicaResult, add, levels};
 use crate::demo::plan::MARKETS;
 
 /// Events handled between two checks.
@@ -22,16 +22,16 @@ const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
 /// Both readers of one node.
-pub struct Reading {
-    lines: JoinHandle<Result<Copies>>,
-    books: JoinHandle<Result<Told>>,
+pub struct NodeReaders {
+    lines: JoinHandle<Result<TopicCopies>>,
+    books: JoinHandle<Result<ReplicaResult>>,
 }
 
-impl Reading {
+impl NodeReaders {
     /// Starts the readers of the node at `url`.
-    pub fn start(url: &str, stage: &Arc<Stage>) -> Reading {
+    pub fn start(url: &str, stage: &Arc<ClusterDemoState>) -> NodeReaders {
         let (of_lines, of_books) = ((url.to_owned(), Arc::clone(stage)), (url.to_owned(), Arc::clone(stage)));
-        Reading {
+        NodeReaders {
             lines: std::thread::spawn(move || copy(&of_lines.0, &of_lines.1)),
             books: std::thread::spawn(move || follow(&of_books.0, &of_books.1)),
         }
@@ -41,7 +41,7 @@ impl Reading {
         self.lines.is_finished() && self.books.is_finished()
     }
 
-    pub fn join(self) -> Result<(Copies, Told)> {
+    pub fn join(self) -> Result<(TopicCopies, ReplicaResult)> {
         let lines = self.lines.join().map_err(|_| anyhow!("a reader of lines panicked"))?;
         let books = self.books.join().map_err(|_| anyhow!("a replica of books panicked"))?;
         Ok((lines.context("a reader of lines")?, books.context("a replica of books")?))
@@ -66,14 +66,14 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
 }
 
 /// A reader's connection to its node: waits while the node is gone, and measures the silence.
-struct Wire<'s> {
-    stage: &'s Stage,
+struct ReaderLink<'s> {
+    stage: &'s ClusterDemoState,
     cut_off: Option<Instant>,
 }
 
-impl<'s> Wire<'s> {
-    fn of(stage: &'s Stage) -> Wire<'s> {
-        Wire { stage, cut_off: None }
+impl<'s> ReaderLink<'s> {
+    fn of(stage: &'s ClusterDemoState) -> ReaderLink<'s> {
+        ReaderLink { stage, cut_off: None }
     }
 
     fn or_away<T: Default>(&mut self, outcome: Result<T, SubscribeError>) -> Result<T> {
@@ -95,9 +95,9 @@ impl<'s> Wire<'s> {
     }
 }
 
-fn copy(url: &str, stage: &Stage) -> Result<Copies> {
+fn copy(url: &str, stage: &ClusterDemoState) -> Result<TopicCopies> {
     let mut subscriber = subscribe(url, MARKETS, Start::Earliest, OnGap::Oldest)?;
-    let (mut copies, mut wire) = (Copies::default(), Wire::of(stage));
+    let (mut copies, mut wire) = (TopicCopies::default(), ReaderLink::of(stage));
     while !stage.is_over() {
         if wire.or_away(subscriber.drain(EVENTS_MAX, |event| take(&mut copies, &event)))? > 0 {
             wire.hears();
@@ -117,22 +117,22 @@ fn copy(url: &str, stage: &Stage) -> Result<Copies> {
     Ok(copies)
 }
 
-fn follow(url: &str, stage: &Arc<Stage>) -> Result<Told> {
+fn follow(url: &str, stage: &Arc<ClusterDemoState>) -> Result<ReplicaResult> {
     let subscriber = subscribe(url, PATTERN, Start::Snapshot, OnGap::Snapshot)?;
     let folds = Arc::clone(stage);
     let mut replica = Replica::new(subscriber, move |log| {
         State::of(&folds.fold(&log.topic)).unwrap_or_else(|_| State::Last(LastValue::default()))
     });
-    let mut wire = Wire::of(stage);
+    let mut wire = ReaderLink::of(stage);
     while !stage.is_over() && !is_through(&replica, stage) {
         match wire.or_away(replica.drain(now_ns(), EVENTS_MAX, |_| {}))? {
             0 => drop(wire.or_away(replica.wait(Some(IDLE)))?),
             _ => wire.hears(),
         }
     }
-    let mut told = Told::default();
+    let mut told = ReplicaResult::default();
     add(&mut told.counts, &replica.counts());
-    let book = |state: &State| (levels(state), dunlin_topic::Fold::checksum(state));
+    let book = |state: &State| (levels(state), dunlin_topic::Reducer::checksum(state));
     told.books = replica
         .states()
         .map(|(log, _, state)| {
@@ -143,7 +143,7 @@ fn follow(url: &str, stage: &Arc<Stage>) -> Result<Told> {
     Ok(told)
 }
 
-fn is_through(replica: &Replica<State, Subscriber>, stage: &Stage) -> bool {
+fn is_through(replica: &Replica<State, Subscriber>, stage: &ClusterDemoState) -> bool {
     let Some(ends) = stage.ends.get() else { return false };
     let through = |topic: &String, last: u64| {
         replica.states().any(|(log, at, _)| log.topic == *topic && at.seq >= last)

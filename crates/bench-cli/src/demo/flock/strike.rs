@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 use dunlin_cli::table::Table;
 use serde_json::json;
 
 use super::nodes::Nodes;
-use super::{LOOK, PATIENCE, Stage};
+use super::{ClusterDemoState, LOOK, PATIENCE};
 
 /// How long a killed node stays down.
 const AWAY: Duration = Duration::from_millis(1_500);
@@ -22,7 +22,7 @@ const READERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// When nodes are killed.
 #[derive(Debug, Clone, Copy)]
-pub enum Kills {
+pub enum KillPlan {
     /// This many kills, each at its share of the lines.
     Among(usize),
     /// A kill in each interval of this duration while lines are played.
@@ -31,7 +31,7 @@ pub enum Kills {
 
 /// A node that was killed and returned.
 #[derive(Debug)]
-pub struct Strike {
+pub struct NodeKill {
     node: usize,
     led: bool,
     /// The time from the kill until all nodes were up and complete.
@@ -42,15 +42,15 @@ pub struct Strike {
     writers: Duration,
 }
 
-impl Strike {
+impl NodeKill {
     /// Stops a node with SIGKILL and waits until the cluster is restored, or the demo is interrupted.
     pub fn at(
         nodes: &mut Nodes,
         victim: usize,
-        stage: &Stage,
-        stop: &Stop,
+        stage: &ClusterDemoState,
+        stop: &StopFlag,
         say: &dyn Fn(&str) -> Result<()>,
-    ) -> Result<Strike> {
+    ) -> Result<NodeKill> {
         let led = nodes.leader() == Some(victim);
         stage.forget_waits();
         let killed = Instant::now();
@@ -65,7 +65,7 @@ impl Strike {
             std::thread::sleep(LOOK);
         }
         let (readers, writers) = (stage.cut_off(), stage.waited());
-        let strike = Strike { node: victim + 1, led, healed, readers, writers };
+        let strike = NodeKill { node: victim + 1, led, healed, readers, writers };
         say(&format!("{}  node {} is back: {strike}", lines(stage), victim + 1))?;
         Ok(strike)
     }
@@ -76,7 +76,7 @@ impl Strike {
     }
 }
 
-impl std::fmt::Display for Strike {
+impl std::fmt::Display for NodeKill {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "all is whole after {}", seconds(self.healed))?;
         match self.readers {
@@ -88,9 +88,9 @@ impl std::fmt::Display for Strike {
 }
 
 /// All kills as a table.
-pub fn write(strikes: &[Strike], out: &mut impl Write, console: &Console) -> io::Result<()> {
+pub fn write(strikes: &[NodeKill], out: &mut impl Write, console: &Console) -> io::Result<()> {
     if console.json {
-        let object = |strike: &Strike| {
+        let object = |strike: &NodeKill| {
             json!({
                 "killed": strike.node, "led": strike.led, "healed_s": strike.healed.as_secs_f64(),
                 "readers_cut_off": strike.readers.0, "readers_s": strike.readers.1.as_secs_f64(),
@@ -117,6 +117,6 @@ pub fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
-fn lines(stage: &Stage) -> String {
+fn lines(stage: &ClusterDemoState) -> String {
     format!("{:>9} lines", grouped(stage.lines.load(Ordering::Relaxed)))
 }

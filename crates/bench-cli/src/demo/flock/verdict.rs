@@ -7,7 +7,7 @@ use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::Table;
 use serde_json::json;
 
-use super::copy::{Copies, Copy};
+use super::copy::{TopicCopies, TopicCopy};
 use crate::demo::account::Content;
 use crate::demo::recording::Recording;
 
@@ -35,9 +35,9 @@ impl Verdicts {
         node: &str,
         recordings: &[Recording],
         ends: &BTreeMap<String, u64>,
-        copies: &Copies,
+        copies: &TopicCopies,
     ) {
-        let nothing = Copy::default();
+        let nothing = TopicCopy::default();
         for recording in recordings {
             let published = ends.get(&recording.topic).copied().unwrap_or_default();
             let copy = copies.get(&recording.topic).unwrap_or(&nothing);

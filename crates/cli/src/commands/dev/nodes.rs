@@ -17,7 +17,7 @@ use crate::config::keys::{DEV_DEFAULTS, Key};
 use crate::config::{Origin, RawConfig, Setting};
 use crate::console::Console;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 use crate::table::Table;
 
 /// How long a process may take to end.
@@ -56,7 +56,7 @@ impl Drop for Member {
     }
 }
 
-pub fn run(count: u32, raw: &RawConfig, stop: &Stop, console: &Console) -> Result<()> {
+pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> Result<()> {
     check(raw)?;
     let kept = raw.get("data_dir").text.clone();
     let made = (kept == "off").then(temporary).transpose()?;
@@ -169,7 +169,7 @@ fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAd
         }
         "unix" | "workers" if !is_first => "off".to_owned(),
         // The first node uses the default ports, unless another program has them.
-        name if is_door(name) => match text.parse::<SocketAddr>() {
+        name if is_listener_option(name) => match text.parse::<SocketAddr>() {
             Ok(address) if !is_first => SocketAddr::new(address.ip(), 0).to_string(),
             Ok(usual) if !is_said => usual_or_any(usual, reserved).to_string(),
             _ => text.to_owned(),
@@ -180,7 +180,7 @@ fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAd
     Some(format!("--{}={text}", key.flag()))
 }
 
-fn is_door(name: &str) -> bool {
+fn is_listener_option(name: &str) -> bool {
     name == "listen" || DEV_DEFAULTS.iter().any(|(door, _)| *door == name)
 }
 
@@ -223,7 +223,7 @@ fn usual_or_any(usual: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> Socke
     }
 }
 
-fn wait_for_votes(members: &[Member], stop: &Stop) {
+fn wait_for_votes(members: &[Member], stop: &StopFlag) {
     let Ok(client) = ClusterClient::open(&members[0].dir) else { return };
     let deadline = Instant::now() + VOTES_WITHIN;
     while Instant::now() < deadline && !stop.is_set() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
 use serde_json::{Value, json};
 
 use super::recording;
@@ -19,8 +19,8 @@ use crate::console::{Console, Paint, grouped};
 use crate::input::{Chunk, Input};
 use crate::outcome::Refusal;
 use crate::progress::Progress;
-use crate::signals::Stop;
-use outlet::{Folder, Node, Nowhere, Outlet};
+use crate::signals::StopFlag;
+use outlet::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Number of a file's defects that are printed; the rest are counted.
 const DEFECTS_TOLD: u64 = 20;
@@ -66,7 +66,7 @@ pub struct Arguments {
 /// The summary of a file.
 #[derive(Debug)]
 struct Summary {
-    layout: Layout,
+    layout: RecordingFormat,
     counts: Vec<(&'static str, u64)>,
     books: usize,
     defects: u64,
@@ -75,14 +75,14 @@ struct Summary {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     let defects = match (&arguments.out, arguments.check) {
         (Some(out), _) => to_a_folder(arguments, out, &stop, console)?,
-        (None, true) => all(arguments, &mut Nowhere, &stop, console)?,
+        (None, true) => all(arguments, &mut CheckOnly, &stop, console)?,
         (None, false) => {
             let client = connect(global, "dunlin feed import")?;
             let bytes = arguments.retention_bytes.map_or(0, |size| size.0);
-            let mut node = Node::new(&client, bytes, stop.clone(), console.errors);
+            let mut node = NodeTarget::new(&client, bytes, stop.clone(), console.errors);
             all(arguments, &mut node, &stop, console)?
         }
     };
@@ -92,9 +92,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(())
 }
 
-fn to_a_folder(arguments: &Arguments, out: &Path, stop: &Stop, console: &Console) -> Result<u64> {
+fn to_a_folder(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Console) -> Result<u64> {
     recording::make(out)?;
-    let mut folder = Folder::new(out);
+    let mut folder = RecordingFolder::new(out);
     let outcome = all(arguments, &mut folder, stop, console);
     // Written records stay readable after any error.
     let topics = folder.topics();
@@ -104,7 +104,12 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &Stop, console: &Console
 }
 
 /// Reads all files. Returns what was left out.
-fn all(arguments: &Arguments, outlet: &mut dyn Outlet, stop: &Stop, console: &Console) -> Result<u64> {
+fn all(
+    arguments: &Arguments,
+    outlet: &mut dyn ImportTarget,
+    stop: &StopFlag,
+    console: &Console,
+) -> Result<u64> {
     let mut defects = 0;
     for path in &arguments.files {
         let name = path.display().to_string();
@@ -122,8 +127,8 @@ fn all(arguments: &Arguments, outlet: &mut dyn Outlet, stop: &Stop, console: &Co
 fn import(
     path: &Path,
     arguments: &Arguments,
-    outlet: &mut dyn Outlet,
-    stop: &Stop,
+    outlet: &mut dyn ImportTarget,
+    stop: &StopFlag,
     console: &Console,
 ) -> Result<Summary> {
     let start = Instant::now();
@@ -135,7 +140,7 @@ fn import(
     let mut recording = Recording::new(layout, &options);
     let file = path.display().to_string();
     let progress = Progress::of_bytes(&file, bytes);
-    let mut told = Told { file, paint: console.errors, defects: 0, progress: &progress };
+    let mut told = FileReport { file, paint: console.errors, defects: 0, progress: &progress };
     take_in(outlet, &mut told, |sink| recording.push(&beginning, sink))?;
     progress.add(beginning.len() as u64);
     while let Chunk::Bytes(bytes) = input.next().context("cannot read the rest")? {
@@ -160,7 +165,7 @@ fn import(
 }
 
 /// Opens a file, and returns its length if known.
-fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
+fn open(path: &Path, stop: &StopFlag) -> Result<(Input, Option<u64>)> {
     if path.as_os_str() == "-" {
         return Ok((Input::new(std::io::stdin(), stop.clone()), None));
     }
@@ -170,7 +175,7 @@ fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
 }
 
 /// Reads until the format is known.
-fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<Layout> {
+fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<RecordingFormat> {
     const ENOUGH: usize = 4 << 10;
     while beginning.len() < ENOUGH && !beginning.contains(&b'\n') {
         match input.next().context("cannot read the file")? {
@@ -186,7 +191,7 @@ fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<Layout> {
         [0x1f, 0x8b, ..] => Err(unpack("gzip").into()),
         [b'B', b'Z', b'h', ..] => Err(unpack("bzip2").into()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(unpack("zstd").into()),
-        text => Layout::of(text).ok_or_else(|| foreign("the file's format is unknown")),
+        text => RecordingFormat::of(text).ok_or_else(|| foreign("the file's format is unknown")),
     }
 }
 
@@ -197,7 +202,7 @@ fn foreign(what: &str) -> anyhow::Error {
 }
 
 /// The messages about a file on standard error.
-struct Told<'a> {
+struct FileReport<'a> {
     file: String,
     progress: &'a Progress,
     paint: Paint,
@@ -206,8 +211,8 @@ struct Told<'a> {
 
 /// Passes on the records of some bytes, until the first error.
 fn take_in(
-    outlet: &mut dyn Outlet,
-    told: &mut Told<'_>,
+    outlet: &mut dyn ImportTarget,
+    told: &mut FileReport<'_>,
     mut read: impl FnMut(&mut dyn FnMut(Item<'_>)),
 ) -> Result<()> {
     let mut outcome = Ok(());
@@ -219,7 +224,7 @@ fn take_in(
     outcome
 }
 
-fn hand_on(item: Item<'_>, outlet: &mut dyn Outlet, told: &mut Told<'_>) -> Result<()> {
+fn hand_on(item: Item<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
     match item {
         Item::Book { recorded, .. } => outlet.book(recorded),
         Item::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
@@ -229,7 +234,7 @@ fn hand_on(item: Item<'_>, outlet: &mut dyn Outlet, told: &mut Told<'_>) -> Resu
     }
 }
 
-impl Told<'_> {
+impl FileReport<'_> {
     fn defect(&mut self, text: &str) -> Result<()> {
         self.defects += 1;
         match self.defects {
@@ -240,7 +245,7 @@ impl Told<'_> {
     }
 
     fn say(&self, text: &str) -> Result<()> {
-        let Told { file, paint, progress, .. } = self;
+        let FileReport { file, paint, progress, .. } = self;
         let line = format!("{} {file}: {text}", paint.warning("warning:"));
         Ok(progress.aside(|| writeln!(std::io::stderr(), "{line}"))?)
     }

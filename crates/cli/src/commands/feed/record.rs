@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin::now_ns;
 use dunlin_client::{Client, Subscriber};
-use dunlin_feed::{By, Change, Replica, Report};
+use dunlin_feed::{ChangeCause, Replica, ReplicaReport, StateChange};
 use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 
 use super::recording::list::{self, Entry, Topics};
-use super::recording::{self, Counted, Log};
+use super::recording::{self, Log, RecordCounts};
 use super::watch::instrument_is_there;
 use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
-use crate::outage::Outage;
+use crate::outage::OutageReport;
 use crate::outcome::Refusal;
 use crate::progress::Progress;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 use crate::state::State;
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ const TURN: usize = 4096;
 const LOOK: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     recording::make(&arguments.out)?;
     let client = connect(global, "dunlin feed record")?;
     let mut recorder = Recorder::new(&arguments.out);
@@ -67,7 +67,7 @@ fn record(
     arguments: &Arguments,
     client: &Client,
     recorder: &mut Recorder,
-    stop: &Stop,
+    stop: &StopFlag,
     console: &Console,
 ) -> Result<()> {
     let mut replicas = Vec::new();
@@ -75,7 +75,7 @@ fn record(
         replicas.push(follow(client, pattern)?);
     }
     let (begun, mut synced) = (Instant::now(), Instant::now());
-    let mut outage = Outage::default();
+    let mut outage = OutageReport::default();
     let progress = Progress::of_time("recording", arguments.time);
     while !stop.is_set() && arguments.time.is_none_or(|time| begun.elapsed() < time) {
         recorder.check_states(client)?;
@@ -137,14 +137,14 @@ impl Recorder {
         let taken = replica.drain(now_ns(), TURN, |report| {
             if written.is_ok() {
                 written = match &report {
-                    Report::Changed(change) => self.write(change),
-                    Report::Agreed { log, state, .. } => self.sum(&log.topic, state),
-                    Report::Trouble { log, .. } => {
+                    ReplicaReport::Changed(change) => self.write(change),
+                    ReplicaReport::Agreed { log, state, .. } => self.sum(&log.topic, state),
+                    ReplicaReport::Trouble { log, .. } => {
                         suspect.push(log.topic.clone());
                         Ok(())
                     }
-                    Report::Deleted { log, .. } => self.end(&log.topic),
-                    Report::Publishers(_) => Ok(()),
+                    ReplicaReport::Deleted { log, .. } => self.end(&log.topic),
+                    ReplicaReport::Publishers(_) => Ok(()),
                 };
             }
         });
@@ -165,7 +165,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn write(&mut self, change: &Change<'_, State>) -> Result<()> {
+    fn write(&mut self, change: &StateChange<'_, State>) -> Result<()> {
         let topic = &change.log.topic;
         let passed = (change.to.seq - change.from.seq).saturating_sub(1);
         let Some(log) = self.logs.get_mut(topic) else {
@@ -185,9 +185,9 @@ impl Recorder {
         }
         self.passed_over += passed;
         match change.by {
-            By::Record(frame) | By::Merged(frame) => log.frame(&frame),
+            ChangeCause::Record(frame) | ChangeCause::Merged(frame) => log.frame(&frame),
             // A state that replaces missed records is recorded too.
-            By::Snapshot => log.state(change.state),
+            ChangeCause::Snapshot => log.state(change.state),
         }
     }
 
@@ -201,8 +201,8 @@ impl Recorder {
         self.logs.get_mut(topic).map_or(Ok(()), Log::end)
     }
 
-    fn counted(&self) -> Counted {
-        let mut all = Counted::default();
+    fn counted(&self) -> RecordCounts {
+        let mut all = RecordCounts::default();
         self.logs.values().for_each(|log| all += log.counted());
         all
     }

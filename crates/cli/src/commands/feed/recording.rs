@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use dunlin_topic::{FoldConfig, Frame};
+use dunlin_topic::{Frame, ReducerConfig};
 
 use crate::console::{Console, grouped, sized};
 use crate::outcome::Refusal;
@@ -36,9 +36,9 @@ const END: &str = "dunlin-end";
 
 /// The kind of a recorded frame.
 #[derive(Debug)]
-pub enum Recorded {
+pub enum FrameKind {
     /// A complete state of a topic with this configuration.
-    State(FoldConfig),
+    State(ReducerConfig),
     /// The checksum of the state.
     Sum(u64),
     /// The topic was deleted.
@@ -48,36 +48,36 @@ pub enum Recorded {
 }
 
 /// Returns the frame's kind. Fails if its header is malformed.
-pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
+pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, Refusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
         match name {
-            STATE => return Ok(Recorded::State(fold_of(&text()))),
+            STATE => return Ok(FrameKind::State(fold_of(&text()))),
             SUM => {
                 let sum = u64::from_str_radix(&text(), 16);
                 return sum
-                    .map(Recorded::Sum)
+                    .map(FrameKind::Sum)
                     .map_err(|_| Refusal(format!("{:?} is not a checksum", text())));
             }
-            END => return Ok(Recorded::End),
+            END => return Ok(FrameKind::End),
             _ => {}
         }
     }
-    Ok(Recorded::Record)
+    Ok(FrameKind::Record)
 }
 
 /// A reducer's kind and options in one line.
-fn text_of(fold: &FoldConfig) -> String {
+fn text_of(fold: &ReducerConfig) -> String {
     let options = fold.options.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(fold.kind.clone()).chain(options).collect()
 }
 
-fn fold_of(text: &str) -> FoldConfig {
+fn fold_of(text: &str) -> ReducerConfig {
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
     let pairs = rest.split(' ').filter_map(|pair| pair.split_once('='));
     let options: BTreeMap<String, String> =
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    FoldConfig { kind: kind.to_owned(), options }
+    ReducerConfig { kind: kind.to_owned(), options }
 }
 
 /// The directory of a topic in a recording. Characters that directory names cannot contain are escaped.
@@ -109,12 +109,12 @@ pub fn make(recording: &Path) -> Result<()> {
 
 /// Counts of a recording's records, and of the states that the recorder wrote. Checksums are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct RecordCounts {
     pub records: u64,
     pub states: u64,
 }
 
-impl Counted {
+impl RecordCounts {
     /// Formats the counts: `20,015 records and 1 state of 1 topic`.
     pub fn of(self, topics: usize) -> String {
         let many = |count: u64, what: &str| {
@@ -126,15 +126,15 @@ impl Counted {
     }
 }
 
-impl std::ops::AddAssign for Counted {
-    fn add_assign(&mut self, other: Counted) {
+impl std::ops::AddAssign for RecordCounts {
+    fn add_assign(&mut self, other: RecordCounts) {
         self.records += other.records;
         self.states += other.states;
     }
 }
 
 /// Prints what was recorded.
-pub fn told(counted: Counted, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
+pub fn told(counted: RecordCounts, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
     let mark = console.errors.good("recorded");
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
 }
@@ -164,14 +164,14 @@ pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use dunlin_feed::{BOOK, BookEntry, LAST, ORDERS, OrderEntry, Side, ValueEntry};
-    use dunlin_topic::Fold;
+    use dunlin_topic::Reducer;
     use dunlin_topic::frame::Meta;
 
     use super::*;
     use crate::state::State;
 
     fn state(kind: &str) -> State {
-        State::of(&FoldConfig { kind: kind.to_owned(), ..FoldConfig::default() }).unwrap()
+        State::of(&ReducerConfig { kind: kind.to_owned(), ..ReducerConfig::default() }).unwrap()
     }
 
     fn frame(header: (&str, &str), payload: &[u8]) -> Vec<u8> {
@@ -210,20 +210,20 @@ mod tests {
     #[test]
     fn headers_distinguish_states_and_checksums() {
         let fold =
-            FoldConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
+            ReducerConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
         let bytes = frame((STATE, &text_of(&fold)), b"x");
         let (first, taken) = Frame::split(&bytes).unwrap();
-        assert!(matches!(recorded(&first), Ok(Recorded::State(read)) if read == fold));
+        assert!(matches!(recorded(&first), Ok(FrameKind::State(read)) if read == fold));
         assert_eq!(taken, bytes.len());
         let bytes = frame((SUM, "00ff"), b"");
-        assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(Recorded::Sum(0xff))));
+        assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(FrameKind::Sum(0xff))));
         let bytes = frame((SUM, "soon"), b"");
         assert!(recorded(&Frame::split(&bytes).unwrap().0).is_err());
     }
 
     #[test]
     fn counts_use_singular_and_plural() {
-        let counted = |records, states| Counted { records, states };
+        let counted = |records, states| RecordCounts { records, states };
         assert_eq!(counted(20_015, 1).of(1), "20,015 records and 1 state of 1 topic");
         assert_eq!(counted(1, 0).of(2), "1 record of 2 topics");
     }

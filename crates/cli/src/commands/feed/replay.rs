@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::REGION;
-use dunlin_client::{AskError, Client, Publisher};
-use dunlin_journal::{Item, Position, Reader, RealDisk};
+use dunlin_client::{CallError, Client, Publisher};
+use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
 use dunlin_topic::frame::Meta;
-use dunlin_topic::{Draft, FoldConfig, Frame, Payload, Publish, TopicConfig};
+use dunlin_topic::{Draft, Frame, Payload, Publish, ReducerConfig, TopicConfig};
 use dunlin_wire::ErrorCode;
 
-use super::recording::{self, Counted, Recorded};
+use super::recording::{self, FrameKind, RecordCounts};
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::progress::{Progress, bytes_in};
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -69,7 +69,7 @@ const REGION_BYTES: u32 = 64 << 20;
 const NAP: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
     let (mut tracks, mut bytes) = (Vec::new(), 0);
     let dirs = arguments.directories.iter().map(|directory| recording::logs(directory));
@@ -98,7 +98,7 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
         Reader::open(Arc::new(RealDisk), dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let topic = reader.name();
     let described = match client.describe_topic(topic) {
-        Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => return Ok(()),
+        Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => return Ok(()),
         described => described.with_context(|| format!("cannot describe {topic}"))?,
     };
     let Some(publishers) = described.publishers else {
@@ -130,16 +130,16 @@ fn play(
     tracks: &mut [Track],
     speed: Speed,
     start: Instant,
-    stop: &Stop,
+    stop: &StopFlag,
     progress: &Progress,
-) -> Result<Counted> {
+) -> Result<RecordCounts> {
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
     // In recordings of earlier versions, the first states have no time.
     let mut first_ns = None;
-    let mut published = Counted::default();
+    let mut published = RecordCounts::default();
     while let Some(Reverse((time_ns, nth))) = next.pop() {
         if time_ns > 0 {
             let first_ns = *first_ns.get_or_insert(time_ns);
@@ -160,7 +160,7 @@ fn play(
     Ok(published)
 }
 
-fn wait_until(due: Instant, track: &mut Track, stop: &Stop) -> Result<()> {
+fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
         // Send earlier records before a pause.
         track.publisher.flush()?;
@@ -218,8 +218,8 @@ impl Track {
         while self.at == self.frames.len() {
             match self.reader.next().context("reading the recording")? {
                 None => return Ok(None),
-                Some(Item::Hole(hole)) => bail!("the recording has a hole: {hole}"),
-                Some(Item::Records(records)) => {
+                Some(ScanItem::Hole(hole)) => bail!("the recording has a hole: {hole}"),
+                Some(ScanItem::Records(records)) => {
                     self.frames.clear();
                     self.frames.extend_from_slice(records.frames);
                     self.at = 0;
@@ -230,14 +230,14 @@ impl Track {
     }
 
     /// Publishes the next record, unless the recorder added it.
-    fn publish(&mut self, client: &Client) -> Result<Counted> {
-        let nothing = Counted::default();
+    fn publish(&mut self, client: &Client) -> Result<RecordCounts> {
+        let nothing = RecordCounts::default();
         let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(nothing) };
         self.at += taken;
         let payload = Payload::Copied(frame.payload());
         let published = match recording::recorded(&frame)? {
-            Recorded::Sum(_) => return Ok(nothing),
-            Recorded::End => {
+            FrameKind::Sum(_) => return Ok(nothing),
+            FrameKind::End => {
                 self.publisher.flush()?;
                 // The topic of a region that its process gave up is deleted; any other state stays visible at
                 // its end.
@@ -248,14 +248,14 @@ impl Track {
                 }
                 return Ok(nothing);
             }
-            Recorded::State(_) => {
+            FrameKind::State(_) => {
                 self.publisher.send(Draft { meta: Meta::default(), payload })?;
-                Counted { states: 1, ..nothing }
+                RecordCounts { states: 1, ..nothing }
             }
-            Recorded::Record => {
+            FrameKind::Record => {
                 let headers: Vec<(&str, &[u8])> = frame.headers().collect();
                 self.publisher.send(Draft { meta: frame.to_meta(&headers), payload })?;
-                Counted { records: 1, ..nothing }
+                RecordCounts { records: 1, ..nothing }
             }
         };
         if self.is_region {
@@ -266,12 +266,14 @@ impl Track {
 }
 
 /// The topic's configuration, from the first record.
-fn first_state(reader: &Reader) -> Result<Option<FoldConfig>> {
+fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
     let mut scan = reader.scan(Position::default());
-    let Some(Item::Records(records)) = scan.next().context("reading the recording")? else { return Ok(None) };
+    let Some(ScanItem::Records(records)) = scan.next().context("reading the recording")? else {
+        return Ok(None);
+    };
     let Some((frame, _)) = Frame::split(records.frames) else { return Ok(None) };
     match recording::recorded(&frame)? {
-        Recorded::State(fold) => Ok(Some(fold)),
+        FrameKind::State(fold) => Ok(Some(fold)),
         _ => {
             let why = "does not start with a state: `dunlin feed record` did not create it";
             Err(Refusal(format!("{} {why}", reader.name())).into())

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin::{Ran, Simulation, now_ns};
+use dunlin::{Simulation, SimulationReport, now_ns};
 use dunlin_feed::{BOOK, Instrument, Instruments, InstrumentsError};
 use dunlin_server::StartError;
-use dunlin_topic::{FoldConfig, Publish, Retention, TopicConfig};
+use dunlin_topic::{Publish, ReducerConfig, Retention, TopicConfig};
 
 use crate::arguments::{Global, either_listen_or_url};
 use crate::commands::feed::read_instruments;
@@ -20,8 +20,8 @@ use crate::config::{Config, RawConfig, Size};
 use crate::connect::connect;
 use crate::console::{Console, grouped, lasting};
 use crate::outcome::Refusal;
-use crate::running::Running;
-use crate::signals::Stop;
+use crate::running::RunningNode;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -65,7 +65,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     either_listen_or_url(arguments.listen, global)?;
     let instruments = arguments.instruments()?;
     match (&global.url, arguments.listen) {
@@ -91,7 +91,7 @@ impl Arguments {
             records: self.retention_records,
             ..Retention::default()
         };
-        let fold = FoldConfig { kind: BOOK.to_owned(), options: scale.options() };
+        let fold = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
         TopicConfig { retention, fold: Some(fold), lose_every: self.drop_every_n, ..TopicConfig::default() }
     }
 }
@@ -101,7 +101,7 @@ fn on_its_own_node(
     instruments: &Instruments,
     listen: Option<SocketAddr>,
     console: &Console,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<()> {
     let mut config = Config::try_from(&RawConfig::defaults())?;
     if let Some(open) = listen.filter(|address| !address.ip().is_loopback()) {
@@ -112,7 +112,7 @@ fn on_its_own_node(
     config.listen = listen.or(config.listen);
     // Without automatic creation, a mistyped instrument is an error instead of an empty topic.
     config.auto_create = false;
-    let running = Running::start(&config, stop).map_err(|error| beside_another(error, &config))?;
+    let running = RunningNode::start(&config, stop).map_err(|error| with_port_advice(error, &config))?;
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = running.node.create_topic(&topic, arguments.topic_config(instrument), false);
@@ -133,7 +133,7 @@ fn on_its_own_node(
 }
 
 /// Adds advice if another program has the port, which is probably a usable node.
-fn beside_another(error: anyhow::Error, config: &Config) -> anyhow::Error {
+fn with_port_advice(error: anyhow::Error, config: &Config) -> anyhow::Error {
     let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,
         _ => false,
@@ -151,7 +151,7 @@ fn into_a_running_node(
     instruments: &Instruments,
     global: &Global,
     console: &Console,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<()> {
     let client = connect(global, "dunlin feed serve")?;
     for instrument in instruments.list() {
@@ -177,12 +177,12 @@ fn simulate<P: Publish>(
     instruments: &Instruments,
     publishers: Vec<P>,
     console: &Console,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<()> {
     let (start, start_ns) = (Instant::now(), now_ns());
     let mut simulation = Simulation::open(instruments, arguments.seed, start_ns, publishers)?;
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns + time.as_nanos() as u64);
-    let mut all = Ran::default();
+    let mut all = SimulationReport::default();
     let mut until_ns = start_ns;
     while until_ns < end_ns && !stop.is_set() {
         until_ns = (until_ns + SAY_EVERY.as_nanos() as u64).min(end_ns);

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use dunlin_journal::{Item, Position, Reader, RealDisk};
-use dunlin_topic::{Fold, Frame};
+use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
+use dunlin_topic::{Frame, Reducer};
 use serde_json::json;
 
 use super::recording::list::{self, Entry, Topics};
-use super::recording::{self, Counted, Recorded};
+use super::recording::{self, FrameKind, RecordCounts};
 use crate::console::{Console, grouped};
 use crate::progress::{Progress, bytes_in};
 use crate::state::State;
@@ -34,11 +34,11 @@ pub struct Arguments {
 
 /// The findings for one log, or for all.
 #[derive(Debug, Default)]
-struct Found {
+struct VerifyReport {
     topic: String,
     /// Records of the log, including those that the recorder added.
     in_log: u64,
-    counted: Counted,
+    counted: RecordCounts,
     holes: u64,
     points: u64,
     points_equal: u64,
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let logs = recording::logs(directory)?;
     let is_one_log = logs == [directory.clone()];
     let progress = Progress::of_bytes("verifying", Some(logs.iter().map(|dir| bytes_in(dir)).sum()));
-    let (mut all, mut topics, mut through) = (Found::default(), Topics::new(), 0);
+    let (mut all, mut topics, mut through) = (VerifyReport::default(), Topics::new(), 0);
     let mut out = console.out();
     for dir in &logs {
         let mut found = verify(dir, *strict, &progress);
@@ -101,8 +101,8 @@ fn tell(of: &str, problems: &[String], progress: &Progress, console: &Console) -
     Ok(())
 }
 
-impl Found {
-    fn take_in(&mut self, other: Found) {
+impl VerifyReport {
+    fn take_in(&mut self, other: VerifyReport) {
         self.in_log += other.in_log;
         self.counted += other.counted;
         self.holes += other.holes;
@@ -113,7 +113,7 @@ impl Found {
     }
 }
 
-fn sentence(all: &Found, topics: usize, console: &Console) -> String {
+fn sentence(all: &VerifyReport, topics: usize, console: &Console) -> String {
     let mark = match (all.problems.len(), all.unended) {
         (0, 0) => console.paint.good("ok:"),
         (0, _) => console.paint.warning("ok, but not closed:"),
@@ -132,7 +132,7 @@ fn sentence(all: &Found, topics: usize, console: &Console) -> String {
     )
 }
 
-fn object(found: &Found) -> serde_json::Value {
+fn object(found: &VerifyReport) -> serde_json::Value {
     json!({
         "topic": found.topic, "records": found.counted.records, "states": found.counted.states, "gaps": found.holes, "points": found.points,
         "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unended == 0, "problems": found.problems,
@@ -140,16 +140,16 @@ fn object(found: &Found) -> serde_json::Value {
 }
 
 /// Checks one log. An unreadable log is reported as a problem, and the check continues with the next.
-fn verify(dir: &Path, strict: bool, progress: &Progress) -> Found {
+fn verify(dir: &Path, strict: bool, progress: &Progress) -> VerifyReport {
     let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
-    let mut found = Found { topic: name, ..Found::default() };
+    let mut found = VerifyReport { topic: name, ..VerifyReport::default() };
     if let Err(error) = look(dir, strict, progress, &mut found) {
         found.problems.push(format!("{error:#}"));
     }
     found
 }
 
-fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Result<()> {
+fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut VerifyReport) -> Result<()> {
     let report = dunlin_journal::verify(&RealDisk, dir).context("cannot check the log's files")?;
     if !report.name.is_empty() {
         found.topic.clone_from(&report.name);
@@ -171,17 +171,17 @@ fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Res
 }
 
 /// Applies every record to its state.
-fn apply(reader: &Reader, found: &mut Found, progress: &Progress) -> Result<()> {
+fn apply(reader: &Reader, found: &mut VerifyReport, progress: &Progress) -> Result<()> {
     let mut scan = reader.scan(Position::default());
     let mut state: Option<State> = None;
     loop {
         match scan.next().context("reading the recording")? {
             None => return Ok(()),
-            Some(Item::Hole(_)) => {
+            Some(ScanItem::Hole(_)) => {
                 found.holes += 1;
                 state = None;
             }
-            Some(Item::Records(records)) => {
+            Some(ScanItem::Records(records)) => {
                 progress.add(records.frames.len() as u64);
                 let (mut rest, mut seq) = (records.frames, records.first_seq);
                 while let Some((frame, taken)) = Frame::split(rest) {
@@ -197,9 +197,9 @@ fn apply(reader: &Reader, found: &mut Found, progress: &Progress) -> Result<()> 
     }
 }
 
-fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Found) -> Result<()> {
+fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut VerifyReport) -> Result<()> {
     match recording::recorded(frame)? {
-        Recorded::State(fold) => {
+        FrameKind::State(fold) => {
             found.is_recorded |= seq == 1;
             // The current state must accept the new one if both are of one kind, as it does in subscribers.
             let mut fresh = State::of(&fold)?;
@@ -208,7 +208,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             *state = Some(fresh);
             found.counted.states += 1;
         }
-        Recorded::Sum(sum) => {
+        FrameKind::Sum(sum) => {
             let Some(state) = state else { return Ok(()) };
             found.points += 1;
             let own = state.checksum();
@@ -218,8 +218,8 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             found.points_equal += 1;
         }
         // Nothing or a state may follow.
-        Recorded::End => *state = None,
-        Recorded::Record => {
+        FrameKind::End => *state = None,
+        FrameKind::Record => {
             found.counted.records += 1;
             // A node's own log begins with a record whose kind is not in the log.
             let Some(state) = state else { return Ok(()) };

@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin::now_ns;
 use dunlin_client::{Client, Subscriber};
-use dunlin_feed::{Replica, Report};
+use dunlin_feed::{Replica, ReplicaReport};
 use dunlin_topic::{OnGap, Start, SubscribeOptions};
 
 use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outage::Outage;
+use crate::outage::OutageReport;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 use crate::state::State;
 use command::Command;
 use view::View;
@@ -68,14 +68,14 @@ const LOOK: Duration = Duration::from_millis(20);
 const TURN: usize = 1024;
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     let client = connect(global, "dunlin feed watch")?;
     let ended = stop.breaks_off(|| watch(arguments, client, &stop, console))?;
     ended.map_or(Ok(()), Ok)
 }
 
-fn watch(arguments: &Arguments, client: Client, stop: &Stop, console: &Console) -> Result<()> {
-    let mut watching = Watching { client, arguments, watches: Vec::new(), outage: Outage::default() };
+fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Console) -> Result<()> {
+    let mut watching = Watching { client, arguments, watches: Vec::new(), outage: OutageReport::default() };
     for subject in &arguments.subjects {
         watching.subscribe(subject)?;
     }
@@ -111,7 +111,7 @@ struct Watching<'a> {
     client: Client,
     arguments: &'a Arguments,
     watches: Vec<Watch>,
-    outage: Outage,
+    outage: OutageReport,
 }
 
 struct Watch {
@@ -183,11 +183,11 @@ impl Watching<'_> {
             let wanted = self.arguments.count.map_or(TURN as u64, |count| count - view.changes().min(count));
             let taken = watch.replica.drain(now_ns(), TURN.min(wanted.max(1) as usize), |report| {
                 let told = match &report {
-                    Report::Changed(change) => view.changed(change),
-                    Report::Agreed { .. } => Ok(()),
-                    Report::Publishers(publishers) => view.publishers(publishers),
-                    Report::Trouble { log, trouble } => view.trouble(&log.topic, trouble),
-                    Report::Deleted { log, .. } => view.deleted(&log.topic),
+                    ReplicaReport::Changed(change) => view.changed(change),
+                    ReplicaReport::Agreed { .. } => Ok(()),
+                    ReplicaReport::Publishers(publishers) => view.publishers(publishers),
+                    ReplicaReport::Trouble { log, trouble } => view.trouble(&log.topic, trouble),
+                    ReplicaReport::Deleted { log, .. } => view.deleted(&log.topic),
                 };
                 if shown.is_ok() {
                     shown = told;

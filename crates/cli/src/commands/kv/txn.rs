@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::state::{Is, Operation, Target};
+use dunlin_client::state::{Comparison, Operation, Target};
 use dunlin_client::{Kv, Transaction};
 use serde_json::json;
 
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments, kv: &Kv, console: &Console) -> Result<()> {
     }
     for (key, value) in if_value {
         let target = Target::Value { value: value.as_bytes() };
-        transaction = transaction.compare(key.as_bytes(), Is::Equal, target);
+        transaction = transaction.compare(key.as_bytes(), Comparison::Equal, target);
     }
     transaction = operations(put, del, get).fold(transaction, Transaction::then);
     transaction = operations(else_put, else_del, else_get).fold(transaction, Transaction::otherwise);

@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use dunlin::journal::{self, Item, RealDisk, Records};
+use dunlin::journal::{self, RealDisk, Records, ScanItem};
 use dunlin_topic::{Frame, LogName, Pattern, Position, Record, Start};
 
 use super::{Dump, write_line};
-use crate::commands::feed::recording::{self, Recorded};
+use crate::commands::feed::recording::{self, FrameKind};
 use crate::console::Console;
 use crate::format::Writer;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 /// Whether this argument names files rather than a topic.
 pub fn are_meant(topic: &str) -> bool {
     topic.contains('/') || Path::new(topic).is_dir()
 }
 
-pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &Stop) -> Result<()> {
+pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &StopFlag) -> Result<()> {
     let mut out = console.out();
     let mut left = dump.count.unwrap_or(u64::MAX);
     for dir in logs_of(Path::new(&dump.topic))? {
@@ -40,8 +40,8 @@ pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &Stop) -> Res
         let mut scan = reader.scan(from);
         while let Some(item) = scan.next()? {
             match item {
-                Item::Hole(hole) => writeln!(std::io::stderr(), "{}: {hole}", reader.name())?,
-                Item::Records(records) => {
+                ScanItem::Hole(hole) => writeln!(std::io::stderr(), "{}: {hole}", reader.name())?,
+                ScanItem::Records(records) => {
                     print(&records, &name, &mut left, writer, console, &mut out)?;
                 }
             }
@@ -67,7 +67,7 @@ fn print(
         let position = Position { epoch: records.epoch, seq };
         let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
         // A recording contains its topic's configuration.
-        if let Ok(Recorded::State(fold)) = recording::recorded(&frame) {
+        if let Ok(FrameKind::State(fold)) = recording::recorded(&frame) {
             writer.meanings.learn(&name.topic, fold);
         }
         if console.json {

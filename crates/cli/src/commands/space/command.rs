@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use dunlin_client::space::{Command, Commanded, EntityId};
+use dunlin_client::space::{CommandOutcome, EntityCommand, EntityId};
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -46,11 +46,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if position.is_none() && velocity.is_none() && kind.is_none() {
         bail!(Refusal("nothing to change: give --position, --velocity or --kind".to_owned()));
     }
-    let command = Command::<3> {
+    let command = EntityCommand::<3> {
         position: *position,
         velocity: *velocity,
         kind: *kind,
-        ..Command::of(EntityId(*entity))
+        ..EntityCommand::of(EntityId(*entity))
     };
     let mut world = connect(global, "dunlin space command")?.world(name);
     let done = world.command(&command, *timeout).map_err(|why| Refusal(why.to_string()))?;
@@ -58,8 +58,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Prints a result: `what` is a phrase such as "changed in".
-pub(super) fn print(entity: u64, what: &str, done: Commanded, console: &Console) -> Result<()> {
-    let Commanded { process, region, tick } = done;
+pub(super) fn print(entity: u64, what: &str, done: CommandOutcome, console: &Console) -> Result<()> {
+    let CommandOutcome { process, region, tick } = done;
     let mut out = console.out();
     if console.json {
         let line =

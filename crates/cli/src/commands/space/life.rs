@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use dunlin::space::behaviour::{Flock, Tracks};
 use dunlin::space::{
-    Around, AroundLanes, Behaviour, LANES, Moment, Motion, Other, OtherLanes, Own, OwnLanes,
+    Behaviour, LANES, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OtherEntityLanes, OwnEntity,
+    OwnEntityLanes, TickContext,
 };
 
 /// The kind of recorded aircraft.
@@ -12,17 +13,17 @@ pub const AIRCRAFT: u32 = 1;
 
 /// A flock, with recorded aircraft. The flock ignores aircraft.
 #[derive(Debug, Clone)]
-pub struct Life {
+pub struct FlockAndAircraft {
     pub flock: Flock,
     pub aircraft: Arc<Tracks<3>>,
 }
 
 /// Filters out aircraft.
-struct Birds<'a, A>(&'a A);
+struct BirdsOnly<'a, A>(&'a A);
 
-impl<A: Around<3>> Around<3> for Birds<'_, A> {
+impl<A: NearbyEntities<3>> NearbyEntities<3> for BirdsOnly<'_, A> {
     #[inline(always)]
-    fn each(&self, mut visit: impl FnMut(&Other<3>)) {
+    fn each(&self, mut visit: impl FnMut(&OtherEntity<3>)) {
         self.0.each(|other| {
             if other.kind != AIRCRAFT {
                 visit(other);
@@ -31,24 +32,29 @@ impl<A: Around<3>> Around<3> for Birds<'_, A> {
     }
 }
 
-impl<A: AroundLanes<3>> AroundLanes<3> for Birds<'_, A> {
+impl<A: NearbyEntityLanes<3>> NearbyEntityLanes<3> for BirdsOnly<'_, A> {
     #[inline(always)]
-    fn others(&self) -> impl Iterator<Item = OtherLanes<3>> {
+    fn others(&self) -> impl Iterator<Item = OtherEntityLanes<3>> {
         self.0.others().filter(|other| other.kind != AIRCRAFT)
     }
 }
 
-impl Behaviour<3> for Life {
+impl Behaviour<3> for FlockAndAircraft {
     fn sight(&self) -> f32 {
         self.flock.sight
     }
 
     #[inline(always)]
-    fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+    fn step(
+        &self,
+        own: &OwnEntity<3>,
+        around: &impl NearbyEntities<3>,
+        moment: &TickContext<3>,
+    ) -> Motion<3> {
         if own.kind == AIRCRAFT {
             self.aircraft.step(own, around, moment)
         } else {
-            self.flock.step(own, &Birds(around), moment)
+            self.flock.step(own, &BirdsOnly(around), moment)
         }
     }
 
@@ -56,14 +62,14 @@ impl Behaviour<3> for Life {
     #[inline(always)]
     fn step_lanes(
         &self,
-        own: &OwnLanes<3>,
-        around: &impl AroundLanes<3>,
-        moment: &Moment<3>,
+        own: &OwnEntityLanes<3>,
+        around: &impl NearbyEntityLanes<3>,
+        moment: &TickContext<3>,
     ) -> Option<[Motion<3>; LANES]> {
         if own.kinds.contains(&AIRCRAFT) {
             return None;
         }
-        self.flock.step_lanes(own, &Birds(around), moment)
+        self.flock.step_lanes(own, &BirdsOnly(around), moment)
     }
 }
 
@@ -73,7 +79,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use dunlin::space::behaviour::Track;
-    use dunlin::space::{Entity, EntityId, Lockstep, RegionId, Setup, World};
+    use dunlin::space::{Entity, EntityId, Lockstep, RegionId, RegionSetup, World};
 
     use super::*;
 
@@ -83,27 +89,32 @@ mod tests {
 
     /// Counts grouped calls, or moves each entity alone.
     #[derive(Clone)]
-    struct Asked {
-        life: Life,
+    struct CountingLife {
+        life: FlockAndAircraft,
         alone: bool,
         together: Arc<AtomicU64>,
         beside_aircraft: Arc<AtomicU64>,
     }
 
-    impl Behaviour<3> for Asked {
+    impl Behaviour<3> for CountingLife {
         fn sight(&self) -> f32 {
             self.life.sight()
         }
 
-        fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        fn step(
+            &self,
+            own: &OwnEntity<3>,
+            around: &impl NearbyEntities<3>,
+            moment: &TickContext<3>,
+        ) -> Motion<3> {
             self.life.step(own, around, moment)
         }
 
         fn step_lanes(
             &self,
-            own: &OwnLanes<3>,
-            around: &impl AroundLanes<3>,
-            moment: &Moment<3>,
+            own: &OwnEntityLanes<3>,
+            around: &impl NearbyEntityLanes<3>,
+            moment: &TickContext<3>,
         ) -> Option<[Motion<3>; LANES]> {
             if self.alone {
                 return None;
@@ -115,14 +126,14 @@ mod tests {
         }
     }
 
-    fn life() -> Life {
+    fn life() -> FlockAndAircraft {
         let way = |nth: u64| {
             let across = nth as f32 / FLIGHTS as f32 * EDGE;
             Track::new(vec![(0.0, [0.0, across, 50.0]), (10.0, [EDGE, EDGE - across, 50.0])]).unwrap()
         };
         let tracks: BTreeMap<_, _> = (0..FLIGHTS).map(|nth| (EntityId(BIRDS + nth), way(nth))).collect();
         let flock = Flock { sight: 12.0, ..Flock::default() };
-        Life { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
+        FlockAndAircraft { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
     }
 
     /// Id, generation and state of all entities.
@@ -131,15 +142,15 @@ mod tests {
     /// The world after several ticks, and how many groups were moved together and apart.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
-        let asked = Asked {
+        let asked = CountingLife {
             life: life(),
             alone,
             together: together.clone(),
             beside_aircraft: beside_aircraft.clone(),
         };
         let world = World::cube(EDGE).unwrap();
-        let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, 12.0), &asked, 3);
-        let moment = Moment { tick: 0, seconds: 0.0, world, seed: 11 };
+        let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 12.0), &asked, 3);
+        let moment = TickContext { tick: 0, seconds: 0.0, world, seed: 11 };
         for nth in 0..BIRDS + FLIGHTS {
             let unit = |which| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
             let kind = if nth < BIRDS { 0 } else { AIRCRAFT };

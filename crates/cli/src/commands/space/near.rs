@@ -5,16 +5,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dunlin_client::interruptible;
-use dunlin_client::space::{Change, EntityId, Rule, Schema, ViewError, Viewer, Visible, Watch, World};
+use dunlin_client::space::{
+    EntityId, SceneChange, Schema, ViewError, Viewer, VisibilityRule, VisibleEntity, Watch, World,
+};
 use serde_json::{Value, json};
 
 use crate::arguments::Global;
 use crate::commands::parse::{self, world};
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outage::{Outage, away};
+use crate::outage::{OutageReport, away};
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 use crate::table::Table;
 
 #[derive(Debug, clap::Args)]
@@ -56,15 +58,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     stop.when_nobody_reads();
     let client = connect(global, "dunlin space near")?;
     let world = client.world(&arguments.name);
     let center = EntityId(arguments.entity);
     let rule = match (arguments.kind, arguments.not_kind) {
-        (Some(kind), _) => Rule::OfKind(kind),
-        (_, Some(kind)) => Rule::NotOfKind(kind),
-        _ => Rule::All,
+        (Some(kind), _) => VisibilityRule::OfKind(kind),
+        (_, Some(kind)) => VisibilityRule::NotOfKind(kind),
+        _ => VisibilityRule::All,
     };
     let watch = Watch { rule, bytes_per_tick: arguments.bytes, ..Watch::around(center, arguments.within) };
     let watched = stop.breaks_off(|| Ok(world.watch::<3>(watch, Schema::default()).map_err(refused)?))?;
@@ -76,7 +78,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         }
         return tell_all(&viewer, center, console);
     }
-    let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), Outage::default());
+    let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
     while !stop.is_set() {
         let (asked, ends) = (client.clone(), stop.clone());
         // Do not wait for an unreachable node.
@@ -104,11 +106,11 @@ fn refused(why: ViewError) -> Refusal {
 }
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
-fn nobody(world: &World, center: EntityId, rule: Rule) -> Refusal {
+fn nobody(world: &World, center: EntityId, rule: VisibilityRule) -> Refusal {
     let checked = world.places().and_then(|places| places.check().map(|()| places));
     Refusal(match checked {
         Err(why) => why.to_string(),
-        Ok(_) if !matches!(rule, Rule::All) => {
+        Ok(_) if !matches!(rule, VisibilityRule::All) => {
             format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
         }
         Ok(places) => places.nowhere(center).to_string(),
@@ -116,11 +118,11 @@ fn nobody(world: &World, center: EntityId, rule: Rule) -> Refusal {
 }
 
 /// Collects changes until no more arrive.
-fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
+fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {
         match viewer.next_timeout(LOOK).map_err(refused)? {
-            Some(Change::Entered(_) | Change::Left(_)) => last = Some(Instant::now()),
+            Some(SceneChange::Entered(_) | SceneChange::Left(_)) => last = Some(Instant::now()),
             _ if last.map_or(began.elapsed() > PATIENCE, |last| last.elapsed() > QUIET.0) => break,
             _ if began.elapsed() > PATIENCE => break,
             _ => {}
@@ -130,11 +132,11 @@ fn gather(viewer: &mut Viewer<3>, stop: &Stop) -> Result<()> {
 }
 
 /// A change as text. Movements are printed only as JSON.
-fn line(viewer: &Viewer<3>, center: EntityId, change: Change, json: bool) -> Option<String> {
+fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -> Option<String> {
     let (event, id) = match change {
-        Change::Entered(id) => ("enter", id),
-        Change::Moved(id) => ("update", id),
-        Change::Left(id) => ("leave", id),
+        SceneChange::Entered(id) => ("enter", id),
+        SceneChange::Moved(id) => ("update", id),
+        SceneChange::Left(id) => ("leave", id),
     };
     let one = viewer.visible().get(&id);
     if json {
@@ -145,16 +147,17 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: Change, json: bool) -> Opt
     }
     let at = one.map(|one| place(&one.position)).unwrap_or_default();
     match change {
-        Change::Entered(_) => Some(format!("+ {id}  {at}")),
-        Change::Left(_) => Some(format!("- {id}")),
-        Change::Moved(_) => None,
+        SceneChange::Entered(_) => Some(format!("+ {id}  {at}")),
+        SceneChange::Left(_) => Some(format!("- {id}")),
+        SceneChange::Moved(_) => None,
     }
 }
 
 fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
-    let mut all: Vec<(EntityId, &Visible<3>)> = viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
+    let mut all: Vec<(EntityId, &VisibleEntity<3>)> =
+        viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
     all.sort_by(|a, b| {
-        let away = |one: &Visible<3>| distance(viewer, center, one).unwrap_or(f32::MAX);
+        let away = |one: &VisibleEntity<3>| distance(viewer, center, one).unwrap_or(f32::MAX);
         away(a.1).total_cmp(&away(b.1)).then(a.0.cmp(&b.0))
     });
     let mut out = console.out();
@@ -176,7 +179,7 @@ fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<(
     Ok(out.flush()?)
 }
 
-fn object(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Value {
+fn object(viewer: &Viewer<3>, center: EntityId, one: &VisibleEntity<3>) -> Value {
     json!({
         "kind": one.kind, "region": one.region.0, "tick": one.tick, "position": one.position, "velocity": one.velocity,
         "away": distance(viewer, center, one),
@@ -184,7 +187,7 @@ fn object(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Value {
 }
 
 /// The distance from the centre, if the centre is visible.
-fn distance(viewer: &Viewer<3>, center: EntityId, one: &Visible<3>) -> Option<f32> {
+fn distance(viewer: &Viewer<3>, center: EntityId, one: &VisibleEntity<3>) -> Option<f32> {
     let center = viewer.visible().get(&center)?.position;
     let along = (0..3).map(|axis| (center[axis] - one.position[axis]).powi(2));
     Some(along.sum::<f32>().sqrt())

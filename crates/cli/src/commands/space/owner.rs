@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::space::PlacesError;
+use dunlin_client::space::WorldMapError;
 use dunlin_client::{Entry, Kv};
-use dunlin_server::space::Description;
+use dunlin_server::space::WorldDescription;
 use serde_json::{Value, json};
 
 use super::spec::describe;
@@ -25,7 +25,7 @@ pub struct Arguments {
 
 /// A region's status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owned {
+pub struct RegionStatus {
     pub region: u64,
     /// The owning process and its epoch.
     pub owner: Option<(u64, u64)>,
@@ -39,17 +39,17 @@ pub struct Owned {
 }
 
 /// A world's processes and regions.
-pub struct Owners {
+pub struct WorldStatus {
     world: String,
     processes: usize,
     /// Processes that the world waits for.
     expected: usize,
-    pub regions: Vec<Owned>,
+    pub regions: Vec<RegionStatus>,
 }
 
-impl Owners {
+impl WorldStatus {
     /// Reads the processes and these regions of a world.
-    pub fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
+    pub fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
         find(kv, name, regions)
     }
 
@@ -58,15 +58,15 @@ impl Owners {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
         let has_begun = self.regions.iter().any(|region| region.began || region.owner.is_some());
         let why = match processes {
-            0 => PlacesError::NoProcess(world),
+            0 => WorldMapError::NoProcess(world),
             _ if has_begun => return None,
-            _ => PlacesError::NotBegun { world, processes, expected },
+            _ => WorldMapError::NotBegun { world, processes, expected },
         };
         Some(why.to_string())
     }
 }
 
-fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
+fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
     let entries = kv.prefix(format!("space/{name}/"))?;
     let of = |what: &str| -> BTreeMap<u64, Value> {
         let prefix = format!("space/{name}/{what}/");
@@ -82,7 +82,7 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
             .and_then(|value| Some((value["process"].as_u64()?, value["epoch"].as_u64()?)));
         let place = owner.and_then(|(process, _)| processes.get(&process));
         let standby = standbys.get(&region);
-        Owned {
+        RegionStatus {
             region,
             owner,
             url: place.and_then(|value| Some(value["url"].as_str()?.to_owned())),
@@ -93,23 +93,23 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<Owners> {
         }
     };
     let regions = regions.iter().map(region).collect();
-    let described = entries.iter().find(|entry| entry.key == Description::key(name));
+    let described = entries.iter().find(|entry| entry.key == WorldDescription::key(name));
     let described = described.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     let expected = described.and_then(|described| described["processes"].as_u64()).unwrap_or(0) as usize;
-    Ok(Owners { world: name.to_owned(), processes: processes.len(), expected, regions })
+    Ok(WorldStatus { world: name.to_owned(), processes: processes.len(), expected, regions })
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin space owner")?.kv();
     let description = describe(&kv, &arguments.name)?;
-    let found = Owners::find(&kv, &arguments.name, &description.regions)?;
+    let found = WorldStatus::find(&kv, &arguments.name, &description.regions)?;
     if let Some(trouble) = found.trouble() {
         writeln!(std::io::stderr(), "{} {trouble}", console.errors.warning("warning:"))?;
     }
     let regions = found.regions;
     let mut out = console.out();
     if console.json {
-        for Owned { region, owner, url, standby, begins, .. } in regions {
+        for RegionStatus { region, owner, url, standby, begins, .. } in regions {
             let (process, epoch) = (owner.map(|owner| owner.0), owner.map(|owner| owner.1));
             let line = json!({
                 "region": region, "process": process, "epoch": epoch, "url": url, "standby": standby, "standby_begins": begins,
@@ -120,7 +120,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let mut table = Table::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDS BY"]);
         let or_none =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-        for Owned { region, owner, url, standby, begins, began } in regions {
+        for RegionStatus { region, owner, url, standby, begins, began } in regions {
             let standby = or_none(standby) + if begins { " (begins)" } else { "" };
             table.row([
                 region.to_string(),

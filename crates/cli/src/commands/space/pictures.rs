@@ -20,14 +20,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use dunlin::Node;
-use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, World, topic_of};
+use dunlin::space::{
+    HandoverTiming, RegionFold, RegionId, RegionLimits, RegionSetup, RegionState, StandbyMode, World,
+    topic_of,
+};
 use dunlin::topic::Subscriber;
 use dunlin_client::{Client, Publisher, interruptible};
-use dunlin_feed::{Replica, Report};
+use dunlin_feed::{Replica, ReplicaReport};
 use dunlin_topic::{LogName, OnGap, Publish, Retention, Start, SubscribeOptions, TopicConfig};
 
-use super::owner::Owners;
-use super::spec::Spec;
+use super::owner::WorldStatus;
+use super::spec::WorldSpec;
 
 const EVERY: Duration = Duration::from_millis(100);
 /// The interval at which the owners are read.
@@ -43,18 +46,18 @@ const NOT_SAID: u32 = u32::MAX;
 const HEAD_BYTES: usize = 40;
 
 /// The thread that publishes the snapshots. Dropping it ends the thread.
-pub struct Pictures {
+pub struct SnapshotThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The state of the thread.
-struct Maker {
+struct SnapshotMaker {
     node: Node,
     client: Client,
-    spec: Spec,
+    spec: WorldSpec,
     regions: Vec<u32>,
-    setup: Setup<3>,
+    setup: RegionSetup<3>,
     url: String,
     /// The regions that this process owns.
     followed: BTreeMap<u64, (Replica<RegionFold<3>, Subscriber>, Option<Publisher>)>,
@@ -62,24 +65,30 @@ struct Maker {
     buffer: Vec<u8>,
 }
 
-impl Pictures {
+impl SnapshotThread {
     /// Starts the thread for the regions whose owner's node is at `url`, which is `node`.
-    pub fn start(node: Node, client: Client, spec: Spec, setup: Setup<3>, url: String) -> Result<Pictures> {
+    pub fn start(
+        node: Node,
+        client: Client,
+        spec: WorldSpec,
+        setup: RegionSetup<3>,
+        url: String,
+    ) -> Result<SnapshotThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let (followed, began, buffer) = (BTreeMap::new(), Instant::now(), Vec::new());
         let regions = spec.region_ids().iter().map(|region| region.0).collect();
-        let maker = Maker { node, client, spec, regions, setup, url, followed, began, buffer };
+        let maker = SnapshotMaker { node, client, spec, regions, setup, url, followed, began, buffer };
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
             let (stop, ends) = (Arc::clone(&stop), Arc::clone(&stop));
             // An unreachable node must not delay the end.
             move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
-        Ok(Pictures { stop, thread: Some(thread.context("cannot start the thread of the map")?) })
+        Ok(SnapshotThread { stop, thread: Some(thread.context("cannot start the thread of the map")?) })
     }
 }
 
-impl Drop for Pictures {
+impl Drop for SnapshotThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -90,7 +99,7 @@ impl Drop for Pictures {
     }
 }
 
-impl Maker {
+impl SnapshotMaker {
     fn run(mut self, stop: &AtomicBool) {
         let mut looked = None::<Instant>;
         while !stop.load(Ordering::Relaxed) {
@@ -106,7 +115,7 @@ impl Maker {
 
     /// Updates the list of followed regions. If the owners cannot be read, the list stays.
     fn look(&mut self) {
-        let Ok(found) = Owners::find(&self.client.kv(), &self.spec.name, &self.regions) else { return };
+        let Ok(found) = WorldStatus::find(&self.client.kv(), &self.spec.name, &self.regions) else { return };
         let owned = found.regions;
         let own = |region: u64| {
             owned.iter().any(|owned| owned.region == region && owned.url.as_deref() == Some(&self.url))
@@ -128,7 +137,14 @@ impl Maker {
         let subscriber = self.node.subscribe(&topic_of(&self.spec.name, id), &options).ok()?;
         let (world, schema) = (self.setup.world, self.setup.schema.clone());
         let make = move |_: &LogName| {
-            RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
+            RegionFold::new(
+                id,
+                world,
+                schema.clone(),
+                RegionLimits::default(),
+                StandbyMode::None,
+                HandoverTiming::default(),
+            )
         };
         Some(Replica::new(subscriber, make))
     }
@@ -139,7 +155,8 @@ impl Maker {
         self.followed.retain(|region, (replica, publisher)| {
             // A deleted topic is searched again.
             let mut is_there = true;
-            let told = |report: Report<'_, _>| is_there &= !matches!(report, Report::Deleted { .. });
+            let told =
+                |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });
             if replica.drain(now_ns, DRAIN_MAX, told).is_err() || !is_there {
                 return false;
             }

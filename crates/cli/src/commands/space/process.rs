@@ -9,19 +9,19 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::Host;
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
-use dunlin_server::space::{Told, WorldConfig, WorldProcess};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
+use dunlin_server::{Protocol, Server, ServerConfig};
 use serde_json::json;
 
-use super::life::Life;
-use super::pictures::Pictures;
-use super::spec::{Made, Spec};
+use super::life::FlockAndAircraft;
+use super::pictures::SnapshotThread;
+use super::spec::{LoadedWorld, WorldSpec};
 use crate::arguments::Global;
 use crate::commands::parse::{duration, world, world_ttl};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
 /// Unread bytes of a viewer: the first message has all visible entities.
@@ -73,7 +73,7 @@ pub struct Process {
 
 pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let process = Process::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
-    let spec = Spec::read(&process.kv(), &arguments.name)?;
+    let spec = WorldSpec::read(&process.kv(), &arguments.name)?;
     process.take_part(spec.make()?, console)
 }
 
@@ -93,7 +93,7 @@ impl Process {
         let http = options.http_listen.into_iter().collect();
         let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
         let server = Server::start(node.clone(), config);
-        let server = server.map_err(anyhow::Error::from).map_err(crate::running::way_out)?;
+        let server = server.map_err(anyhow::Error::from).map_err(crate::running::with_advice)?;
         let address = server.tcp_addresses().first().context("the node has no listener")?;
         let url = format!("dunlin://{address}");
         let client = if alone {
@@ -111,8 +111,8 @@ impl Process {
     }
 
     /// Runs until the command has to end.
-    pub fn take_part(self, made: Made, console: &Console) -> Result<()> {
-        let stop = Stop::on_signal()?;
+    pub fn take_part(self, made: LoadedWorld, console: &Console) -> Result<()> {
+        let stop = StopFlag::on_signal()?;
         if self.options.end_with_stdin {
             stop.when_stdin_ends();
         }
@@ -127,7 +127,7 @@ impl Process {
             ..WorldConfig::new(&spec.name, &self.url, setup.clone(), &spec.region_ids())
         };
         let life = made.life.clone();
-        let populate = move |host: &mut Host<3, Life>, region| made.populate(host, region);
+        let populate = move |host: &mut Host<3, FlockAndAircraft>, region| made.populate(host, region);
         let tell = move |what| {
             // The receiver may have ended.
             let _ = sender.send(what);
@@ -135,7 +135,7 @@ impl Process {
         let process = WorldProcess::start(&self.node, self.kv(), config, life, populate, tell)?;
         self.greet(process.number(), &spec, entities, console)?;
         let pictures =
-            Pictures::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;
+            SnapshotThread::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;
         while !stop.is_set() {
             if let Ok(what) = told.recv_timeout(Duration::from_millis(100)) {
                 say(&what, console)?;
@@ -150,13 +150,13 @@ impl Process {
 
     /// The address of `/metrics`.
     fn http(&self) -> Option<String> {
-        let http = self.server.addresses().iter().find(|(door, _)| *door == Door::Http);
+        let http = self.server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http);
         http.map(|(_, address)| format!("http://{address}"))
     }
 
-    fn greet(&self, process: u64, spec: &Spec, entities: u64, console: &Console) -> Result<()> {
+    fn greet(&self, process: u64, spec: &WorldSpec, entities: u64, console: &Console) -> Result<()> {
         let mut out = std::io::stdout();
-        let Spec { name: world, processes: expected, regions, .. } = spec;
+        let WorldSpec { name: world, processes: expected, regions, .. } = spec;
         if console.json {
             let line = json!({"event": "started", "world": world, "process": process, "url": self.url, "entities": entities, "http": self.http()});
             writeln!(out, "{line}")?;
@@ -189,20 +189,20 @@ impl Process {
     }
 }
 
-fn say(what: &Told, console: &Console) -> Result<()> {
+fn say(what: &WorldEvent, console: &Console) -> Result<()> {
     let mut out = std::io::stdout();
     let (line, text) = match what {
-        Told::Owns { region, epoch, from_tick } => {
+        WorldEvent::Owns { region, epoch, from_tick } => {
             let from =
                 from_tick.map_or_else(|| "starts".to_owned(), |tick| format!("continues from tick {tick}"));
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": from_tick});
             (line, format!("region {} {from} in this process, in epoch {epoch}", region.0))
         }
-        Told::Reclaimed { region, epoch, tick } => {
+        WorldEvent::Reclaimed { region, epoch, tick } => {
             let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": tick, "reclaimed": true});
             (line, format!("region {} continues from tick {tick} in this process, in epoch {epoch}: no entity is lost", region.0))
         }
-        Told::GivenUp { region, held, heir } => {
+        WorldEvent::GivenUp { region, held, heir } => {
             let held_text = held.map_or_else(String::new, |(tick, entities)| {
                 format!(" ({entities} entities at tick {tick})")
             });
@@ -214,7 +214,7 @@ fn say(what: &Told, console: &Console) -> Result<()> {
             };
             (line, format!("region {}: {what}", region.0))
         }
-        Told::WaitedOut { region, processes, expected } => (
+        WorldEvent::WaitedOut { region, processes, expected } => (
             json!({"event": "waited_out", "region": region.0, "processes": processes, "expected": expected}),
             format!(
                 "region {} starts with new entities: {processes} of {expected} processes joined within --patience. A process that joins \
@@ -222,38 +222,38 @@ fn say(what: &Told, console: &Console) -> Result<()> {
                 region.0
             ),
         ),
-        Told::KeysLost => (
+        WorldEvent::KeysLost => (
             json!({"event": "keys_lost"}),
             "the cluster has lost the keys of this world: the processes write them again, and continue with their entities".to_owned(),
         ),
-        Told::Lost(region) => (
+        WorldEvent::Lost(region) => (
             json!({"event": "lost", "region": region.0}),
             format!("region {}: its entities are lost, because no process has a valid copy", region.0),
         ),
-        Told::Alone(region) => (
+        WorldEvent::Alone(region) => (
             json!({"event": "alone", "region": region.0}),
             format!(
                 "region {} has no standby: its entities are lost if this process ends before another joins",
                 region.0
             ),
         ),
-        Told::Idle => (
+        WorldEvent::Idle => (
             json!({"event": "idle"}),
             "every region has an owner: this process is idle until another ends (`dunlin space run --regions` creates more regions)"
                 .to_owned(),
         ),
-        Told::Released(region) => (
+        WorldEvent::Released(region) => (
             json!({"event": "released", "region": region.0}),
             format!("region {} is handed over to its standby", region.0),
         ),
-        Told::Cut(version) => (
+        WorldEvent::Cut(version) => (
             json!({"event": "cut", "version": version}),
             format!("the regions' loads differed too much: their borders are changed, partition {version}"),
         ),
-        Told::LeaseLost(why) => {
+        WorldEvent::LeaseLost(why) => {
             (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and is requested again: {why}"))
         }
-        Told::Away(why) => (json!({"event": "away", "why": why}), format!("retrying: {why}")),
+        WorldEvent::Away(why) => (json!({"event": "away", "why": why}), format!("retrying: {why}")),
         _ => return Ok(()),
     };
     if console.json {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dunlin_client::KvError;
-use dunlin_server::space::Description;
+use dunlin_server::space::WorldDescription;
 
 use super::process::{self, Process};
-use super::spec::{Spec, describe};
+use super::spec::{WorldSpec, describe};
 use crate::arguments::{Global, either_listen_or_url};
 use crate::commands::parse::{distance, tick, times, world};
 use crate::console::Console;
@@ -64,7 +64,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    fn spec(&self) -> Result<Spec> {
+    fn spec(&self) -> Result<WorldSpec> {
         if let Some(exposed) = self.listen.filter(|address| !address.ip().is_loopback()) {
             bail!(Refusal(format!(
                 "--listen {exposed} is not a loopback address: run `dunlin serve` with TLS and users there, and give its address with --url"
@@ -74,7 +74,7 @@ impl Arguments {
             .aircraft
             .as_ref()
             .map(|file| std::path::absolute(file).with_context(|| format!("cannot find {}", file.display())));
-        Ok(Spec {
+        Ok(WorldSpec {
             name: self.name.clone(),
             edge: self.edge,
             regions: self.regions.unwrap_or(self.processes),
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let process = Process::start(global, listen, &arguments.process, global.url.is_none())?;
     let kv = process.kv();
     let description = made.description();
-    match kv.cas(Description::key(&spec.name), 0, description.bytes()) {
+    match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
         // This process's node is new: another process of the world still runs and has written the description
         // again.

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::{Flock, Tracks};
-use dunlin::space::{Entity, EntityId, Flights, Host, Moment, Partition, RegionId, Setup, Standby, World};
+use dunlin::space::{
+    Entity, EntityId, Flights, Host, Partition, RegionId, RegionSetup, StandbyMode, TickContext, World,
+};
 use dunlin_client::Kv;
-use dunlin_server::space::{Description, DescriptionError};
+use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use serde_json::{Value, json};
 
-use super::life::{AIRCRAFT, Life};
+use super::life::{AIRCRAFT, FlockAndAircraft};
 use crate::outcome::Refusal;
 
 /// The first number of birds; aircraft begin at 0.
@@ -23,7 +25,7 @@ const NEIGHBOURS: f32 = 30.0;
 
 /// The description of a world.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct WorldSpec {
     pub name: String,
     pub edge: f32,
     pub regions: u32,
@@ -38,18 +40,18 @@ pub struct Spec {
 }
 
 /// A world with everything that a process needs to run it.
-pub struct Made {
-    pub setup: Setup<3>,
-    pub life: Life,
+pub struct LoadedWorld {
+    pub setup: RegionSetup<3>,
+    pub life: FlockAndAircraft,
     pub partition: Partition,
-    pub spec: Spec,
+    pub spec: WorldSpec,
     flights: Option<Flights>,
 }
 
-impl Spec {
+impl WorldSpec {
     /// The description's text.
     fn recipe(&self) -> Value {
-        let Spec { edge, regions, processes, flock, aircraft, speed, seed, standby, .. } = self;
+        let WorldSpec { edge, regions, processes, flock, aircraft, speed, seed, standby, .. } = self;
         let tick_us = self.tick.as_micros() as u64;
         json!({
             "version": 1, "edge": edge, "regions": regions, "processes": processes, "flock": flock, "aircraft": aircraft,
@@ -59,25 +61,25 @@ impl Spec {
     }
 
     /// Reads the description of a world.
-    pub fn read(kv: &Kv, name: &str) -> Result<Spec> {
+    pub fn read(kv: &Kv, name: &str) -> Result<WorldSpec> {
         let description = describe(kv, name)?;
         if description.recipe.is_null() {
             bail!(Refusal(format!(
                 "world {name:?} is run by another program: start another process of that program to join the world"
             )));
         }
-        Spec::parse(name, &description.recipe).with_context(|| {
+        WorldSpec::parse(name, &description.recipe).with_context(|| {
             format!("the description of world {name:?} was written by another version of Dunlin")
         })
     }
 
-    fn parse(name: &str, value: &Value) -> Result<Spec> {
+    fn parse(name: &str, value: &Value) -> Result<WorldSpec> {
         if value["version"] != 1 {
             bail!("its version {} is unknown to this program", value["version"]);
         }
         let number = |field: &str| value[field].as_u64().with_context(|| format!("{field} is missing"));
         let real = |field: &str| value[field].as_f64().with_context(|| format!("{field} is missing"));
-        Ok(Spec {
+        Ok(WorldSpec {
             name: name.to_owned(),
             edge: real("edge")? as f32,
             regions: number("regions")? as u32,
@@ -92,7 +94,7 @@ impl Spec {
     }
 
     /// Loads everything that a process needs.
-    pub fn make(&self) -> Result<Made> {
+    pub fn make(&self) -> Result<LoadedWorld> {
         let flights = self.aircraft.as_ref().map(|file| {
             let json = std::fs::read(file)
                 .with_context(|| format!("cannot read {} (`cargo xtask data` fetches it)", file.display()))?;
@@ -104,9 +106,9 @@ impl Spec {
             None => World::cube(self.edge)?,
         };
         let sight = self.sight(&world);
-        let mut setup = Setup::new(RegionId(0), world, sight);
+        let mut setup = RegionSetup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
-        setup.standby = if self.standby { Standby::Required } else { Standby::None };
+        setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
         // Entities that move along a border are not handed over repeatedly.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
@@ -114,9 +116,9 @@ impl Spec {
             Flock { sight, apart: sight / 4.0, speed_max, force_max: speed_max * 2.0, ..Flock::default() };
         let aircraft = flights.as_ref().map_or_else(Tracks::default, |flights| flights.replayed(self.speed));
         let regions: Vec<RegionId> = self.region_ids();
-        Ok(Made {
+        Ok(LoadedWorld {
             setup,
-            life: Life { flock, aircraft: Arc::new(aircraft) },
+            life: FlockAndAircraft { flock, aircraft: Arc::new(aircraft) },
             partition: Partition::even(3, &regions),
             spec: self.clone(),
             flights,
@@ -139,18 +141,24 @@ impl Spec {
 }
 
 /// Reads the stored description of a world.
-pub fn describe(kv: &Kv, name: &str) -> Result<Description> {
-    Description::read(kv, name).map_err(|error| match error {
-        DescriptionError::Kv(error) => error.into(),
+pub fn describe(kv: &Kv, name: &str) -> Result<WorldDescription> {
+    WorldDescription::read(kv, name).map_err(|error| match error {
+        WorldDescriptionError::Kv(error) => error.into(),
         refused => Refusal(refused.to_string()).into(),
     })
 }
 
-impl Made {
+impl LoadedWorld {
     /// The description to store.
-    pub fn description(&self) -> Description {
-        let Spec { processes, standby, .. } = self.spec;
-        Description::of(&self.setup, &self.spec.region_ids(), processes as usize, standby, self.spec.recipe())
+    pub fn description(&self) -> WorldDescription {
+        let WorldSpec { processes, standby, .. } = self.spec;
+        WorldDescription::of(
+            &self.setup,
+            &self.spec.region_ids(),
+            processes as usize,
+            standby,
+            self.spec.recipe(),
+        )
     }
 
     /// A warning if coordinates are so large that slow entities do not move.
@@ -179,7 +187,7 @@ impl Made {
     }
 
     /// Adds the entities that begin in a region.
-    pub fn populate(&self, host: &mut Host<3, Life>, region: RegionId) {
+    pub fn populate(&self, host: &mut Host<3, FlockAndAircraft>, region: RegionId) {
         let flying = self.flights.iter().flat_map(|flights| &flights.tracks).map(|(id, track)| {
             let begin = track.at(0.0);
             Entity { kind: AIRCRAFT, velocity: begin.velocity, ..Entity::at(id.0, begin.position) }
@@ -196,7 +204,7 @@ impl Made {
 
     fn bird(&self, id: u64) -> Entity<'static, 3> {
         let world = self.setup.world;
-        let moment = Moment { tick: 0, seconds: 0.0, world, seed: self.spec.seed };
+        let moment = TickContext { tick: 0, seconds: 0.0, world, seed: self.spec.seed };
         let swing = |which: u64| moment.swing(EntityId(id), which);
         let place = std::array::from_fn(|axis| {
             let (low, high) = (world.min()[axis], world.max()[axis]);
@@ -222,7 +230,7 @@ mod tests {
 
     #[test]
     fn world_spec_survives_a_write_and_parse() {
-        let spec = Spec {
+        let spec = WorldSpec {
             name: "birds".to_owned(),
             edge: 100.0,
             regions: 3,
@@ -234,6 +242,6 @@ mod tests {
             seed: 4,
             standby: true,
         };
-        assert_eq!(Spec::parse("birds", &spec.recipe()).unwrap(), spec);
+        assert_eq!(WorldSpec::parse("birds", &spec.recipe()).unwrap(), spec);
     }
 }

@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin::space::{
-    AnyRegion, Census, Headcount, Limits, REGION, RegionFold, RegionId, RegionState, Schema, Standby, Timing,
-    World, topic_of,
+    AnyRegion, Census, HandoverTiming, Headcount, REGION, RegionFold, RegionId, RegionLimits, RegionState,
+    Schema, StandbyMode, World, topic_of,
 };
-use dunlin_client::{Away, Client, Kv, Options, Subscriber, interruptible};
-use dunlin_feed::{Replica, Report};
-use dunlin_server::space::{Description, DescriptionError};
+use dunlin_client::{Client, Disconnected, Kv, Options, Subscriber, interruptible};
+use dunlin_feed::{Replica, ReplicaReport};
+use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
 use serde_json::json;
 
 use super::life::AIRCRAFT;
 use super::map::Map;
-use super::owner::{Owned, Owners};
+use super::owner::{RegionStatus, WorldStatus};
 use super::spec::describe;
 use crate::arguments::Global;
 use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
-use crate::outage::{Outage, away};
+use crate::outage::{OutageReport, away};
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -67,7 +67,7 @@ const LOOKS_MAX: u32 = 5;
 const DRAIN_MAX: usize = 4_096;
 
 /// A region, followed at its owner's node.
-struct Seen {
+struct WatchedRegion {
     url: String,
     client: Client,
     replica: Replica<RegionFold<3>, Subscriber>,
@@ -75,7 +75,7 @@ struct Seen {
     newest: Option<Position>,
 }
 
-impl Seen {
+impl WatchedRegion {
     /// The region's state, if it is complete and recent enough.
     fn state(&self) -> Option<&RegionState<3>> {
         let (_, position, fold) = self.replica.states().next()?;
@@ -98,20 +98,20 @@ pub struct Watcher {
     regions: Vec<u32>,
     world: World<3>,
     schema: Schema,
-    seen: BTreeMap<u64, Seen>,
-    pub owned: Vec<Owned>,
+    seen: BTreeMap<u64, WatchedRegion>,
+    pub owned: Vec<RegionStatus>,
     began: Instant,
     /// Why the world is not available, according to its keys.
     trouble: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     stop.when_nobody_reads();
     let client = connect(global, "dunlin space watch")?;
     let watcher = stop.breaks_off(|| Watcher::find(&client, &arguments.name))?;
     let Some(mut watcher) = watcher else { return Ok(()) };
-    let mut outage = Outage::default();
+    let mut outage = OutageReport::default();
     let draws = console.is_terminal && !console.json && !arguments.once;
     let every =
         arguments.every.unwrap_or(if draws { Duration::from_millis(200) } else { Duration::from_secs(1) });
@@ -135,14 +135,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let late = arguments.once && watcher.began.elapsed() > patience;
         if late || if arguments.once { watcher.is_whole() } else { drawn.elapsed() >= every } {
             let census = Census::of(watcher.states().map(|(_, state)| state));
-            let lacks = census.lacks(&before);
-            if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || lacks > 0) {
+            let missing_count = census.missing_count(&before);
+            if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || missing_count > 0) {
                 // Entities that were between two regions have arrived by now.
                 (before, looks) = (census, looks + 1);
                 watcher.ask_for_newest();
                 continue;
             }
-            if lacks == 0 || late || arguments.once || drawn.elapsed() > every + PUT_OFF {
+            if missing_count == 0 || late || arguments.once || drawn.elapsed() > every + PUT_OFF {
                 watcher.tell(&census, draws, away(&client), console)?;
                 (drawn, before) = (Instant::now(), census);
                 if arguments.once {
@@ -159,7 +159,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Reads the owners. With `waits`, waits for an unreachable node; otherwise the last known owners stay.
-fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Result<()> {
+fn look(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits: bool) -> Result<()> {
     let (asked, ends) = (client.clone(), stop.clone());
     let breaks_off = move || ends.is_set() || !waits && away(&asked).is_some();
     match interruptible(breaks_off, || watcher.look()) {
@@ -171,8 +171,8 @@ fn look(watcher: &mut Watcher, client: &Client, stop: &Stop, waits: bool) -> Res
 impl Watcher {
     /// Watches a world, or the topics of its regions at this node if no process runs it.
     fn find(client: &Client, name: &str) -> Result<Watcher> {
-        match Description::read(&client.kv(), name) {
-            Err(DescriptionError::Unknown { .. }) => {}
+        match WorldDescription::read(&client.kv(), name) {
+            Err(WorldDescriptionError::Unknown { .. }) => {}
             _ => return Watcher::of(client.kv(), name),
         }
         let (mut owned, mut found) = (Vec::new(), None);
@@ -182,7 +182,7 @@ impl Watcher {
             if let (REGION, Some(region)) = (fold.kind.as_str(), region)
                 && let Ok(AnyRegion::Space(empty)) = AnyRegion::of(&fold.options)
             {
-                owned.push(Owned { region, url: Some(String::new()), ..Owned::default() });
+                owned.push(RegionStatus { region, url: Some(String::new()), ..RegionStatus::default() });
                 let corner = |name: &str| -> Option<[f32; 3]> {
                     let along = fold.options.get(name)?.split(',').map(|along| along.trim().parse().ok());
                     along.collect::<Option<Vec<f32>>>()?.try_into().ok()
@@ -228,7 +228,7 @@ impl Watcher {
     /// Follows each region at its current owner.
     pub fn look(&mut self) -> Result<()> {
         if self.replayed.is_none() {
-            let found = Owners::find(&self.kv, &self.name, &self.regions)?;
+            let found = WorldStatus::find(&self.kv, &self.name, &self.regions)?;
             (self.trouble, self.owned) = (found.trouble(), found.regions);
         }
         for owned in &self.owned {
@@ -250,7 +250,8 @@ impl Watcher {
         self.seen.retain(|_, seen| {
             // A deleted topic is searched again.
             let mut is_there = true;
-            let told = |report: Report<'_, _>| is_there &= !matches!(report, Report::Deleted { .. });
+            let told =
+                |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });
             seen.replica.drain(now_ns, DRAIN_MAX, told).is_ok() && is_there
         });
     }
@@ -260,7 +261,7 @@ impl Watcher {
         self.seen.iter().filter_map(|(region, seen)| Some((*region, seen.state()?)))
     }
 
-    fn follow(&self, url: &str, region: u64) -> Result<Seen> {
+    fn follow(&self, url: &str, region: u64) -> Result<WatchedRegion> {
         let named = Options { name: "dunlin space watch".to_owned(), ..Options::default() };
         let client = match &self.replayed {
             Some(client) => client.clone(),
@@ -278,9 +279,16 @@ impl Watcher {
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());
         let make = move |_: &LogName| {
-            RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
+            RegionFold::new(
+                id,
+                world,
+                schema.clone(),
+                RegionLimits::default(),
+                StandbyMode::None,
+                HandoverTiming::default(),
+            )
         };
-        Ok(Seen { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
+        Ok(WatchedRegion { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
     }
 
     /// Whether the state of every region is recent enough.
@@ -318,7 +326,7 @@ impl Watcher {
     }
 
     /// Why a region's state is missing.
-    fn why_unknown(&self, owned: &Owned) -> String {
+    fn why_unknown(&self, owned: &RegionStatus) -> String {
         match (owned.owner, &owned.url) {
             (None, _) if !owned.began => "has not begun".to_owned(),
             (None, _) => "no process owns it".to_owned(),
@@ -329,7 +337,13 @@ impl Watcher {
         }
     }
 
-    fn tell(&self, census: &Census, draws: bool, away: Option<Away>, console: &Console) -> Result<()> {
+    fn tell(
+        &self,
+        census: &Census,
+        draws: bool,
+        away: Option<Disconnected>,
+        console: &Console,
+    ) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if console.json {
             for owned in &self.owned {
@@ -383,7 +397,7 @@ impl Watcher {
         let on_the_way: usize = self.owned.iter().map(|owned| count(census, owned).on_the_way).sum();
         writeln!(out, "{} entities, {on_the_way} of them on their way between regions{end}", census.len())?;
         if draws {
-            let lost = away.map_or_else(String::new, |Away { since, why }| {
+            let lost = away.map_or_else(String::new, |Disconnected { since, why }| {
                 let mark = console.paint.warning("connection lost");
                 format!("{mark} for {} s: {why}; reconnecting", since.elapsed().as_secs())
             });
@@ -392,7 +406,7 @@ impl Watcher {
         Ok(out.flush()?)
     }
 
-    fn line(&self, owned: &Owned, census: &Census) -> String {
+    fn line(&self, owned: &RegionStatus, census: &Census) -> String {
         let region = owned.region;
         let Some((_, state)) = self.states().find(|(known, _)| *known == region) else {
             return format!("region {region}: {}", self.why_unknown(owned));
@@ -408,7 +422,7 @@ impl Watcher {
     }
 }
 
-fn count(census: &Census, owned: &Owned) -> Headcount {
+fn count(census: &Census, owned: &RegionStatus) -> Headcount {
     census.headcount(RegionId(owned.region as u32))
 }
 

@@ -10,7 +10,7 @@ use dunlin_topic::{Start, SubscribeError};
 use super::Arguments;
 use crate::commands::owners::group_of;
 use crate::commands::parse;
-use crate::follow::Duty;
+use crate::follow::MemberTask;
 use crate::outcome::Refusal;
 use crate::program::Program;
 
@@ -58,11 +58,11 @@ const ATTEMPTS_DEFAULT: u32 = 5;
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {
-    pub fn duty(&self, topic: &str) -> Duty {
+    pub fn duty(&self, topic: &str) -> MemberTask {
         let dead_letter = self.dead_letter_of(topic);
         let given_up =
             if dead_letter.is_empty() { "dropped".to_owned() } else { format!("moved to {dead_letter}") };
-        Duty {
+        MemberTask {
             attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),
             given_up,
             kind: self.kind(),

@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// The output of one pipe.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct PipeOutput {
     /// The first bytes.
     pub kept: Vec<u8>,
     /// The total number of bytes.
@@ -43,7 +43,7 @@ struct Output {
     /// `None` after the end of the pipe.
     pipe: Option<OwnedFd>,
     bytes_max: usize,
-    written: Written,
+    written: PipeOutput,
 }
 
 impl<'p> Pipes<'p> {
@@ -98,14 +98,14 @@ impl<'p> Pipes<'p> {
     }
 
     /// The standard output and the error output.
-    pub fn written(self) -> (Written, Written) {
+    pub fn written(self) -> (PipeOutput, PipeOutput) {
         (self.stdout.written, self.stderr.written)
     }
 }
 
 impl Output {
     fn of(pipe: Option<OwnedFd>, bytes_max: usize) -> Output {
-        Output { pipe, bytes_max, written: Written::default() }
+        Output { pipe, bytes_max, written: PipeOutput::default() }
     }
 
     /// Reads the available bytes.
@@ -132,7 +132,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn run(script: &str, payload: &[u8], bytes_max: usize) -> (Written, Written) {
+    fn run(script: &str, payload: &[u8], bytes_max: usize) -> (PipeOutput, PipeOutput) {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -9,14 +9,14 @@
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use dunlin_client::{Given, Used, scheduler};
+use dunlin_client::{AssignedTask, TaskUsage, scheduler};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::pipes::Pipes;
 use super::show;
 use super::usage::Usage;
 use super::warden::Warden;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 /// The interval at which a long-running command is checked.
 const LOOK: Duration = Duration::from_millis(50);
@@ -36,29 +36,29 @@ fn result_bytes_max() -> u32 {
 
 /// Runs the commands of tasks.
 #[derive(Debug)]
-pub struct Running<'r> {
+pub struct CommandRunner<'r> {
     pub command: &'r [String],
     pub warden: &'r Warden,
     /// Set when the process that started the worker has ended.
-    pub orphaned: &'r Stop,
+    pub orphaned: &'r StopFlag,
 }
 
 /// Why a command's task failed.
 #[derive(Debug)]
-pub struct Failed {
+pub struct CommandFailure {
     pub why: Vec<u8>,
     pub retry: bool,
 }
 
-impl Failed {
-    fn new(why: impl Into<Vec<u8>>) -> Failed {
-        Failed { why: why.into(), retry: true }
+impl CommandFailure {
+    fn new(why: impl Into<Vec<u8>>) -> CommandFailure {
+        CommandFailure { why: why.into(), retry: true }
     }
 }
 
-impl Running<'_> {
+impl CommandRunner<'_> {
     /// Runs the command for a task. Returns its output and what it used.
-    pub fn run_one(&self, given: &Given) -> (Result<Vec<u8>, Failed>, Used) {
+    pub fn run_one(&self, given: &AssignedTask) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
         let began = Instant::now();
         let (came, used) = match start(self.command, given) {
             Ok((child, pipes)) => {
@@ -67,19 +67,19 @@ impl Running<'_> {
             }
             Err(error) => {
                 let why = format!("cannot run {}: {error}", self.command[0]);
-                (Err(Failed::new(why)), Used::default())
+                (Err(CommandFailure::new(why)), TaskUsage::default())
             }
         };
-        (came, Used { run: began.elapsed(), ..used })
+        (came, TaskUsage { run: began.elapsed(), ..used })
     }
 
     fn follow(
         &self,
         mut child: Child,
         mut pipes: Pipes<'_>,
-        given: &Given,
+        given: &AssignedTask,
         began: Instant,
-    ) -> (Result<Vec<u8>, Failed>, Used) {
+    ) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let usage = self.until_ended(pid, &mut pipes, given, began);
         let until = Instant::now() + LAST_WORDS;
@@ -90,11 +90,17 @@ impl Running<'_> {
         signal(pid, Signal::KILL);
         self.warden.ended(&child);
         let came = what_came(child.wait(), pipes);
-        (came, Used { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..Used::default() })
+        (came, TaskUsage { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..TaskUsage::default() })
     }
 
     /// Waits until the command has ended, by itself or on request. The caller has to reap it.
-    fn until_ended(&self, pid: Option<Pid>, pipes: &mut Pipes<'_>, given: &Given, began: Instant) -> Usage {
+    fn until_ended(
+        &self,
+        pid: Option<Pid>,
+        pipes: &mut Pipes<'_>,
+        given: &AssignedTask,
+        began: Instant,
+    ) -> Usage {
         let (mut asked, deadline) = (None, began + given.timeout());
         let (mut usage, mut look_at) = (Usage::default(), began);
         loop {
@@ -118,25 +124,27 @@ impl Running<'_> {
     }
 }
 
-fn what_came(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec<u8>, Failed> {
+fn what_came(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec<u8>, CommandFailure> {
     let (out, said) = pipes.written();
     let bytes_max = result_bytes_max();
     match ended.map(|status| (status.code(), status)) {
         Ok((Some(0), _)) if out.bytes > bytes_max.into() => {
             let bytes = out.bytes;
-            Err(Failed::new(format!("the command wrote {bytes} bytes, and result_bytes_max is {bytes_max}")))
+            Err(CommandFailure::new(format!(
+                "the command wrote {bytes} bytes, and result_bytes_max is {bytes_max}"
+            )))
         }
         Ok((Some(0), _)) => Ok(out.kept),
         Ok((Some(code), _)) => {
             let why = [format!("exit code {code}: ").as_bytes(), said.kept.trim_ascii()].concat();
-            Err(Failed { why, retry: code != FOR_GOOD })
+            Err(CommandFailure { why, retry: code != FOR_GOOD })
         }
-        Ok((None, status)) => Err(Failed::new(format!("the command was killed: {status}"))),
-        Err(error) => Err(Failed::new(format!("cannot wait for the command: {error}"))),
+        Ok((None, status)) => Err(CommandFailure::new(format!("the command was killed: {status}"))),
+        Err(error) => Err(CommandFailure::new(format!("cannot wait for the command: {error}"))),
     }
 }
 
-fn start<'g>(program: &[String], given: &'g Given) -> std::io::Result<(Child, Pipes<'g>)> {
+fn start<'g>(program: &[String], given: &'g AssignedTask) -> std::io::Result<(Child, Pipes<'g>)> {
     use std::os::unix::process::CommandExt;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut command = Command::new(&program[0]);

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use dunlin_client::scheduler::{
-    Backoff, Failure, Labelled, Limited, Outcome, QueueView, Quota, Retry, Stage, TaskView, TenantView,
-    WorkerView,
+    AttemptFailure, AttemptOutcome, Backoff, Limited, QueueView, Quota, Retry, StoredLabel, TaskStage,
+    TaskView, TenantView, WorkerView,
 };
 use serde_json::{Value, json};
 
@@ -24,34 +24,34 @@ pub fn id(text: &str) -> Result<u64, String> {
         .map_err(|_| "expected a task's number, as `dunlin task list` prints it".into())
 }
 
-const STAGES: [(&str, Stage); 9] = [
-    ("blocked", Stage::Blocked),
-    ("delayed", Stage::Delayed),
-    ("limited", Stage::Limited),
-    ("ready", Stage::Ready),
-    ("running", Stage::Running),
-    ("stopping", Stage::Stopping),
-    ("completed", Stage::Completed),
-    ("cancelled", Stage::Cancelled),
-    ("dead", Stage::Dead),
+const STAGES: [(&str, TaskStage); 9] = [
+    ("blocked", TaskStage::Blocked),
+    ("delayed", TaskStage::Delayed),
+    ("limited", TaskStage::Limited),
+    ("ready", TaskStage::Ready),
+    ("running", TaskStage::Running),
+    ("stopping", TaskStage::Stopping),
+    ("completed", TaskStage::Completed),
+    ("cancelled", TaskStage::Cancelled),
+    ("dead", TaskStage::Dead),
 ];
 
-pub fn stage(text: &str) -> Result<Stage, String> {
+pub fn stage(text: &str) -> Result<TaskStage, String> {
     let found = STAGES.iter().find(|(name, _)| *name == text);
     let names = || STAGES.map(|(name, _)| name).join(", ");
     found.map(|(_, stage)| *stage).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-fn word(stage: Stage) -> &'static str {
+fn word(stage: TaskStage) -> &'static str {
     STAGES.iter().find(|(_, other)| *other == stage).map_or("", |(name, _)| name)
 }
 
-fn reason(failure: Failure) -> &'static str {
+fn reason(failure: AttemptFailure) -> &'static str {
     match failure {
-        Failure::Failed => "failed",
-        Failure::TimedOut => "timed_out",
-        Failure::Deadline => "deadline",
-        Failure::Poisoned => "poisoned",
+        AttemptFailure::Failed => "failed",
+        AttemptFailure::TimedOut => "timed_out",
+        AttemptFailure::Deadline => "deadline",
+        AttemptFailure::Poisoned => "poisoned",
     }
 }
 
@@ -93,7 +93,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
         if let Some(note) = &task.progress.1 {
             writeln!(out, "{:<13} {} ‰ {}", "progress", task.progress.0, line(note))?;
         }
-        if let Some(Outcome { bytes, failure, run_us, cpu_us, memory_bytes, at_ms }) = &task.outcome {
+        if let Some(AttemptOutcome { bytes, failure, run_us, cpu_us, memory_bytes, at_ms }) = &task.outcome {
             if let Some(failure) = failure {
                 writeln!(out, "{:<13} {}", "failure", reason(*failure))?;
             }
@@ -171,8 +171,8 @@ fn retry_object(retry: &Retry) -> Value {
     }
 }
 
-fn labels(labels: &[Labelled]) -> String {
-    let one = |label: &Labelled| format!("{}={}", line(&label.key), line(&label.value));
+fn labels(labels: &[StoredLabel]) -> String {
+    let one = |label: &StoredLabel| format!("{}={}", line(&label.key), line(&label.value));
     labels.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
@@ -185,7 +185,7 @@ fn needs(task: &TaskView) -> String {
 }
 
 /// A list, because a key may appear more than once.
-fn pairs(labels: &[Labelled]) -> Value {
+fn pairs(labels: &[StoredLabel]) -> Value {
     labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::Tasks;
-use dunlin_client::scheduler::{After, Label, NewTask, Retry, Stage, Taken, TaskView};
+use dunlin_client::scheduler::{Label, NewTask, Retry, SubmittedTask, TaskDependency, TaskStage, TaskView};
 use serde_json::json;
 
 use super::show;
@@ -16,7 +16,7 @@ use crate::commands::parse::{duration, header, memory, moment, processors, span,
 use crate::console::Console;
 use crate::format::text::escaped;
 use crate::outcome::Refusal;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -106,7 +106,7 @@ const SAY_AFTER: Duration = Duration::from_secs(2);
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     let mut submitted = Vec::new();
     match &arguments.each {
         None => {
@@ -160,7 +160,7 @@ fn submit(
     };
     let retries = arguments.retries.map(|retries| Retry { retries, ..Retry::default() });
     let (labels, needs) = (lent(&arguments.labels), lent(&arguments.needs));
-    let after: Vec<_> = arguments.after.iter().map(|&task| After::Task { task }).collect();
+    let after: Vec<_> = arguments.after.iter().map(|&task| TaskDependency::Task { task }).collect();
     let new = payloads.iter().map(|payload| NewTask {
         queue: arguments.queue.as_bytes(),
         kind: arguments.kind.as_bytes(),
@@ -202,9 +202,9 @@ fn lent(labels: &[(String, String)]) -> Vec<Label<'_>> {
     labels.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }
 
-fn said(taken: &[Taken], console: &Console) -> Result<()> {
+fn said(taken: &[SubmittedTask], console: &Console) -> Result<()> {
     let mut out = console.out();
-    for Taken { task, known } in taken {
+    for SubmittedTask { task, known } in taken {
         match console.json {
             true => writeln!(out, "{}", json!({"task": show::hex(*task), "known": known}))?,
             false => writeln!(out, "{}", show::hex(*task))?,
@@ -213,19 +213,19 @@ fn said(taken: &[Taken], console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Result<()> {
+fn wait(tasks: &Tasks, submitted: &[u64], stop: &StopFlag, console: &Console) -> Result<()> {
     let mut failed = 0;
     for &task in submitted {
         let Some((over, now_ms)) = wait_for(tasks, task, stop, console)? else {
             return Err(anyhow!("interrupted while waiting; task {} continues", show::hex(task)));
         };
         let mut out = console.out();
-        if over.stage != Stage::Completed {
+        if over.stage != TaskStage::Completed {
             failed += 1;
         }
         if console.json {
             writeln!(out, "{}", show::object(&over, now_ms))?;
-        } else if over.stage == Stage::Completed {
+        } else if over.stage == TaskStage::Completed {
             let result = over.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes);
             out.write_all(result)?;
             if !result.is_empty() && !result.ends_with(b"\n") {
@@ -244,17 +244,17 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Res
     }
 }
 
-fn wait_for(tasks: &Tasks, task: u64, stop: &Stop, console: &Console) -> Result<Option<(TaskView, u64)>> {
+fn wait_for(tasks: &Tasks, task: u64, stop: &StopFlag, console: &Console) -> Result<Option<(TaskView, u64)>> {
     let began = Instant::now();
     let (mut said, mut say_at) = (String::new(), began + SAY_AFTER);
     while !stop.is_set() {
         let (found, now_ms) = tasks.get_at(task)?;
-        if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) {
+        if matches!(found.stage, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead) {
             return Ok(Some((found, now_ms)));
         }
         if Instant::now() >= say_at {
             say_at = Instant::now() + SAY_EVERY;
-            if !matches!(found.stage, Stage::Running | Stage::Stopping) {
+            if !matches!(found.stage, TaskStage::Running | TaskStage::Stopping) {
                 said = say_why(task, &tasks.why(task)?, said, console)?;
             }
         }

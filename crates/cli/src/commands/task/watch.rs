@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::console::Console;
 use crate::format::text::escaped;
-use crate::outage::Outage;
-use crate::signals::Stop;
+use crate::outage::OutageReport;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -37,7 +37,7 @@ pub struct Arguments {
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let stop = StopFlag::on_signal()?;
     stop.when_nobody_reads();
     let pattern = format!("$tasks.{}", arguments.tenant.as_deref().unwrap_or(">"));
     let options = SubscribeOptions {
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
         return Ok(());
     };
     let (mut out, mut left, mut outage) =
-        (console.out(), arguments.count.unwrap_or(usize::MAX), Outage::default());
+        (console.out(), arguments.count.unwrap_or(usize::MAX), OutageReport::default());
     while left > 0 && !stop.is_set() {
         outage.look(client, console.errors)?;
         match events.next_timeout(LOOK) {

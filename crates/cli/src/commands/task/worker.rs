@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::{Attachment, AttachmentLoad, StartedByNode, WorkerOptions};
+use dunlin_client::{Attachment, AttachmentLoad, WorkerLaunch, WorkerOptions};
 use serde_json::json;
 
-use super::running::{Failed, Running};
+use super::running::{CommandFailure, CommandRunner};
 use super::show;
 use super::warden::Warden;
 use crate::arguments::Global;
@@ -17,7 +17,7 @@ use crate::commands::parse::{header, memory, processors, ttl};
 use crate::connect::connect_when_up;
 use crate::console::Console;
 use crate::program::Program;
-use crate::signals::Stop;
+use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -82,9 +82,9 @@ const LOOK: Duration = Duration::from_millis(50);
 const FLUSH: Duration = Duration::from_secs(2);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
-    let started = StartedByNode::from_env();
-    let orphaned = Stop::of(started.orphaned());
+    let stop = StopFlag::on_signal()?;
+    let started = WorkerLaunch::from_env();
+    let orphaned = StopFlag::of(started.orphaned());
     let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command: give one after --"))?;
     program.check()?;
     let Some(client) = connect_when_up(global, "dunlin task worker", &stop, console.errors)? else {
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         return Ok(());
     }
     let attachment = client.tasks().attach(options).context("cannot start a thread")?;
-    let running = Running { command: &arguments.command, warden: &warden, orphaned: &orphaned };
+    let running = CommandRunner { command: &arguments.command, warden: &warden, orphaned: &orphaned };
     thread::scope(|scope| {
         for _ in 0..arguments.slots {
             scope.spawn(|| slot(arguments, &running, &attachment, &stop, console));
@@ -143,9 +143,9 @@ fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
 
 fn slot(
     arguments: &Arguments,
-    running: &Running<'_>,
+    running: &CommandRunner<'_>,
     attachment: &Attachment,
-    stop: &Stop,
+    stop: &StopFlag,
     console: &Console,
 ) {
     while !running.orphaned.is_set() {
@@ -173,7 +173,7 @@ fn slot(
                 }
                 match came {
                     Ok(result) => attachment.complete(&given, &result, &used),
-                    Err(Failed { why, retry }) => attachment.fail(&given, &why, retry, &used),
+                    Err(CommandFailure { why, retry }) => attachment.fail(&given, &why, retry, &used),
                 }
             }
             Ok(None) => {}

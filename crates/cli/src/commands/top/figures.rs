@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::told::Told;
+use super::report::NodeReport;
 use crate::console::{grouped, lasting, sized};
 
 /// A table under its title.
 #[derive(Debug)]
-pub struct Listed {
+pub struct StatusTable {
     pub title: String,
     pub heading: &'static [&'static str],
     pub rows: Vec<Vec<String>>,
 }
 
 /// Names and values in order.
-pub fn figures(told: &Told) -> Vec<(&'static str, String)> {
-    let stats = told.of("stats");
+pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
+    let stats = report.of("stats");
     let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
     let (memory, connections) = (&stats["memory"], &stats["connections"]);
     vec![
@@ -74,22 +74,22 @@ pub fn figures(told: &Told) -> Vec<(&'static str, String)> {
 }
 
 /// The node's number, name, version and uptime.
-pub fn who(told: &Told) -> String {
-    let stats = told.of("stats");
+pub fn who(report: &NodeReport) -> String {
+    let stats = report.of("stats");
     let up = stats["uptime_s"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let up = up.map_or_else(none, lasting);
     format!("node {} {}, {}, up {up}", whole(&stats["id"]), text(&stats["name"]), text(&stats["version"]))
 }
 
 /// The node's URL, or how long it has been unreachable.
-pub fn heard(told: &Told) -> String {
-    match (told.away(), told.silent_for()) {
+pub fn heard(report: &NodeReport) -> String {
+    match (report.away(), report.silent_for()) {
         (Some(away), Some(silent)) => format!("AWAY for {}: {}", lasting(silent), plain(&away.why)),
-        _ => told.url().to_owned(),
+        _ => report.url().to_owned(),
     }
 }
 
-pub fn readers(told: &Told) -> Listed {
+pub fn readers(report: &NodeReport) -> StatusTable {
     let row = |reader: &Value| {
         vec![
             text(&reader["name"]),
@@ -100,15 +100,15 @@ pub fn readers(told: &Told) -> Listed {
             text(&reader["why"]),
         ]
     };
-    Listed {
+    StatusTable {
         title: "slowest readers".to_owned(),
         heading: &["READER", "TOPIC", "DOOR", "BEHIND", "MISSED", "WHY"],
-        rows: list(&told.of("stats")["slowest"]).map(row).collect(),
+        rows: list(&report.of("stats")["slowest"]).map(row).collect(),
     }
 }
 
-pub fn topics(told: &Told) -> Listed {
-    let topics = told.of("topics");
+pub fn topics(report: &NodeReport) -> StatusTable {
+    let topics = report.of("topics");
     let row = |topic: &Value| {
         vec![
             text(&topic["name"]),
@@ -120,15 +120,15 @@ pub fn topics(told: &Told) -> Listed {
             whole(&topic["owner"]["node"]),
         ]
     };
-    Listed {
+    StatusTable {
         title: format!("busiest topics of {}", whole(&topics["total"])),
         heading: &["TOPIC", "RECORDS", "BYTES", "IN ALL", "READERS", "GAPS", "OWNER"],
         rows: list(&topics["topics"]).map(row).collect(),
     }
 }
 
-pub fn nodes(told: &Told) -> Listed {
-    let cluster = told.of("cluster");
+pub fn nodes(report: &NodeReport) -> StatusTable {
+    let cluster = report.of("cluster");
     let row = |node: &Value| {
         let is_leader = !cluster["leader"].is_null() && node["node"] == cluster["leader"];
         let state = match (node["removed"].is_null(), node["alive"].as_bool() == Some(true)) {
@@ -150,7 +150,7 @@ pub fn nodes(told: &Told) -> Listed {
         true => "one node, of no cluster".to_owned(),
         false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), led(cluster)),
     };
-    Listed {
+    StatusTable {
         title,
         heading: &["NODE", "STATE", "OWNS", "DUNLIN", "HTTP"],
         rows: list(&cluster["nodes"]).map(row).collect(),
@@ -168,8 +168,8 @@ fn led(cluster: &Value) -> String {
     if shards.is_empty() { String::new() } else { format!(", tasks led by {}", shards.join(", ")) }
 }
 
-pub fn work(told: &Told) -> Listed {
-    let work = told.of("work");
+pub fn work(report: &NodeReport) -> StatusTable {
+    let work = report.of("work");
     let row = |tenant: &Value| {
         vec![
             text(&tenant["name"]),
@@ -182,7 +182,7 @@ pub fn work(told: &Told) -> Listed {
         ]
     };
     let jain = work["jain"].as_f64().map_or_else(String::new, |jain| format!(", Jain's index {jain:.3}"));
-    Listed {
+    StatusTable {
         title: format!(
             "work: {} tasks, {} running, {} workers{jain}",
             whole(&work["known"]),
@@ -194,8 +194,8 @@ pub fn work(told: &Told) -> Listed {
     }
 }
 
-pub fn spaces(told: &Told) -> Listed {
-    let rows = list(&told.of("spaces")["worlds"]).flat_map(|world| {
+pub fn spaces(report: &NodeReport) -> StatusTable {
+    let rows = list(&report.of("spaces")["worlds"]).flat_map(|world| {
         list(&world["regions"]).map(|region| {
             vec![
                 text(&world["world"]),
@@ -206,7 +206,7 @@ pub fn spaces(told: &Told) -> Listed {
             ]
         })
     });
-    Listed {
+    StatusTable {
         title: "worlds".to_owned(),
         heading: &["WORLD", "REGION", "PROCESS", "EPOCH", "STANDS BY"],
         rows: rows.collect(),
@@ -280,12 +280,12 @@ mod tests {
 
     #[test]
     fn control_characters_in_a_name_are_replaced() {
-        let mut told = Told::new("dunlin://a");
-        told.say(
+        let mut report = NodeReport::new("dunlin://a");
+        report.say(
             "stats".to_owned(),
             json!({"slowest": [{"name": "\u{1b}[2Jx", "topic": "t\r\n", "lag": 5}]}),
         );
-        let row = &readers(&told).rows[0];
+        let row = &readers(&report).rows[0];
         assert_eq!(
             (row[0].as_str(), row[1].as_str(), row[3].as_str()),
             ("\u{fffd}[2Jx", "t\u{fffd}\u{fffd}", "5")
@@ -294,29 +294,29 @@ mod tests {
 
     #[test]
     fn leader_and_absent_nodes_are_marked() {
-        let mut told = Told::new("dunlin://a");
+        let mut report = NodeReport::new("dunlin://a");
         let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "doors": {}});
-        told.say(
+        report.say(
             "cluster".to_owned(),
             json!({"cluster": "c", "leader": 2, "term": 4, "nodes": [node(1, false), node(2, true)]}),
         );
-        let nodes = nodes(&told);
+        let nodes = nodes(&report);
         assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["AWAY", "up, leads"]);
         assert_eq!(nodes.title, "cluster, term 4");
     }
 
     #[test]
     fn title_names_the_leader_of_each_task_shard() {
-        let mut told = Told::new("dunlin://a");
+        let mut report = NodeReport::new("dunlin://a");
         let shard =
             |at: u64, leader: Option<u64>, term: u64| json!({"shard": at, "leader": leader, "term": term});
         let shards = [shard(0, Some(2), 4), shard(1, None, 5), shard(2, Some(1), 6)];
-        told.say(
+        report.say(
             "cluster".to_owned(),
             json!({"cluster": "c", "term": 3, "nodes": [], "tasks_shards": shards}),
         );
         assert_eq!(
-            nodes(&told).title,
+            nodes(&report).title,
             "cluster, term 3, tasks led by node 2 (term 4), nobody, node 1 (term 6)"
         );
     }

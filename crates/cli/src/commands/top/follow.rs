@@ -9,7 +9,7 @@ use dunlin_client::{Client, Subscriber};
 use dunlin_topic::{Event, OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 use serde_json::Value;
 
-use super::told::Told;
+use super::report::NodeReport;
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::outage::away;
@@ -21,7 +21,7 @@ const EVENTS_MAX: usize = 64;
 const PATTERN: &str = "$node.>";
 
 /// A message of the thread.
-enum Heard {
+enum StatusEvent {
     Said {
         about: String,
         what: Value,
@@ -32,15 +32,15 @@ enum Heard {
 }
 
 /// The result of waiting.
-pub enum News {
+pub enum NodeEvent {
     /// The status has changed.
-    Told,
+    NodeReport,
     Refused(anyhow::Error),
 }
 
 /// Follows a node's status until it is dropped.
 pub struct Follow {
-    heard: Receiver<Heard>,
+    heard: Receiver<StatusEvent>,
 }
 
 impl Follow {
@@ -55,16 +55,16 @@ impl Follow {
     }
 
     /// Applies the messages that have arrived, after waiting at most `wait` for the first.
-    pub fn next(&self, wait: Duration, told: &mut Told) -> Option<News> {
+    pub fn next(&self, wait: Duration, report: &mut NodeReport) -> Option<NodeEvent> {
         let mut next = self.heard.recv_timeout(wait).ok();
         let mut news = None;
         while let Some(heard) = next {
             match heard {
-                Heard::Said { about, what } => told.say(about, what),
-                Heard::Away(why) => told.go_away(why),
-                Heard::Refused(error) => return Some(News::Refused(error)),
+                StatusEvent::Said { about, what } => report.say(about, what),
+                StatusEvent::Away(why) => report.go_away(why),
+                StatusEvent::Refused(error) => return Some(NodeEvent::Refused(error)),
             }
-            news = Some(News::Told);
+            news = Some(NodeEvent::NodeReport);
             next = self.heard.try_recv().ok();
         }
         news
@@ -82,10 +82,10 @@ fn open(global: &Global) -> Result<(Client, Subscriber)> {
 }
 
 /// Runs until the receiver is dropped.
-fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Heard>) {
+fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<StatusEvent>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
-        if sender.send(Heard::Away(format!("{error:#}"))).is_err() {
+        if sender.send(StatusEvent::Away(format!("{error:#}"))).is_err() {
             return;
         }
         opened = loop {
@@ -94,10 +94,10 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Hea
                 Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
                     // The receiver may be dropped.
-                    let _ = sender.send(Heard::Refused(error));
+                    let _ = sender.send(StatusEvent::Refused(error));
                     return;
                 }
-                Err(error) if sender.send(Heard::Away(format!("{error:#}"))).is_err() => return,
+                Err(error) if sender.send(StatusEvent::Away(format!("{error:#}"))).is_err() => return,
                 Err(_told) => {}
             }
         };
@@ -105,7 +105,11 @@ fn follow(mut opened: (Client, Subscriber), global: &Global, sender: &Sender<Hea
 }
 
 /// Reads until the receiver is dropped. Fails when the node is lost.
-fn read(client: &Client, subscriber: &mut Subscriber, sender: &Sender<Heard>) -> Result<(), SubscribeError> {
+fn read(
+    client: &Client,
+    subscriber: &mut Subscriber,
+    sender: &Sender<StatusEvent>,
+) -> Result<(), SubscribeError> {
     loop {
         if let Some(away) = away(client) {
             return Err(SubscribeError::Connection(away.why));
@@ -116,7 +120,7 @@ fn read(client: &Client, subscriber: &mut Subscriber, sender: &Sender<Heard>) ->
             let about = record.frame.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
             let what = serde_json::from_slice(record.payload()).ok();
             if let (Some(about), Some(what)) = (about, what) {
-                listens &= sender.send(Heard::Said { about, what }).is_ok();
+                listens &= sender.send(StatusEvent::Said { about, what }).is_ok();
             }
         })?;
         if !listens {
@@ -131,6 +135,6 @@ fn read(client: &Client, subscriber: &mut Subscriber, sender: &Sender<Heard>) ->
 /// Whether the node has refused, rather than being unreachable.
 fn is_refusal(error: &anyhow::Error) -> bool {
     let of_subscriber = error.chain().filter_map(|cause| cause.downcast_ref::<SubscribeError>());
-    let of_node = error.chain().any(|cause| cause.is::<dunlin_client::AskError>());
+    let of_node = error.chain().any(|cause| cause.is::<dunlin_client::CallError>());
     of_node || of_subscriber.into_iter().any(|error| !matches!(error, SubscribeError::Connection(_)))
 }

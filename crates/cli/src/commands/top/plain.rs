@@ -2,30 +2,30 @@
 
 use std::io::{self, Write};
 
-use super::figures::{self, Listed};
-use super::told::Told;
+use super::figures::{self, StatusTable};
+use super::report::NodeReport;
 use crate::console::Paint;
 use crate::table::Table;
 
 /// Rows per table; the dashboard shows all.
 const ROWS_MAX: usize = 20;
 
-pub fn write(told: &Told, out: &mut impl Write, paint: Paint) -> io::Result<()> {
-    writeln!(out, "{}  {}", paint.strong(&figures::who(told)), figures::heard(told))?;
-    for (name, figure) in figures::figures(told) {
+pub fn write(report: &NodeReport, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+    writeln!(out, "{}  {}", paint.strong(&figures::who(report)), figures::heard(report))?;
+    for (name, figure) in figures::figures(report) {
         writeln!(out, "  {name:<9}{figure}")?;
     }
     let tables = [
-        figures::readers(told),
-        figures::topics(told),
-        figures::nodes(told),
-        figures::work(told),
-        figures::spaces(told),
+        figures::readers(report),
+        figures::topics(report),
+        figures::nodes(report),
+        figures::work(report),
+        figures::spaces(report),
     ];
     tables.iter().try_for_each(|listed| write_table(listed, out, paint))
 }
 
-fn write_table(listed: &Listed, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+fn write_table(listed: &StatusTable, out: &mut impl Write, paint: Paint) -> io::Result<()> {
     writeln!(out, "\n{}", paint.strong(&listed.title))?;
     if listed.rows.is_empty() {
         return writeln!(out, "{}", paint.faint("none"));

@@ -6,8 +6,8 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 
-use super::figures::{self, Listed};
-use super::told::Told;
+use super::figures::{self, StatusTable};
+use super::report::NodeReport;
 
 /// The width from which tables are side by side.
 const WIDE: u16 = 110;
@@ -15,8 +15,8 @@ const CHART_HEIGHT: u16 = 5;
 /// The widest column; longer texts are cut.
 const COLUMN_MAX: usize = 32;
 
-pub fn draw(told: &Told, frame: &mut Frame<'_>) {
-    let figures = figures::figures(told);
+pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
+    let figures = figures::figures(report);
     let figures_height = figures.len() as u16;
     let rows = [
         Constraint::Length(1),
@@ -26,34 +26,34 @@ pub fn draw(told: &Told, frame: &mut Frame<'_>) {
         Constraint::Length(1),
     ];
     let [head, now, chart, tables, keys] = Layout::vertical(rows).areas(frame.area());
-    draw_head(told, frame, head);
+    draw_head(report, frame, head);
     let lines = figures.into_iter().map(|(name, figure)| {
         Line::from(vec![Span::from(format!(" {name:<9}")).style(Color::Cyan), Span::from(figure)])
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), now);
-    draw_chart(told, frame, chart);
-    draw_tables(told, frame, tables);
+    draw_chart(report, frame, chart);
+    draw_tables(report, frame, tables);
     frame.render_widget(
         Paragraph::new(" q quits   dunlin top --once prints it   more in a browser: the HTTP listener").dim(),
         keys,
     );
 }
 
-fn draw_head(told: &Told, frame: &mut Frame<'_>, area: Rect) {
-    let style = if told.away().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
-    let text = format!(" {}  {}", figures::who(told), figures::heard(told));
+fn draw_head(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
+    let style = if report.away().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
+    let text = format!(" {}  {}", figures::who(report), figures::heard(report));
     frame.render_widget(Paragraph::new(text).style(style).bold(), area);
 }
 
-fn draw_chart(told: &Told, frame: &mut Frame<'_>, area: Rect) {
+fn draw_chart(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
     let block = Block::bordered().title(" records a second ").border_style(Style::new().dim());
-    let history = told.history(block.inner(area).width.into());
+    let history = report.history(block.inner(area).width.into());
     frame.render_widget(Sparkline::default().block(block).data(history).style(Style::new().green()), area);
 }
 
-fn draw_tables(told: &Told, frame: &mut Frame<'_>, area: Rect) {
-    let (readers, topics) = (figures::readers(told), figures::topics(told));
-    let (nodes, work, spaces) = (figures::nodes(told), figures::work(told), figures::spaces(told));
+fn draw_tables(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
+    let (readers, topics) = (figures::readers(report), figures::topics(report));
+    let (nodes, work, spaces) = (figures::nodes(report), figures::work(report), figures::spaces(report));
     let halves = |area: Rect| Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas::<2>(area);
     if area.width < WIDE {
         let tables = [readers, topics, nodes, work, spaces];
@@ -75,7 +75,7 @@ fn draw_tables(told: &Told, frame: &mut Frame<'_>, area: Rect) {
     draw_table(&spaces, frame, right);
 }
 
-fn draw_table(listed: &Listed, frame: &mut Frame<'_>, area: Rect) {
+fn draw_table(listed: &StatusTable, frame: &mut Frame<'_>, area: Rect) {
     let block = Block::bordered().title(format!(" {} ", listed.title)).border_style(Style::new().dim());
     if listed.rows.is_empty() {
         return frame.render_widget(Paragraph::new(" none").dim().block(block), area);
@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    fn told() -> Told {
-        let mut told = Told::new("dunlin://127.0.0.1:4220");
+    fn report() -> NodeReport {
+        let mut report = NodeReport::new("dunlin://127.0.0.1:4220");
         let stats = json!({
             "id": 1, "name": "dev", "version": "0.1.0", "uptime_s": 75.2, "topics": 3, "subscriptions": 2,
             "rates": {"records_per_s": 1204331.0, "bytes_per_s": 5e6, "gaps_per_s": 0.0},
@@ -126,33 +126,33 @@ mod tests {
             "process": {"rss_bytes": 4096, "cpu_percent": 41.5, "threads": 9, "open_files": 44},
             "slowest": [{"name": "me", "topic": "orders", "door": "tcp", "lag": 5120, "lost": 41, "why": "it sleeps"}],
         });
-        told.say("stats".to_owned(), stats);
+        report.say("stats".to_owned(), stats);
         let topic = json!({"name": "orders", "records_per_s": 10.0, "bytes_per_s": 10.0, "records": 1, "readers": 1, "gaps": 0});
-        told.say("topics".to_owned(), json!({"total": 3, "topics": [topic]}));
+        report.say("topics".to_owned(), json!({"total": 3, "topics": [topic]}));
         let node =
             json!({"node": 3, "alive": false, "removed": null, "topics_owned": 0, "doors": {"tcp": "a:1"}});
-        told.say("cluster".to_owned(), json!({"leader": 1, "term": 4, "nodes": [node]}));
+        report.say("cluster".to_owned(), json!({"leader": 1, "term": 4, "nodes": [node]}));
         let tenant =
             json!({"name": "acme", "share": 0.25, "queued": 7, "running": 2, "completed": 9, "failed": 0});
-        told.say(
+        report.say(
             "work".to_owned(),
             json!({"known": 9, "held": 2, "workers_up": 1, "jain": 0.98, "tenants": [tenant]}),
         );
         let region = json!({"region": 2, "process": 12, "epoch": 31, "standby": 14});
-        told.say("spaces".to_owned(), json!({"worlds": [{"world": "birds", "regions": [region]}]}));
-        told
+        report.say("spaces".to_owned(), json!({"worlds": [{"world": "birds", "regions": [region]}]}));
+        report
     }
 
-    fn drawn(told: &Told, width: u16, height: u16) -> String {
+    fn drawn(report: &NodeReport, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(told, frame)).unwrap();
+        terminal.draw(|frame| draw(report, frame)).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
     fn wide_and_narrow_terminals_show_every_panel() {
         for (width, height) in [(160, 45), (80, 60)] {
-            let text = drawn(&told(), width, height);
+            let text = drawn(&report(), width, height);
             for said in [
                 "node 1 dev",
                 "for keys",
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn absence_of_a_node_is_shown_above_its_last_figures() {
-        let mut told = told();
-        told.go_away("connection refused".to_owned());
-        let text = drawn(&told, 120, 40);
+        let mut report = report();
+        report.go_away("connection refused".to_owned());
+        let text = drawn(&report, 120, 40);
         assert!(text.lines().next().unwrap().contains("AWAY for 0 s: connection refused"), "{text}");
         assert!(text.contains("1.20 M/s"), "{text}");
     }
@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn smallest_terminals_are_drawn_without_panic() {
         for (width, height) in [(1, 1), (10, 3), (30, 12), (111, 9)] {
-            drawn(&told(), width, height);
-            drawn(&Told::new("dunlin://a"), width, height);
+            drawn(&report(), width, height);
+            drawn(&NodeReport::new("dunlin://a"), width, height);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use dunlin_client::{AskError, Client};
-use dunlin_topic::{Acknowledged, Durable, FoldConfig, OnFull, Reliable, Retention, TopicConfig};
+use dunlin_client::{CallError, Client};
+use dunlin_topic::{AckLevel, Durable, OnFull, ReducerConfig, Reliable, Retention, TopicConfig};
 use dunlin_wire::ErrorCode;
 
 use crate::commands::parse;
@@ -62,7 +62,7 @@ pub struct Arguments {
     durable: bool,
     /// When to acknowledge a record: once it is in memory, written to disk, or synced [default: synced]
     #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
-    ack: Option<Acknowledged>,
+    ack: Option<AckLevel>,
     /// State to keep: book or orders (order books), or last (the last value of each key)
     #[arg(long, value_name = "KIND")]
     fold: Option<String>,
@@ -74,7 +74,7 @@ pub struct Arguments {
     or_same: bool,
 }
 
-fn acknowledged(text: &str) -> Result<Acknowledged, String> {
+fn acknowledged(text: &str) -> Result<AckLevel, String> {
     text.parse()
 }
 
@@ -87,15 +87,15 @@ enum WhenFull {
 pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
     let name = &arguments.name;
     let created = client.create_topic(name, &arguments.config(), arguments.or_same);
-    if let Err(AskError::Refused(refused)) = &created
+    if let Err(CallError::Refused(refused)) = &created
         && refused.code == ErrorCode::PatternOverlaps
     {
         let (other, pattern) = (&refused.text, arguments.pattern.as_deref().unwrap_or(name));
-        let way_out = format!(
+        let with_advice = format!(
             "cannot create {name}: topic {other} already owns subjects of {pattern}. Use another pattern, or delete that topic \
              with its records (`dunlin topics delete {other}`) and try again"
         );
-        return created.context(way_out);
+        return created.context(with_advice);
     }
     created.with_context(|| format!("cannot create {name}"))?;
     super::done("created", name, console)
@@ -115,14 +115,13 @@ impl Arguments {
             },
             record_bytes_max: self.record_bytes_max.map_or(0, narrow),
             reliable: self.reliable.then(|| self.reliable()),
-            durable: self.durable.then(|| Durable {
-                acknowledge: self.ack.unwrap_or(Acknowledged::Synced),
-                ..Durable::default()
-            }),
+            durable: self
+                .durable
+                .then(|| Durable { acknowledge: self.ack.unwrap_or(AckLevel::Synced), ..Durable::default() }),
             fold: self
                 .fold
                 .clone()
-                .map(|kind| FoldConfig { kind, options: self.fold_option.iter().cloned().collect() }),
+                .map(|kind| ReducerConfig { kind, options: self.fold_option.iter().cloned().collect() }),
             ..TopicConfig::default()
         }
     }

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::{LogDescription, ReaderDescription, TopicDescription};
-use dunlin_topic::{Acknowledged, OnFull};
+use dunlin_client::{LogDescription, SubscriptionDescription, TopicDescription};
+use dunlin_topic::{AckLevel, OnFull};
 use serde_json::json;
 
 use crate::console::{Console, grouped, sized};
@@ -153,10 +153,10 @@ fn write_groups(topic: &TopicDescription, console: &Console, out: &mut impl Writ
     Ok(table.write(out, console.paint)?)
 }
 
-fn stands_for(level: Acknowledged) -> &'static str {
+fn stands_for(level: AckLevel) -> &'static str {
     match level {
-        Acknowledged::Memory => "in memory",
-        Acknowledged::Written => "written",
+        AckLevel::Memory => "in memory",
+        AckLevel::Written => "written",
         _ => "synced",
     }
 }
@@ -215,7 +215,7 @@ fn log_object(log: &LogDescription) -> serde_json::Value {
     })
 }
 
-fn reader_object(reader: &ReaderDescription) -> serde_json::Value {
+fn reader_object(reader: &SubscriptionDescription) -> serde_json::Value {
     json!({
         "reader": reader.name, "partition": reader.partition, "epoch": reader.position.epoch,
         "seq": reader.position.seq, "behind": reader.behind, "lost": reader.lost, "registered": reader.registered,

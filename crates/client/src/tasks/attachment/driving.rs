@@ -7,16 +7,16 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_tasks::{Attach, Command, Label, NewWorker};
-use dunlin_wire::{ErrorCode, FromClient, Kind, Long, Retry, Tasks as Message, TasksKind};
+use dunlin_wire::{ErrorCode, FromClient, Kind, LongBytes, Retry, Tasks as Message, TasksKind};
 
 use super::super::asking::read_answers;
 use super::super::error::TasksError;
-use super::super::line::News;
-use super::standing::Saying;
-use super::{Core, Phase};
-use crate::drive::Waited;
+use super::super::line::WorkerMessages;
+use super::worker_state::QueuedCommand;
+use super::{AttachmentShared, Phase};
+use crate::drive::WaitOutcome;
 use crate::follow::lock;
-use crate::why::Why;
+use crate::why::DisconnectReason;
 
 /// The number of renewals within the time to live.
 const BEATS: u32 = 3;
@@ -46,7 +46,7 @@ impl Driver {
     }
 }
 
-impl Core {
+impl AttachmentShared {
     /// Drives on the worker's own thread until the worker has ended.
     pub(super) fn drive_while_nobody_does(&self) {
         while !self.is_over() {
@@ -81,7 +81,7 @@ impl Core {
 
     /// Drives until there is a task or `deadline` has passed. Breaks if the thread was interrupted.
     pub(super) fn drive_for_a_task(&self, driver: &mut Driver, deadline: Instant) -> ControlFlow<()> {
-        let has_task = || self.with(|phase| !phase.standing.ready.is_empty() || phase.error.is_some());
+        let has_task = || self.with(|phase| !phase.worker_state.ready.is_empty() || phase.error.is_some());
         while !has_task() && !self.ended.load(Ordering::Acquire) && Instant::now() < deadline {
             self.step(driver, deadline, has_task)?;
         }
@@ -109,7 +109,7 @@ impl Core {
     ) -> ControlFlow<()> {
         let now = Instant::now();
         let is_attached = self.with(|phase| {
-            let is_attached = phase.standing.is_attached;
+            let is_attached = phase.worker_state.is_attached;
             phase.away = if is_attached { None } else { phase.away.or(Some(now)) };
             is_attached
         });
@@ -129,7 +129,7 @@ impl Core {
         self.say_what_is_to_be_said();
         let until = until.min(if is_attached { driver.beat_at } else { now + LOOK_AWAY });
         let waited = self.wait(until, is_done);
-        if let Waited::Away(Why::Refused(refused)) = &waited {
+        if let WaitOutcome::Disconnected(DisconnectReason::Refused(refused)) = &waited {
             self.end(TasksError::Refused(refused.clone()));
         }
         let news = self.line.take();
@@ -137,7 +137,7 @@ impl Core {
             std::thread::sleep(pause);
         }
         match waited {
-            Waited::Away(Why::Interrupted) => ControlFlow::Break(()),
+            WaitOutcome::Disconnected(DisconnectReason::Interrupted) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -146,7 +146,7 @@ impl Core {
         lock(&self.shared.session).up
     }
 
-    fn wait(&self, until: Instant, is_done: impl Fn() -> bool) -> Waited {
+    fn wait(&self, until: Instant, is_done: impl Fn() -> bool) -> WaitOutcome {
         let was_up = self.is_up();
         let done = || {
             self.line.has_news()
@@ -164,8 +164,8 @@ impl Core {
         }
         let options = &self.options;
         let (worker, life, has, slots) = self.with(|phase| {
-            let standing = &phase.standing;
-            (standing.worker, standing.life, standing.has(), standing.slots(options.slots))
+            let worker_state = &phase.worker_state;
+            (worker_state.worker, worker_state.life, worker_state.has(), worker_state.slots(options.slots))
         });
         let labels = options.labels.iter();
         let new = NewWorker {
@@ -192,50 +192,50 @@ impl Core {
         let request = session.number();
         if session.up {
             session.add_working(request, &self.line, attaches);
-            self.shared.say(&FromClient::Tasks(Message { request, kind, bytes: Long(bytes) }));
+            self.shared.say(&FromClient::Tasks(Message { request, kind, bytes: LongBytes(bytes) }));
         }
         request
     }
 
     fn beat(&self) {
         self.with(|phase| {
-            let workers = vec![phase.standing.worker];
-            phase.standing.say(Saying::new(&Command::Beat { workers }, None, false));
+            let workers = vec![phase.worker_state.worker];
+            phase.worker_state.say(QueuedCommand::new(&Command::Beat { workers }, None, false));
         });
     }
 
     fn has_more_to_say(&self) -> bool {
-        self.with(|phase| phase.standing.may_say())
+        self.with(|phase| phase.worker_state.can_send())
     }
 
     /// Sends the queued commands, unless another thread is about to.
     pub(super) fn say_what_is_to_be_said(&self) {
         while self.has_more_to_say() {
-            let Ok(_saying) = self.saying.try_lock() else { return };
+            let Ok(_saying) = self.queued.try_lock() else { return };
             let mut session = lock(&self.shared.session);
             if !session.up {
                 return;
             }
             let request = session.number();
-            let Some(bytes) = self.with(|phase| phase.standing.next_request(request)) else { return };
+            let Some(bytes) = self.with(|phase| phase.worker_state.next_request(request)) else { return };
             session.add_working(request, &self.line, false);
             let kind = TasksKind::Commands;
-            self.shared.say(&FromClient::Tasks(Message { request, kind, bytes: Long(&bytes) }));
+            self.shared.say(&FromClient::Tasks(Message { request, kind, bytes: LongBytes(&bytes) }));
         }
     }
 
     /// Applies messages. Returns the pause before a refused attempt is repeated.
-    fn heard(&self, news: News, attaching: &mut Option<Instant>) -> Option<Duration> {
-        let News { is_lost, attached, orders, answers, .. } = news;
+    fn heard(&self, news: WorkerMessages, attaching: &mut Option<Instant>) -> Option<Duration> {
+        let WorkerMessages { is_lost, attached, orders, answers, .. } = news;
         let mut rest = None;
         match attached {
             // After a lost connection the worker has to attach again.
             Some(Ok(attached)) if !is_lost => {
-                self.with(|phase| phase.standing.attached(&attached));
+                self.with(|phase| phase.worker_state.attached(&attached));
                 *attaching = None;
             }
             Some(Err(refused)) if !is_lost && refused.code == ErrorCode::NoWorker => {
-                self.with(|phase| phase.standing.lost_lease());
+                self.with(|phase| phase.worker_state.lost_lease());
                 *attaching = None;
             }
             Some(Err(refused)) if !is_lost && refused.retry() == Retry::No && !is_unknown(&refused) => {
@@ -250,29 +250,29 @@ impl Core {
         }
         let mut is_known = true;
         let (woken, is_watched) = self.with(|phase| {
-            let standing = &mut phase.standing;
-            orders.into_iter().for_each(|order| standing.ordered(order));
+            let worker_state = &mut phase.worker_state;
+            orders.into_iter().for_each(|order| worker_state.ordered(order));
             for (request, answer) in answers {
                 match answer.map_err(TasksError::from).and_then(|bytes| read_answers(&bytes)) {
-                    Ok(answers) => is_known &= standing.answered(request, answers),
+                    Ok(answers) => is_known &= worker_state.answered(request, answers),
                     Err(TasksError::Refused(refused))
                         if refused.retry() == Retry::No && !is_unknown(&refused) =>
                     {
-                        standing.given_up(request, &refused);
+                        worker_state.given_up(request, &refused);
                     }
                     Err(_) => {
-                        standing.refused(request);
+                        worker_state.refused(request);
                         rest = Some(PAUSE);
                     }
                 }
             }
             if is_lost {
-                standing.lost_connection();
+                worker_state.lost_connection();
             }
             if !is_known {
-                standing.lost_lease();
+                worker_state.lost_lease();
             }
-            (standing.ready.len().min(phase.idle), phase.watching > 0)
+            (worker_state.ready.len().min(phase.idle), phase.watching > 0)
         });
         if is_lost || !is_known {
             *attaching = None;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use dunlin_control::Change;
-use dunlin_topic::{Consumption, Cursor, Fill, Log, OnGap, Position, Start, SubscribeOptions, Wait};
+use dunlin_topic::{ConsumeMode, Cursor, Log, OnGap, Position, ReadOutcome, Start, SubscribeOptions, Wait};
 
 const VERSION: u8 = 1;
 const KIND: u8 = 6;
@@ -22,14 +22,14 @@ const CHANGE_BYTES_MAX: usize = 8 << 20;
 
 /// The changes up to a position. The oldest may be dropped from the log before they are written.
 #[derive(Debug)]
-pub(in crate::control) struct Past {
+pub(in crate::control) struct PastChanges {
     log: Arc<Log>,
     last: Position,
 }
 
-impl Past {
-    pub(super) fn of(log: Arc<Log>, last: Position) -> Past {
-        Past { log, last }
+impl PastChanges {
+    pub(super) fn of(log: Arc<Log>, last: Position) -> PastChanges {
+        PastChanges { log, last }
     }
 
     /// Writes the blocks to `take` until it returns an error.
@@ -40,13 +40,13 @@ impl Past {
             wait: Wait::Parked,
             ..SubscribeOptions::default()
         };
-        let cursor = Cursor::new(Arc::clone(&self.log), &options, None, Consumption::Reads);
+        let cursor = Cursor::new(Arc::clone(&self.log), &options, None, ConsumeMode::Reads);
         // Without room for a cursor, the snapshot contains no changes.
         let Ok(mut cursor) = cursor else { return Ok(()) };
         let mut block = Block::default();
         while cursor.next() <= self.last {
             match cursor.fill() {
-                Fill::Records => {
+                ReadOutcome::Records => {
                     let mut written = Ok(());
                     cursor.drain(usize::MAX, |record| {
                         if written.is_ok() && record.position <= self.last {
@@ -55,8 +55,8 @@ impl Past {
                     });
                     written?;
                 }
-                Fill::Notice(_) => {}
-                Fill::Empty | Fill::Closed => break,
+                ReadOutcome::Notice(_) => {}
+                ReadOutcome::Empty | ReadOutcome::Closed => break,
             }
         }
         block.end(take)

@@ -7,15 +7,15 @@ use dunlin_topic::{Event, Frame, Notice, Position, Record, SubscribeError, Topic
 
 use crate::groups::options::ShareOptions;
 use crate::node::Node;
-use crate::ownership::{Membership, Outcome, Received};
+use crate::ownership::{RemoteEnd, RemoteEvent, RemoteMembership};
 
 /// A member of a group at another node.
 #[derive(Debug)]
-pub(super) struct Away {
+pub(super) struct RemoteMember {
     topic: Arc<Topic>,
-    membership: Arc<Membership>,
+    membership: Arc<RemoteMembership>,
     waiter: Arc<Waiter>,
-    next: Option<Received>,
+    next: Option<RemoteEvent>,
     /// The last record.
     given: Box<[u8]>,
     /// Its position, and the number of the owner that sent it.
@@ -23,7 +23,7 @@ pub(super) struct Away {
     lost: u64,
 }
 
-impl Away {
+impl RemoteMember {
     /// Requests a membership from the topic's owner; `None` if no other owner is known.
     pub(super) fn find(
         node: &Node,
@@ -31,11 +31,11 @@ impl Away {
         group: &str,
         options: &ShareOptions,
         news: &(Arc<Waiter>, u32),
-    ) -> Option<Away> {
+    ) -> Option<RemoteMember> {
         let topic = node.topic(topic)?;
         let who = (group, options.member.as_str(), options.lasting);
         let membership = node.ownership()?.join_elsewhere(&topic, who, options.start, news.clone())?;
-        Some(Away {
+        Some(RemoteMember {
             topic,
             membership,
             waiter: Arc::clone(&news.0),
@@ -71,7 +71,7 @@ impl Away {
         self.next.is_some() || self.membership.has_news()
     }
 
-    pub(super) fn ready(&mut self) -> Result<bool, Outcome> {
+    pub(super) fn ready(&mut self) -> Result<bool, RemoteEnd> {
         if self.next.is_none() {
             self.next = self.membership.next()?;
         }
@@ -80,13 +80,13 @@ impl Away {
 
     pub(super) fn take(&mut self) -> Event<'_> {
         match self.next.take().expect("`ready` said so just before") {
-            Received::Notice(notice) => {
+            RemoteEvent::Notice(notice) => {
                 if let Notice::Gap(gap) = &notice {
                     self.lost += gap.records();
                 }
                 Event::Notice(notice)
             }
-            Received::Record { partition, position, frame, term } => {
+            RemoteEvent::Record { partition, position, frame, term } => {
                 self.given = frame;
                 self.given_at = (position, term);
                 let (frame, _) =
@@ -107,7 +107,7 @@ impl Away {
     }
 }
 
-impl Drop for Away {
+impl Drop for RemoteMember {
     fn drop(&mut self) {
         self.membership.leave();
     }

@@ -10,25 +10,25 @@ use dunlin_topic::{
     Departure, Event, Frame, LogName, MemberId, Position, Record, Share, SubscribeError, Topic,
 };
 
-use crate::groups::part::Part;
-use crate::groups::seat::Seat;
+use crate::groups::membership::GroupMember;
+use crate::groups::part::GroupPartition;
 use crate::groups::state::State;
 
 /// A member of a group whose topic this node owns.
 #[derive(Debug)]
 pub(super) struct Here {
-    seat: Seat<Share>,
+    membership: GroupMember<Share>,
     ahead: u32,
     taken: VecDeque<Taken>,
     frames: Vec<u8>,
     /// The last record.
     given: Option<(usize, u64)>,
-    confirms: Confirms,
+    confirms: ConsumptionMode,
 }
 
 /// How records become consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::groups) enum Confirms {
+pub(in crate::groups) enum ConsumptionMode {
     /// Reading the next record consumes the previous one.
     Reads,
     /// The caller reports consumed records with [`ShareMember::consume`](super::ShareMember::consume).
@@ -43,60 +43,60 @@ struct Taken {
 }
 
 impl Here {
-    pub(super) fn new(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> Here {
+    pub(super) fn new(membership: GroupMember<Share>, ahead: u32, confirms: ConsumptionMode) -> Here {
         let (taken, frames) = (VecDeque::new(), Vec::new());
-        Here { seat, ahead: ahead.max(1), taken, frames, given: None, confirms }
+        Here { membership, ahead: ahead.max(1), taken, frames, given: None, confirms }
     }
 
     pub(super) fn topic(&self) -> &Arc<Topic> {
-        self.seat.topic()
+        self.membership.topic()
     }
 
     pub(super) fn group(&self) -> &str {
-        self.seat.group()
+        self.membership.group()
     }
 
     pub(super) fn lost(&self) -> u64 {
-        self.seat.lost()
+        self.membership.lost()
     }
 
     /// The newest epoch from which the group received records.
     pub(super) fn epoch(&mut self) -> u32 {
-        let of_parts = |state: &mut State<Share>| state.parts.iter().map(Part::epoch).max();
-        self.seat.with(|state, _, _| of_parts(state)).unwrap_or(0)
+        let of_parts = |state: &mut State<Share>| state.parts.iter().map(GroupPartition::epoch).max();
+        self.membership.with(|state, _, _| of_parts(state)).unwrap_or(0)
     }
 
     pub(super) fn forget_notices(&mut self) {
-        self.seat.forget_notices();
+        self.membership.forget_notices();
     }
 
     pub(super) fn given_up(&self) -> u64 {
-        self.seat.given_up()
+        self.membership.given_up()
     }
 
     /// Leaves and consumes the last record; records taken ahead become lost for the group.
     pub(super) fn leave(mut self) {
         self.confirm_given();
-        self.seat.leave(Departure::Died);
+        self.membership.leave(Departure::Died);
     }
 
     /// Leaves; unconfirmed records go to other members.
     pub(super) fn give_back(mut self) {
-        self.seat.leave(Departure::Left);
+        self.membership.leave(Departure::Left);
     }
 
     /// Records available for the group, and those handed out and not confirmed.
     pub(super) fn waiting(&mut self) -> u64 {
-        self.seat.with(|state, _, _| state.parts.iter().map(Part::waiting).sum())
+        self.membership.with(|state, _, _| state.parts.iter().map(GroupPartition::waiting).sum())
     }
 
     pub(super) fn sleep(&self, wants: bool) -> bool {
-        self.taken.is_empty() && self.seat.sleep(wants)
+        self.taken.is_empty() && self.membership.sleep(wants)
     }
 
     pub(super) fn consume(&mut self, partition: u16, seq: u64) {
         let part = usize::from(partition);
-        self.seat.with(|state, member, _| {
+        self.membership.with(|state, member, _| {
             if part < state.parts.len() {
                 state.confirm(member, part, seq);
             }
@@ -105,16 +105,16 @@ impl Here {
 
     fn confirm_given(&mut self) {
         if let Some((part, seq)) = self.given.take() {
-            self.seat.with(|state, member, _| state.confirm(member, part, seq));
+            self.membership.with(|state, member, _| state.confirm(member, part, seq));
         }
     }
 
     /// Confirms the last record and takes more.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
-        self.seat.check_open()?;
+        self.membership.check_open()?;
         self.frames.clear();
-        let Here { seat, ahead, taken, frames, given, .. } = self;
-        let notices = seat.with(|state, member, _| {
+        let Here { membership, ahead, taken, frames, given, .. } = self;
+        let notices = membership.with(|state, member, _| {
             if let Some((part, seq)) = given.take() {
                 state.confirm(member, part, seq);
             }
@@ -125,12 +125,12 @@ impl Here {
             }
             notices
         });
-        seat.push_notices(notices);
-        Ok(!self.taken.is_empty() || self.seat.has_notice())
+        membership.push_notices(notices);
+        Ok(!self.taken.is_empty() || self.membership.has_notice())
     }
 
     fn record(&self, taken: &Taken) -> Record<'_> {
-        let log: &Arc<LogName> = self.seat.topic().logs()[taken.part].name();
+        let log: &Arc<LogName> = self.membership.topic().logs()[taken.part].name();
         let (frame, _) =
             Frame::split(&self.frames[taken.frame.clone()]).expect("the frame was copied completely");
         Record { position: taken.position, prev_seq: taken.position.seq - 1, frame, log }
@@ -171,20 +171,20 @@ impl State<Share> {
 /// The part of [`Subscribe`](dunlin_topic::Subscribe) for [`ShareMember`](super::ShareMember).
 impl Here {
     pub(super) fn ready(&mut self) -> Result<bool, SubscribeError> {
-        if !self.taken.is_empty() || self.seat.has_notice() {
+        if !self.taken.is_empty() || self.membership.has_notice() {
             return Ok(true);
         }
         self.fetch()
     }
 
     pub(super) fn take(&mut self) -> Event<'_> {
-        if let Some(notice) = self.seat.pop_notice() {
+        if let Some(notice) = self.membership.pop_notice() {
             return Event::Notice(notice);
         }
         let Some(taken) = self.taken.pop_front() else {
-            return Event::Notice(self.seat.pop_end().expect("`ready` said so just before"));
+            return Event::Notice(self.membership.pop_end().expect("`ready` said so just before"));
         };
-        if self.confirms == Confirms::Reads {
+        if self.confirms == ConsumptionMode::Reads {
             self.given = Some((taken.part, taken.position.seq));
         }
         Event::Record(self.record(&taken))
@@ -192,11 +192,11 @@ impl Here {
 
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.confirm_given();
-        Ok(!self.taken.is_empty() || self.seat.wait(timeout))
+        Ok(!self.taken.is_empty() || self.membership.wait(timeout))
     }
 
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
         self.confirm_given();
-        if self.taken.is_empty() { self.seat.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
+        if self.taken.is_empty() { self.membership.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
     }
 }

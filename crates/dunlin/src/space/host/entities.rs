@@ -1,14 +1,15 @@
 //! Entities of all regions of a host.
 
 use dunlin_space::{
-    Behaviour, CommandError, Entity, EntityId, RegionId, Report, StoreError, curve::Curve, curve::Morton,
+    Behaviour, CommandError, Entity, EntityId, RegionId, RegionReport, StoreError, curve::Curve,
+    curve::Morton,
 };
 
-use super::{Host, Running};
+use super::{Host, HostedRegion};
 
 /// Status of an entity id at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holding {
+pub enum EntityStatus {
     /// The entity belongs to the region.
     Own,
     /// The region is handing the entity over to another region.
@@ -30,12 +31,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Adds an entity that a client spawns. Returns its region and the last tick before it.
-    pub fn admit(&mut self, entity: &Entity<'_, D>, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
+    pub fn spawn_for_client(
+        &mut self,
+        entity: &Entity<'_, D>,
+        now_ns: u64,
+    ) -> Result<(RegionId, u64), CommandError> {
         let region = self.place_for(entity)?;
         let Some(running) = self.regions.get_mut(&region) else {
             return Err(StoreError::Elsewhere { id: entity.id, region }.into());
         };
-        let tick = running.region.admit(entity, now_ns, &mut running.out)?;
+        let tick = running.region.spawn_for_client(entity, now_ns, &mut running.out)?;
         self.spawned.push(entity.id);
         self.unproven.insert(entity.id);
         Ok((region, tick))
@@ -58,19 +63,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// The region of this host that has this id, and the status there.
-    pub fn holding(&self, id: EntityId) -> Option<(RegionId, Holding)> {
-        let held = |running: &Running<D, B>| {
+    pub fn holding(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
+        let held = |running: &HostedRegion<D, B>| {
             let region = &running.region;
             match region.store().row(id) {
-                Some(row) if region.store().is_still(row) => Some(Holding::Leaving),
-                Some(_) => Some(Holding::Own),
-                None => region.handover().staged().contains(id).then_some(Holding::Coming),
+                Some(row) if region.store().is_still(row) => Some(EntityStatus::Leaving),
+                Some(_) => Some(EntityStatus::Own),
+                None => region.handover().staged().contains(id).then_some(EntityStatus::Coming),
             }
         };
         let mut all = self.regions.iter().filter_map(|(region, running)| Some((*region, held(running)?)));
         let first = all.next()?;
         // During a handover between two regions here, one has the entity and the other expects it.
-        Some(all.fold(first, |first, other| if first.1 == Holding::Coming { other } else { first }))
+        Some(all.fold(first, |first, other| if first.1 == EntityStatus::Coming { other } else { first }))
     }
 
     /// Entities spawned since the last call.
@@ -85,9 +90,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Removes an entity that a client despawns. Returns its region and the last tick before that.
-    pub fn dismiss(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
+    pub fn despawn_for_client(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
         let running = self.with_entity(id)?;
-        let tick = running.region.dismiss(id, now_ns, &mut running.out)?;
+        let tick = running.region.despawn_for_client(id, now_ns, &mut running.out)?;
         Ok((running.region.handover().region(), tick))
     }
 
@@ -109,11 +114,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
         let Ok(running) = self.with_entity(id) else { return };
         if running.region.despawn(id, &mut running.out).is_ok() {
-            running.out.reports.push(Report::Duplicate { id, region: other });
+            running.out.reports.push(RegionReport::Duplicate { id, region: other });
         }
     }
 
-    pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut Running<D, B>, StoreError> {
+    pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut HostedRegion<D, B>, StoreError> {
         let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
         here.ok_or(StoreError::Unknown(id))
     }

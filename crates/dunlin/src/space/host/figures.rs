@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_space::{Behaviour, RegionId, Standby};
+use dunlin_space::{Behaviour, RegionId, StandbyMode};
 
 use super::Host;
 use crate::node::Node;
@@ -59,13 +59,13 @@ impl<const D: usize, B> Drop for Host<D, B> {
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Stores the regions' figures for the node, at most once in [`FIGURES_EVERY`].
-    pub(super) fn tell_figures(&mut self) {
-        if self.told_figures.is_some_and(|told| told.elapsed() < FIGURES_EVERY) {
+    pub(super) fn report_figures(&mut self) {
+        if self.figures_reported_at.is_some_and(|told| told.elapsed() < FIGURES_EVERY) {
             return;
         }
-        self.told_figures = Some(Instant::now());
+        self.figures_reported_at = Some(Instant::now());
         let Some(stage) = &self.stage else { return };
-        let needs_standby = self.setup.standby == Standby::Required;
+        let needs_standby = self.setup.standby == StandbyMode::Required;
         let regions = self.regions.iter().map(|(id, running)| {
             let (region, counts) = (&running.region, running.region.handover().counts());
             let behind = region.tick_number().saturating_sub(region.known_tick());

@@ -1,6 +1,6 @@
 //! The topics of a host's regions, at its node.
 
-use dunlin_space::{Behaviour, RegionId, Setup, fold_config, topic_of};
+use dunlin_space::{Behaviour, RegionId, RegionSetup, fold_config, topic_of};
 use dunlin_topic::{Publisher, Retention, TopicConfig};
 
 use super::{Host, HostError, RECORD_BYTES_MAX};
@@ -16,7 +16,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let config = TopicConfig {
             retention: Retention { bytes: stage.history_bytes, ..Retention::default() },
             record_bytes_max: RECORD_BYTES_MAX,
-            fold: Some(fold_config(&Setup { region, ..self.setup.clone() })),
+            fold: Some(fold_config(&RegionSetup { region, ..self.setup.clone() })),
             ..TopicConfig::default()
         };
         let made = match stage.node.create_topic(&name, config.clone(), true) {

@@ -1,6 +1,8 @@
 //! Viewers of a process, and commands for entities.
 
-use dunlin_space::{Behaviour, Command, CommandError, InterestError, RegionId, Sight, ViewerId, Watch};
+use dunlin_space::{
+    Behaviour, CommandError, EntityCommand, InterestError, RegionId, ViewerId, ViewerUpdate, Watch,
+};
 
 use super::Host;
 
@@ -32,19 +34,23 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Calls `tell` with the changes for each viewer since the last call, region by region.
-    pub fn tell_viewers(&mut self, mut tell: impl FnMut(ViewerId, &Sight<'_>)) {
+    pub fn send_viewer_updates(&mut self, mut tell: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
         for (id, running) in &mut self.regions {
             let (region, epoch, tick) = (*id, running.epoch(), running.region.tick_number());
-            running.region.tell_viewers(|viewer, glimpses| {
-                tell(viewer, &Sight { region, epoch, tick, glimpses });
+            running.region.send_viewer_updates(|viewer, glimpses| {
+                tell(viewer, &ViewerUpdate { region, epoch, tick, glimpses });
             });
         }
     }
 
     /// Applies a command to an entity of a region here. Returns the region and the last tick before it.
-    pub fn obey(&mut self, command: &Command<'_, D>, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
+    pub fn apply_client_command(
+        &mut self,
+        command: &EntityCommand<'_, D>,
+        now_ns: u64,
+    ) -> Result<(RegionId, u64), CommandError> {
         let here = self.with_entity(command.id)?;
-        let tick = here.region.obey(command, now_ns, &mut here.out)?;
+        let tick = here.region.apply_client_command(command, now_ns, &mut here.out)?;
         Ok((here.region.handover().region(), tick))
     }
 

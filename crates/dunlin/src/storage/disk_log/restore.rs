@@ -1,6 +1,6 @@
 //! The state of a log after a restart: position and epochs, producers of the last records, and the topic's state.
 
-use dunlin_journal::{Item, Records};
+use dunlin_journal::{Records, ScanItem};
 use dunlin_topic::{EpochStart, Frame, Log, Recovered};
 
 use super::DiskLog;
@@ -64,7 +64,7 @@ impl DiskLog {
             taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
             // Also where its records are gone: the next start finds it, and what follows it.
             if let Some(snapshot) = &snapshot {
-                log.restore_fold(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
+                log.restore_state(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
             }
             saved = snapshot.map(|snapshot| snapshot.position);
         }
@@ -78,10 +78,10 @@ impl DiskLog {
         }
         let mut scan = self.reader.scan(from.max(oldest));
         while let Some(item) = scan.next().map_err(|error| error.to_string())? {
-            let Item::Records(records) = item else { continue };
+            let ScanItem::Records(records) = item else { continue };
             note::decode(records.note).for_each(|mark| log.remember(&mark, records.epoch));
             if records.last_seq() > taken_through {
-                refold(log, &records, taken_through)?;
+                replay_into_state(log, &records, taken_through)?;
             }
         }
         Ok(())
@@ -89,12 +89,12 @@ impl DiskLog {
 }
 
 /// Applies records after the state's last one.
-fn refold(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
+fn replay_into_state(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;
     while let Some((frame, taken)) = Frame::split(rest) {
         if seq > taken_through {
-            log.refold(seq, &frame).map_err(|error| format!("record {seq}: {error}"))?;
+            log.replay_into_state(seq, &frame).map_err(|error| format!("record {seq}: {error}"))?;
         }
         rest = &rest[taken..];
         seq += 1;

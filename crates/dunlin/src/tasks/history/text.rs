@@ -3,7 +3,7 @@
 //! The machine's thread encodes about three events per task, so this avoids `std::fmt`, which is several times
 //! slower.
 
-use dunlin_tasks::{Event, Failure, Happened};
+use dunlin_tasks::{AttemptFailure, TaskEvent, TaskEventKind};
 
 /// The quoted name of a tenant. Invalid UTF-8 becomes `U+FFFD`.
 pub(super) fn quoted(name: &[u8]) -> String {
@@ -21,7 +21,7 @@ pub(super) fn quoted(name: &[u8]) -> String {
 }
 
 /// Appends an event; `tenant` is a quoted name.
-pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event: &Event) {
+pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event: &TaskEvent) {
     out.push_str("{\"task\":\"");
     push_hex(out, event.task);
     out.push_str("\",\"tenant\":");
@@ -33,45 +33,45 @@ pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event
 }
 
 /// Appends the name of the event, whose opening quote is written, and its fields.
-fn write_what(out: &mut String, what: &Happened) {
+fn write_what(out: &mut String, what: &TaskEventKind) {
     match *what {
-        Happened::Submitted => out.push_str("submitted\""),
-        Happened::Started { worker: 0, .. } => out.push_str("publishing\""),
-        Happened::Started { worker, token } => {
+        TaskEventKind::Submitted => out.push_str("submitted\""),
+        TaskEventKind::Started { worker: 0, .. } => out.push_str("publishing\""),
+        TaskEventKind::Started { worker, token } => {
             out.push_str("started\",\"worker\":\"");
             push_hex(out, worker);
             push_field(out, "\",\"token\":", token);
         }
-        Happened::Progressed { permille } => {
+        TaskEventKind::Progressed { permille } => {
             push_field(out, "progressed\",\"permille\":", u64::from(permille));
         }
-        Happened::Completed { cpu_us, run_us } => {
+        TaskEventKind::Completed { cpu_us, run_us } => {
             push_field(out, "completed\",\"cpu_us\":", cpu_us);
             push_field(out, ",\"run_us\":", run_us);
         }
-        Happened::Retrying { why, delay_ms } => {
+        TaskEventKind::Retrying { why, delay_ms } => {
             out.push_str("retrying\",\"why\":\"");
             out.push_str(word(why));
             push_field(out, "\",\"delay_ms\":", u64::from(delay_ms));
         }
-        Happened::Lost { times } => push_field(out, "lost\",\"times\":", u64::from(times)),
-        Happened::Dead { why } => {
+        TaskEventKind::Lost { times } => push_field(out, "lost\",\"times\":", u64::from(times)),
+        TaskEventKind::Dead { why } => {
             out.push_str("dead\",\"why\":\"");
             out.push_str(word(why));
             out.push('"');
         }
-        Happened::Cancelled => out.push_str("cancelled\""),
-        Happened::Redriven => out.push_str("redriven\""),
-        Happened::Discarded => out.push_str("discarded\""),
+        TaskEventKind::Cancelled => out.push_str("cancelled\""),
+        TaskEventKind::Redriven => out.push_str("redriven\""),
+        TaskEventKind::Discarded => out.push_str("discarded\""),
     }
 }
 
-fn word(why: Failure) -> &'static str {
+fn word(why: AttemptFailure) -> &'static str {
     match why {
-        Failure::Failed => "failed",
-        Failure::TimedOut => "timed_out",
-        Failure::Deadline => "deadline",
-        Failure::Poisoned => "poisoned",
+        AttemptFailure::Failed => "failed",
+        AttemptFailure::TimedOut => "timed_out",
+        AttemptFailure::Deadline => "deadline",
+        AttemptFailure::Poisoned => "poisoned",
     }
 }
 
@@ -99,25 +99,28 @@ mod tests {
 
     #[test]
     fn every_event_is_an_object_with_its_own_fields() {
-        let said = |what| {
-            let event = Event { task: 0x1_0000_000a, tenant: 0, at_ms: 1, what };
+        let encoded = |what| {
+            let event = TaskEvent { task: 0x1_0000_000a, tenant: 0, at_ms: 1, what };
             let mut out = String::new();
             write_event(&mut out, "\"acme\"", 1_700, &event);
             let begins = "{\"task\":\"10000000a\",\"tenant\":\"acme\",\"at_ms\":1700,\"event\":\"";
             let rest = out.strip_prefix(begins).and_then(|rest| rest.strip_suffix('}'));
             rest.unwrap_or_else(|| panic!("{out}")).to_owned()
         };
-        let started = Happened::Started { worker: 0x20_0000_0000, token: u64::MAX };
-        assert_eq!(said(started), "started\",\"worker\":\"2000000000\",\"token\":18446744073709551615");
-        assert_eq!(said(Happened::Started { worker: 0, token: 0 }), "publishing\"");
-        let completed = Happened::Completed { cpu_us: 0, run_us: 12 };
-        assert_eq!(said(completed), "completed\",\"cpu_us\":0,\"run_us\":12");
-        let retrying = Happened::Retrying { why: Failure::TimedOut, delay_ms: 5 };
-        assert_eq!(said(retrying), "retrying\",\"why\":\"timed_out\",\"delay_ms\":5");
-        assert_eq!(said(Happened::Dead { why: Failure::Poisoned }), "dead\",\"why\":\"poisoned\"");
-        assert_eq!(said(Happened::Progressed { permille: 7 }), "progressed\",\"permille\":7");
-        assert_eq!(said(Happened::Lost { times: 2 }), "lost\",\"times\":2");
-        assert_eq!(said(Happened::Submitted), "submitted\"");
+        let started = TaskEventKind::Started { worker: 0x20_0000_0000, token: u64::MAX };
+        assert_eq!(encoded(started), "started\",\"worker\":\"2000000000\",\"token\":18446744073709551615");
+        assert_eq!(encoded(TaskEventKind::Started { worker: 0, token: 0 }), "publishing\"");
+        let completed = TaskEventKind::Completed { cpu_us: 0, run_us: 12 };
+        assert_eq!(encoded(completed), "completed\",\"cpu_us\":0,\"run_us\":12");
+        let retrying = TaskEventKind::Retrying { why: AttemptFailure::TimedOut, delay_ms: 5 };
+        assert_eq!(encoded(retrying), "retrying\",\"why\":\"timed_out\",\"delay_ms\":5");
+        assert_eq!(
+            encoded(TaskEventKind::Dead { why: AttemptFailure::Poisoned }),
+            "dead\",\"why\":\"poisoned\""
+        );
+        assert_eq!(encoded(TaskEventKind::Progressed { permille: 7 }), "progressed\",\"permille\":7");
+        assert_eq!(encoded(TaskEventKind::Lost { times: 2 }), "lost\",\"times\":2");
+        assert_eq!(encoded(TaskEventKind::Submitted), "submitted\"");
     }
 
     #[test]

@@ -13,7 +13,7 @@ fn open(disk: &FakeDisk) -> Node {
 
 #[test]
 fn durable_topic_recreated_elsewhere_is_kept_but_not_served() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     stage.enter(3, open(&disk));
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };

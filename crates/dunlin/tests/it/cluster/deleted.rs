@@ -18,7 +18,7 @@ fn outcome_of(node: Node, mark: Option<ProducerMark>) -> mpsc::Receiver<Result<P
 
 #[test]
 fn publisher_waiting_for_an_owner_ends_when_topic_is_deleted() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     stage.cut(1);
     let told = outcome_of(stage.node(2), None);
@@ -30,7 +30,7 @@ fn publisher_waiting_for_an_owner_ends_when_topic_is_deleted() {
 
 #[test]
 fn unconfirmed_record_of_a_deleted_topic_has_unknown_outcome() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     stage.hall.unheard.lock().unwrap().insert(1);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
@@ -44,7 +44,7 @@ fn unconfirmed_record_of_a_deleted_topic_has_unknown_outcome() {
 
 #[test]
 fn late_deletion_notice_does_not_delete_the_next_topic() {
-    let stage = Stage::of(1);
+    let stage = TestCluster::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
     until("both nodes are members", || [1, 2].iter().all(|&id| stage.ownership(id).nodes().len() == 2));
@@ -72,7 +72,7 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
 }
 
 /// Delivers all changes that were held back from a node.
-fn hears(stage: &Stage, id: u64) {
+fn hears(stage: &TestCluster, id: u64) {
     let mut late = stage.hall.late.lock().unwrap();
     for change in late.remove(&id).unwrap() {
         stage.ownership(id).changed(Events::new(&change).unwrap());
@@ -81,7 +81,7 @@ fn hears(stage: &Stage, id: u64) {
 
 #[test]
 fn node_that_missed_a_deletion_serves_the_recreated_topic() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     let mut before = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
     publish(&stage.node(1), "t", "before");

@@ -1,7 +1,7 @@
 //! Order of one publisher's records while their topic moves: an earlier record stays first, even if it was on its way
 //! to the previous owner.
 
-use dunlin::topic::{Acknowledged, Draft, Meta, Payload, Receipt, StoredState};
+use dunlin::topic::{AckLevel, Draft, Meta, Payload, Receipt, StoredState};
 
 use super::*;
 
@@ -16,16 +16,16 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let encoded = meta.measure(text.len()).unwrap();
     let mut frame = vec![0; encoded.padded()];
     meta.encode(encoded, 0, text.as_bytes(), &mut frame);
-    let run = CheckedRun::check(&frame, 1, 1 << 20).unwrap();
+    let run = CheckedBatch::check(&frame, 1, 1 << 20).unwrap();
     let append =
-        RunAppend { run, partition: 0, mark, expect_last: None, claim: None, evict: false, relayed: false };
+        BatchAppend { run, partition: 0, mark, expect_last: None, claim: None, evict: false, relayed: false };
     topic.append_run(now_ns(), append).unwrap()
 }
 
 /// The records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. Some are on
 /// their way to node 2 when node 1 learns of the new owner.
 fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stage.topic_at(2, "t");
     let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
     let node = stage.node(1);
@@ -45,9 +45,9 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
         all.extend(told(&mut reader, 1).into_iter().filter(|event| !event.starts_with("epoch")));
     }
     let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
-    for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == Acknowledged::ByOwner) {
+    for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == AckLevel::ByOwner) {
         until("the outcome arrives", || {
-            match log.await_stored(receipt.position, Acknowledged::ByOwner, &waiter, 0) {
+            match log.await_stored(receipt.position, AckLevel::ByOwner, &waiter, 0) {
                 StoredState::Waiting => false,
                 outcome => {
                     assert!(matches!(outcome, StoredState::Answered(_)), "{outcome:?}");

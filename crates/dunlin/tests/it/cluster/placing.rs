@@ -16,7 +16,7 @@ fn endless() -> OwnershipLimits {
 }
 
 /// Subscribes on another thread.
-fn subscribing(stage: &Stage, id: u64, start: Start) -> mpsc::Receiver<Subscriber> {
+fn subscribing(stage: &TestCluster, id: u64, start: Start) -> mpsc::Receiver<Subscriber> {
     let (node, (begun, receive)) = (stage.node(id), mpsc::channel());
     thread::spawn(move || drop(begun.send(node.subscribe("t", &from(start)).unwrap())));
     receive
@@ -25,7 +25,7 @@ fn subscribing(stage: &Stage, id: u64, start: Start) -> mpsc::Receiver<Subscribe
 #[test]
 fn topic_that_moves_before_its_feed_begins_is_fed() {
     for to in [1, 3] {
-        let stage = Stage::with(3, endless());
+        let stage = TestCluster::with(3, endless());
         stage.topic_at(2, "t");
         publish(&stage.node(2), "t", "first");
         *stage.hall.moves_before_feed.lock().unwrap() = Some((1, to));
@@ -37,7 +37,7 @@ fn topic_that_moves_before_its_feed_begins_is_fed() {
 
 #[test]
 fn next_owner_asks_again_where_the_handover_breaks_off() {
-    let stage = Stage::with(3, endless());
+    let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     publish(&stage.node(3), "t", "before");
     stage.hall.breaking.lock().unwrap().insert((2, 1));
@@ -49,7 +49,7 @@ fn next_owner_asks_again_where_the_handover_breaks_off() {
 
 #[test]
 fn next_owner_does_not_wait_for_one_that_is_gone() {
-    let stage = Stage::with(3, endless());
+    let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     stage.hall.mute.lock().unwrap().insert(1);
     stage.ownership(3).move_topic("t", 2).unwrap();
@@ -61,7 +61,7 @@ fn next_owner_does_not_wait_for_one_that_is_gone() {
 
 #[test]
 fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
-    let stage = Stage::with(2, endless());
+    let stage = TestCluster::with(2, endless());
     stage.hall.late.lock().unwrap().insert(2, Vec::new());
     let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
     stage.node(1).create_topic("a", config, false).unwrap();
@@ -80,7 +80,7 @@ fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
 
 #[test]
 fn next_owner_that_waits_for_records_names_itself_to_nobody() {
-    let stage = Stage::with(3, endless());
+    let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "before");
     stage.hall.mute.lock().unwrap().insert(1);

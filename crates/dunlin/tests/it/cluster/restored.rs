@@ -14,7 +14,7 @@ fn durable_node(seed: u64) -> Node {
 
 #[test]
 fn durable_topic_without_its_records_begins_a_new_epoch() {
-    let stage = Stage::of(1);
+    let stage = TestCluster::of(1);
     stage.enter(2, durable_node(1));
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     stage.node(2).create_topic("t", config, false).unwrap();
@@ -36,7 +36,7 @@ fn durable_topic_without_its_records_begins_a_new_epoch() {
 /// The restored cluster does not know that the topic moved after the backup.
 #[test]
 fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
-    let stage = Stage::of(2);
+    let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     let backup = stage.hall.state.lock().unwrap().clone();
     stage.ownership(1).move_topic("t", 2).unwrap();
@@ -44,7 +44,7 @@ fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
     let last = publish(&stage.node(1), "t", "after the backup");
     await_later(last.epoch);
 
-    let restored = Stage::of(0);
+    let restored = TestCluster::of(0);
     *restored.hall.state.lock().unwrap() = backup;
     restored.start(1);
     until("the topic begins a new epoch", || {

@@ -1,6 +1,6 @@
 //! States of topics that other nodes own.
 
-use dunlin::topic::{Draft, FoldConfig, OnGap};
+use dunlin::topic::{Draft, OnGap, ReducerConfig};
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn following() -> SubscribeOptions {
     SubscribeOptions { on_gap: OnGap::Snapshot, ..from(Start::Snapshot) }
 }
 
-fn stateful_topic_at(stage: &Stage, id: u64, name: &str) {
-    let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
+fn stateful_topic_at(stage: &TestCluster, id: u64, name: &str) {
+    let fold = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
     let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
     stage.node(id).create_topic(name, config, false).unwrap();
     until("all nodes know the topic", || (1..=3).all(|other| stage.node(other).topic(name).is_some()));
@@ -35,15 +35,15 @@ fn set(node: &Node, topic: &str, key: u64, value: u64) {
 }
 
 /// Position, number of keys and sum of a node's state; `None` if it has none.
-fn state(stage: &Stage, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
+fn state(stage: &TestCluster, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
     let log = Arc::clone(&stage.node(id).topic(topic).unwrap().logs()[0]);
-    let (at, info) = log.fold_info().unwrap();
+    let (at, info) = log.state_info().unwrap();
     log.is_placed().then_some((at, info.entries, info.checksum))
 }
 
 #[test]
 fn node_with_a_state_becomes_owner_even_if_another_asks() {
-    let stage = Stage::of(3);
+    let stage = TestCluster::of(3);
     stateful_topic_at(&stage, 1, "t");
     let mut reader = stage.node(3).subscribe("t", &following()).unwrap();
     (0..20).for_each(|key| set(&stage.node(2), "t", key, key));
@@ -62,7 +62,7 @@ fn node_with_a_state_becomes_owner_even_if_another_asks() {
 
 #[test]
 fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
-    let stage = Stage::with_short_leases(3);
+    let stage = TestCluster::with_short_leases(3);
     stateful_topic_at(&stage, 1, "t");
     let mut readers: HashMap<u64, Subscriber> = HashMap::new();
     let (mut random, mut away) = (1_u64, None);

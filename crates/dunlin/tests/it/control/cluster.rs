@@ -11,7 +11,7 @@ use super::stage::*;
 
 #[test]
 fn any_node_takes_commands_and_delivers_the_same_changes() {
-    let stage = Stage::of(3, limits());
+    let stage = TestCluster::of(3, limits());
     for (number, id) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
         let reply = block_on(stage.control(id).ask(&put("a", "1"))).unwrap();
         assert_eq!(reply, Reply::Changed { revision: number as u64 + 1, keys: 1 });
@@ -27,7 +27,7 @@ fn any_node_takes_commands_and_delivers_the_same_changes() {
 
 #[test]
 fn lost_response_is_unknown_and_is_not_retried() {
-    let stage = Stage::of(3, limits());
+    let stage = TestCluster::of(3, limits());
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let follower = stage.followers()[0];
     stage.lose_answers(true);
@@ -42,7 +42,7 @@ fn lost_response_is_unknown_and_is_not_retried() {
 fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
     let mut limits = limits();
     limits.raft.answer_ms_max = 2_000;
-    let stage = Stage::of(3, limits);
+    let stage = TestCluster::of(3, limits);
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let cut = stage.followers()[0];
     until("it has it", || stage.control(cut).with(|state| state.revision()).unwrap() == 1);
@@ -62,7 +62,7 @@ fn watch_ahead_of_a_node_without_a_majority_opens() {
     let mut limits = limits();
     // Longer than a test may take.
     limits.raft.answer_ms_max = 3_600_000;
-    let stage = Stage::of(3, limits);
+    let stage = TestCluster::of(3, limits);
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let cut = stage.followers()[0];
     let node = &stage.nodes[&cut];
@@ -88,7 +88,7 @@ fn new_leader_ends_no_lease_before_its_time() {
 
 /// Whether another node led within the lease's time, and so could have ended it too early.
 fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
-    let mut stage = Stage::of(3, limits());
+    let mut stage = TestCluster::of(3, limits());
     let old = stage.leader();
     // The term must be older than the lease.
     std::thread::sleep(Duration::from_millis(ttl_ms * 5 / 4));
@@ -105,7 +105,7 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     }
     stage.stop(old);
     let left: Vec<u64> = stage.nodes.keys().copied().collect();
-    let is_there = |stage: &Stage| {
+    let is_there = |stage: &TestCluster| {
         let leader = stage.leader_among(&left);
         block_on(stage.control(leader).read(Consistency::Linearizable, |state| state.get(b"mine").is_some()))
     };
@@ -131,7 +131,7 @@ fn seen_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
     limits.history_bytes = history_bytes;
-    let mut stage = Stage::of(3, limits);
+    let mut stage = TestCluster::of(3, limits);
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let late = stage.followers()[0];
     until("it has it", || stage.control(late).with(|state| state.revision()).unwrap() == 1);
@@ -177,7 +177,7 @@ fn watch_reports_revisions_missing_from_a_snapshot_as_a_gap() {
     assert!(follows.iter().zip(told + 1..).all(|(seq, expected)| *seq == expected), "{:?}", &seen[..5]);
 }
 
-fn epoch(stage: &Stage, id: u64) -> u32 {
+fn epoch(stage: &TestCluster, id: u64) -> u32 {
     block_on(stage.control(id).epoch()).unwrap()
 }
 
@@ -185,7 +185,7 @@ fn epoch(stage: &Stage, id: u64) -> u32 {
 /// all history.
 #[test]
 fn restarted_cluster_keeps_its_epoch_and_history() {
-    let mut stage = Stage::of(3, limits());
+    let mut stage = TestCluster::of(3, limits());
     block_on(stage.control(1).ask(&put("a", "0"))).unwrap();
     let first = epoch(&stage, 1);
     for round in 1..=4_u64 {
@@ -207,13 +207,13 @@ fn restarted_cluster_keeps_its_epoch_and_history() {
     }
 }
 
-fn watch_after(stage: &Stage, id: u64, position: Position) -> Watch {
+fn watch_after(stage: &TestCluster, id: u64, position: Position) -> Watch {
     let options = SubscribeOptions { start: Start::After(position), ..SubscribeOptions::default() };
     Watch::of(&stage.nodes[&id], &options)
 }
 
 /// A restarted follower that has not heard of any leader.
-fn restarted_follower(stage: &mut Stage) -> (u64, Position) {
+fn restarted_follower(stage: &mut TestCluster) -> (u64, Position) {
     for _ in 0..3 {
         block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     }
@@ -228,7 +228,7 @@ fn restarted_follower(stage: &mut Stage) -> (u64, Position) {
 
 #[test]
 fn watch_resumes_at_a_node_with_an_unapplied_log() {
-    let mut stage = Stage::of(3, limits());
+    let mut stage = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
     // The watch begins when the node knows how far others are.
@@ -243,7 +243,7 @@ fn watch_resumes_at_a_node_with_an_unapplied_log() {
 
 #[test]
 fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
-    let mut stage = Stage::of(3, limits());
+    let mut stage = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     std::thread::scope(|scope| {
         let control = stage.control(id);
@@ -257,7 +257,7 @@ fn stale_read_waits_until_a_restarted_node_has_applied_its_log() {
 
 #[test]
 fn waiter_at_a_follower_gets_the_lock_and_the_old_holder_fails() {
-    let stage = Stage::of(3, limits());
+    let stage = TestCluster::of(3, limits());
     let ids = stage.followers();
     let (here, there) = (stage.control(ids[0]), stage.control(ids[1]));
     let (first, second) = (grant(here, 60_000), grant(there, 60_000));

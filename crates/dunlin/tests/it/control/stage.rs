@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin::journal::MemoryDisk;
-use dunlin::raft::{Asking, Lane, Member, Transport};
+use dunlin::raft::{Member, RequestLane, ResponseFuture, Transport};
 use dunlin::state::{Command, Event, Events, Reply};
 use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
 use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
@@ -86,7 +86,7 @@ fn told(event: &topic::Event<'_>) -> String {
 
 /// The links between nodes.
 #[derive(Default)]
-struct Ways {
+struct Network {
     nodes: BTreeMap<u64, Weak<Control>>,
     cut: BTreeSet<(u64, u64)>,
     /// Whether the responses to forwarded requests are lost.
@@ -94,13 +94,13 @@ struct Ways {
 }
 
 /// The transport of one node.
-struct Way {
+struct TestTransport {
     from: u64,
-    ways: Arc<RwLock<Ways>>,
+    ways: Arc<RwLock<Network>>,
 }
 
-impl Transport for Way {
-    fn ask(&self, member: &Member, _lane: Lane, request: Vec<Bytes>) -> Asking {
+impl Transport for TestTransport {
+    fn ask(&self, member: &Member, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
         Box::pin(async move {
@@ -122,8 +122,8 @@ impl Transport for Way {
 }
 
 /// Nodes of a cluster.
-pub struct Stage {
-    ways: Arc<RwLock<Ways>>,
+pub struct TestCluster {
+    ways: Arc<RwLock<Network>>,
     disks: BTreeMap<u64, Arc<MemoryDisk>>,
     pub nodes: BTreeMap<u64, Node>,
     limits: ControlLimits,
@@ -133,10 +133,10 @@ fn member(id: u64) -> Member {
     Member { id, address: format!("node {id}") }
 }
 
-impl Stage {
-    pub fn of(count: u64, limits: ControlLimits) -> Stage {
+impl TestCluster {
+    pub fn of(count: u64, limits: ControlLimits) -> TestCluster {
         let (ways, disks, nodes) = Default::default();
-        let mut stage = Stage { ways, disks, nodes, limits };
+        let mut stage = TestCluster { ways, disks, nodes, limits };
         (1..=count).for_each(|id| stage.start(id));
         let members: Vec<Member> = (1..=count).map(member).collect();
         block_on(stage.control(1).begin(&members)).unwrap();
@@ -149,7 +149,7 @@ impl Stage {
         let disk = Arc::clone(self.disks.entry(id).or_default());
         let (deadline, dir) = (Deadline::new(), Path::new("/control"));
         let (node, control) = loop {
-            let way = Way { from: id, ways: Arc::clone(&self.ways) };
+            let way = TestTransport { from: id, ways: Arc::clone(&self.ways) };
             let node = Node::start(Config::default()).unwrap();
             match Control::take_part(&node, id, disk.clone(), dir, way, self.limits) {
                 Ok(control) => break (node, control),

@@ -214,7 +214,7 @@ fn concurrent_members_leave_no_record_unclaimed() {
             thread::spawn(move || {
                 let mut done = 0;
                 // The end of the node wakes it.
-                while let Ok(Some(dunlin::WorkEvent::Claimed(claimed))) = member.claim_one(SOON) {
+                while let Ok(Some(dunlin::WorkEvent::ClaimedRecord(claimed))) = member.claim_one(SOON) {
                     member.ack(claimed.token).unwrap();
                     done += 1;
                 }

@@ -83,7 +83,7 @@ fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
             thread::spawn(move || {
                 let mut tries = worker;
                 while let Ok(Some(event)) = member.claim_one(SOON) {
-                    let WorkEvent::Claimed(claimed) = event else { continue };
+                    let WorkEvent::ClaimedRecord(claimed) = event else { continue };
                     let n = number(claimed.record().payload());
                     assert_eq!(
                         busy.lock().unwrap().insert(n % KEYS, true),
@@ -142,7 +142,7 @@ fn nothing_is_lost_although_members_die_all_the_time() {
             break;
         }
         for event in events.into_iter().take(3 + round % 5) {
-            let WorkEvent::Claimed(claimed) = event else { panic!("{event:?}") };
+            let WorkEvent::ClaimedRecord(claimed) = event else { panic!("{event:?}") };
             acked.push(claimed.record().seq());
             member.ack(claimed.token).unwrap();
         }
@@ -222,7 +222,7 @@ fn claimed_record_removed_from_the_log_is_a_gap_on_return() {
     let mut claims = 0;
     while let Some(event) = member.claim_one(Some(Duration::ZERO)).unwrap() {
         match event {
-            WorkEvent::Claimed(claimed) => {
+            WorkEvent::ClaimedRecord(claimed) => {
                 claims += 1;
                 member.ack(claimed.token).unwrap();
             }

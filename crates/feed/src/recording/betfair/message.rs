@@ -56,9 +56,9 @@ pub(super) struct RunnerChange<'a> {
     #[serde(borrow, default)]
     pub hc: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub atb: Option<Vec<Pair<'a>>>,
+    pub atb: Option<Vec<PriceSizePair<'a>>>,
     #[serde(borrow, default)]
-    pub atl: Option<Vec<Pair<'a>>>,
+    pub atl: Option<Vec<PriceSizePair<'a>>>,
     #[serde(default)]
     pub batb: Option<IgnoredAny>,
     #[serde(default)]
@@ -67,4 +67,4 @@ pub(super) struct RunnerChange<'a> {
 
 /// Price and size.
 #[derive(Debug, Deserialize)]
-pub(super) struct Pair<'a>(#[serde(borrow)] pub [&'a RawValue; 2]);
+pub(super) struct PriceSizePair<'a>(#[serde(borrow)] pub [&'a RawValue; 2]);

@@ -40,7 +40,7 @@ pub struct Phantom {
     /// Size, units.
     pub size: i64,
     /// The proof.
-    pub proof: Proof,
+    pub proof: PhantomProof,
     /// Exchange time of the evidence, ms.
     pub seen_ms: u64,
     /// Line at which the grace period had passed.
@@ -49,7 +49,7 @@ pub struct Phantom {
 
 /// Evidence against an opening order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
+pub enum PhantomProof {
     /// A trade took place at this price.
     Trade {
         /// Price, units.
@@ -73,8 +73,8 @@ impl fmt::Display for Phantom {
             "line {line}: phantom order {id}, {side} {size} at {price} in the opening: at {seen_ms} ms "
         )?;
         match self.proof {
-            Proof::Trade { price } => write!(f, "a trade at {} went past it", price_text(price)),
-            Proof::Rest { order, price } => {
+            PhantomProof::Trade { price } => write!(f, "a trade at {} went past it", price_text(price)),
+            PhantomProof::Rest { order, price } => {
                 write!(f, "order {order} stood across it at {}", price_text(price))
             }
         }
@@ -91,7 +91,7 @@ pub(super) struct Phantoms {
     /// By price and id.
     bids: BTreeSet<(i64, u64)>,
     asks: BTreeSet<(i64, u64)>,
-    evidence: VecDeque<(u64, Proof)>,
+    evidence: VecDeque<(u64, PhantomProof)>,
 }
 
 impl Phantoms {
@@ -108,7 +108,7 @@ impl Phantoms {
     /// Notes a trade.
     pub(super) fn trade(&mut self, at_ms: u64, price: i64) {
         if self.is_past(price - 1, price + 1) {
-            self.note(at_ms, Proof::Trade { price });
+            self.note(at_ms, PhantomProof::Trade { price });
         }
     }
 
@@ -119,7 +119,7 @@ impl Phantoms {
             Side::Ask => self.bids.last().is_some_and(|(bid, _)| *bid >= price),
         };
         if across {
-            self.note(at_ms, Proof::Rest { order, price });
+            self.note(at_ms, PhantomProof::Rest { order, price });
         }
     }
 
@@ -130,7 +130,7 @@ impl Phantoms {
             && now_ms >= seen_ms.saturating_add(GRACE_MS)
         {
             self.evidence.pop_front();
-            for (side, price, id) in self.refuted_by(proof, standing) {
+            for (side, price, id) in self.phantoms_refuted_by(proof, standing) {
                 self.forget(id, side, price);
                 let size = standing.get(&id).map_or(0, |order| order.size);
                 found.push(Phantom { id, side, price, size, proof, seen_ms, line });
@@ -139,10 +139,14 @@ impl Phantoms {
         found
     }
 
-    fn refuted_by(&self, proof: Proof, standing: &HashMap<u64, Order>) -> Vec<(Side, i64, u64)> {
+    fn phantoms_refuted_by(
+        &self,
+        proof: PhantomProof,
+        standing: &HashMap<u64, Order>,
+    ) -> Vec<(Side, i64, u64)> {
         let (bids_from, asks_to) = match proof {
-            Proof::Trade { price } => (Some(price.saturating_add(1)), Some(price.saturating_sub(1))),
-            Proof::Rest { order, price } => match standing.get(&order) {
+            PhantomProof::Trade { price } => (Some(price.saturating_add(1)), Some(price.saturating_sub(1))),
+            PhantomProof::Rest { order, price } => match standing.get(&order) {
                 Some(order) if order.rests() && order.side == Side::Ask => (Some(price), None),
                 Some(order) if order.rests() => (None, Some(price)),
                 _ => (None, None),
@@ -160,7 +164,7 @@ impl Phantoms {
             || self.bids.last().is_some_and(|(price, _)| *price >= bid)
     }
 
-    fn note(&mut self, at_ms: u64, proof: Proof) {
+    fn note(&mut self, at_ms: u64, proof: PhantomProof) {
         if self.evidence.len() < EVIDENCE_MAX {
             self.evidence.push_back((at_ms, proof));
         }

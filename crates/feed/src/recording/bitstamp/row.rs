@@ -4,7 +4,7 @@
 //! (The `csv` crate reads at three quarters of the speed.)
 
 use crate::decimal::{self, DecimalError};
-use crate::recording::defect::{NumberError, What};
+use crate::recording::defect::{DefectKind, NumberError};
 use crate::scale::UNITS_MAX;
 use crate::side::Side;
 
@@ -20,7 +20,7 @@ const COLUMNS_MAX: usize = 32;
 const NAMES: [&str; 7] = ["id", "timestamp", "exchange_timestamp", "price", "volume", "action", "direction"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum RowAction {
     Created,
     Changed,
     Deleted,
@@ -33,7 +33,7 @@ pub(super) struct Row {
     pub exchange_ms: u64,
     pub price: i64,
     pub size: i64,
-    pub action: Action,
+    pub action: RowAction,
     pub side: Side,
 }
 
@@ -55,20 +55,20 @@ pub(super) struct Columns {
 
 impl Columns {
     /// Reads the heading.
-    pub(super) fn of(line: &[u8]) -> Result<Columns, What> {
+    pub(super) fn of(line: &[u8]) -> Result<Columns, DefectKind> {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         let found: Vec<&[u8]> =
             line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).take(COLUMNS_MAX).collect();
         let place = |name: &str| found.iter().position(|column| *column == name.as_bytes());
         let missing: Vec<&'static str> = NAMES.into_iter().filter(|name| place(name).is_none()).collect();
         if !missing.is_empty() {
-            return Err(What::MissingColumns { missing });
+            return Err(DefectKind::MissingColumns { missing });
         }
         Ok(Columns { at: NAMES.map(|name| place(name).unwrap_or(0)), count: found.len() })
     }
 
     /// Reads a row.
-    pub(super) fn read(&self, line: &[u8]) -> Result<Row, What> {
+    pub(super) fn read(&self, line: &[u8]) -> Result<Row, DefectKind> {
         let mut all = [&[][..]; COLUMNS_MAX];
         let mut found = 0;
         for field in line.split(|byte| *byte == b',') {
@@ -78,7 +78,7 @@ impl Columns {
             found += 1;
         }
         if found != self.count {
-            return Err(What::Columns { found, wanted: self.count });
+            return Err(DefectKind::Columns { found, wanted: self.count });
         }
         let [id, local, exchange, price, volume, action, direction] = self.at.map(|at| all[at]);
         Ok(Row {
@@ -93,35 +93,35 @@ impl Columns {
     }
 }
 
-fn whole(column: &'static str, field: &[u8]) -> Result<u64, What> {
+fn whole(column: &'static str, field: &[u8]) -> Result<u64, DefectKind> {
     let digits = field.iter().try_fold(0_u64, |sum, byte| {
         byte.is_ascii_digit().then(|| sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')))?
     });
     digits.filter(|_| !field.is_empty()).ok_or_else(|| {
         let error = DecimalError::NotANumber { text: text(field) }.into();
-        What::BadField { column, error }
+        DefectKind::BadField { column, error }
     })
 }
 
-fn number(column: &'static str, field: &[u8], decimals: u8) -> Result<i64, What> {
+fn number(column: &'static str, field: &[u8], decimals: u8) -> Result<i64, DefectKind> {
     let error = match decimal::read(field, decimals) {
         Ok(value) if (0..=UNITS_MAX).contains(&value) => return Ok(value),
         Ok(value) => NumberError::OutOfRange { value, wanted: "between 0 and 2^53" },
         Err(error) => error.into(),
     };
-    Err(What::BadField { column, error })
+    Err(DefectKind::BadField { column, error })
 }
 
-fn read_action(field: &[u8]) -> Result<Action, What> {
+fn read_action(field: &[u8]) -> Result<RowAction, DefectKind> {
     match field {
-        b"created" => Ok(Action::Created),
-        b"changed" => Ok(Action::Changed),
-        b"deleted" => Ok(Action::Deleted),
+        b"created" => Ok(RowAction::Created),
+        b"changed" => Ok(RowAction::Changed),
+        b"deleted" => Ok(RowAction::Deleted),
         _ => Err(unknown("action", field, "created, changed or deleted")),
     }
 }
 
-fn read_direction(field: &[u8]) -> Result<Side, What> {
+fn read_direction(field: &[u8]) -> Result<Side, DefectKind> {
     match field {
         b"bid" => Ok(Side::Bid),
         b"ask" => Ok(Side::Ask),
@@ -129,8 +129,8 @@ fn read_direction(field: &[u8]) -> Result<Side, What> {
     }
 }
 
-fn unknown(column: &'static str, field: &[u8], wanted: &'static str) -> What {
-    What::UnknownWord { column, found: text(field), wanted }
+fn unknown(column: &'static str, field: &[u8], wanted: &'static str) -> DefectKind {
+    DefectKind::UnknownWord { column, found: text(field), wanted }
 }
 
 /// A field, shortened for display.

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::phantoms::{Phantom, Phantoms};
-use super::row::{Action, Row};
+use super::row::{Row, RowAction};
 use super::tally::BitstampTally;
-use super::{ORDERS_MAX, What};
+use super::{DefectKind, ORDERS_MAX};
 use crate::orders::OrderEntry;
 use crate::side::Side;
 
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct OpenOrders {
     orders: HashMap<u64, Order>,
     phantoms: Phantoms,
 }
@@ -33,9 +33,13 @@ impl Order {
     }
 }
 
-impl Standing {
+impl OpenOrders {
     /// Adds an order of the opening.
-    pub(super) fn open(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+    pub(super) fn open(
+        &mut self,
+        row: &Row,
+        tally: &mut BitstampTally,
+    ) -> Result<Option<OrderEntry>, DefectKind> {
         let entry = self.create(row, tally)?;
         tally.opening += u64::from(entry.is_some());
         if entry.is_some() {
@@ -45,17 +49,21 @@ impl Standing {
     }
 
     /// Applies an event; returns its change to the book.
-    pub(super) fn event(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+    pub(super) fn event(
+        &mut self,
+        row: &Row,
+        tally: &mut BitstampTally,
+    ) -> Result<Option<OrderEntry>, DefectKind> {
         match row.action {
-            Action::Created => {
+            RowAction::Created => {
                 let entry = self.create(row, tally)?;
                 if entry.is_some() {
                     self.phantoms.stands(row.exchange_ms, row.id, row.side, row.price);
                 }
                 Ok(entry)
             }
-            Action::Changed => self.change(row, tally),
-            Action::Deleted => self.delete(row, tally),
+            RowAction::Changed => self.change(row, tally),
+            RowAction::Deleted => self.delete(row, tally),
         }
     }
 
@@ -70,13 +78,13 @@ impl Standing {
         self.orders.remove(&id);
     }
 
-    fn create(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+    fn create(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, DefectKind> {
         let Row { id, side, price, size, .. } = *row;
         if self.orders.contains_key(&id) {
-            return Err(What::CreatedTwice { id });
+            return Err(DefectKind::CreatedTwice { id });
         }
         if self.orders.len() >= ORDERS_MAX {
-            return Err(What::TooManyOrders { id });
+            return Err(DefectKind::TooManyOrders { id });
         }
         let order = Order { side, price, size, market: row.is_market_order() };
         tally.created += 1;
@@ -86,7 +94,7 @@ impl Standing {
         Ok(order.rests().then_some(OrderEntry::Add { side, id, price, size }))
     }
 
-    fn change(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+    fn change(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, DefectKind> {
         let held = self.known(row, "changed")?;
         let (id, size) = (row.id, row.size);
         // The row's price is the trade's, unless there was no trade.
@@ -103,7 +111,7 @@ impl Standing {
         })
     }
 
-    fn delete(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+    fn delete(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, DefectKind> {
         let held = self.known(row, "deleted")?;
         self.note_trade(row, row.size == 0 && held.size > 0, tally);
         tally.deleted += 1;
@@ -112,11 +120,11 @@ impl Standing {
     }
 
     /// The order that a row names. A named order is not a phantom.
-    fn known(&mut self, row: &Row, action: &'static str) -> Result<Order, What> {
+    fn known(&mut self, row: &Row, action: &'static str) -> Result<Order, DefectKind> {
         let id = row.id;
-        let held = *self.orders.get(&id).ok_or(What::UnknownOrder { id, action })?;
+        let held = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;
         if held.side != row.side {
-            return Err(What::OtherSide { id, held: held.side, found: row.side });
+            return Err(DefectKind::OtherSide { id, held: held.side, found: row.side });
         }
         self.phantoms.forget(id, held.side, held.price);
         Ok(held)

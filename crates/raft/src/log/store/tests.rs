@@ -10,7 +10,7 @@ use openraft::EntryPayload;
 use super::*;
 use crate::limits::Limits;
 use crate::log;
-use crate::log::Level;
+use crate::log::SpaceLevel;
 use crate::vocabulary::Proposal;
 
 fn id(index: u64) -> LogId {
@@ -44,7 +44,7 @@ fn fill(log: &Log) -> (u64, Receiver<io::Result<()>>) {
                 written.unwrap();
                 break;
             }
-            if log.room().level() == Level::Out {
+            if log.room().level() == SpaceLevel::Out {
                 return (index, written);
             }
         }
@@ -95,7 +95,7 @@ async fn purge_of_entries_pending_for_room_waits_for_them() {
 fn log_opened_on_a_full_disk_reports_low_room_at_once() {
     let disk = Arc::new(FakeDisk::new(1));
     disk.set_room(100 << 10);
-    assert_eq!(open(&disk, 64 << 10).room().level(), Level::Low);
+    assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Low);
     disk.set_room(200 << 10);
-    assert_eq!(open(&disk, 64 << 10).room().level(), Level::Ample);
+    assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Ample);
 }

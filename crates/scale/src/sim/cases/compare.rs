@@ -2,9 +2,9 @@
 
 use crate::policy::Policy;
 use crate::sim::outcome::Outcome;
-use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
+use crate::sim::scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
-use crate::simulated::Delays;
+use crate::simulated::ProviderDelays;
 
 /// The result of a policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,10 +36,10 @@ pub fn policy_scenario(
     mean_us: f64,
 ) -> Scenario {
     let first = workload.per_s(0) * mean_us / 1e6 / policy.triggers.cpu_target;
-    let crew = Crew::Scaled {
+    let crew = WorkerSupply::ScaledFleet {
         workers: (first.ceil() as u32).clamp(policy.workers_min, policy.workers_max),
         policy: Box::new(policy),
-        delays: Delays::document(),
+        delays: ProviderDelays::document(),
         sample_ms: 5_000,
         unix_ms: 0,
         is_oracle,

@@ -5,9 +5,9 @@
 use crate::policy::{Policy, Spot};
 use crate::prices::Prices;
 use crate::sim::outcome::Outcome;
-use crate::sim::scenario::{Crew, Scenario};
+use crate::sim::scenario::{Scenario, WorkerSupply};
 use crate::sim::workload::Workload;
-use crate::sizing::{Fit, Need};
+use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
@@ -41,12 +41,12 @@ const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 struct Costs<'p> {
     prices: &'p Prices,
     /// The present machine of one worker.
-    usual: Fit,
+    usual: MachineFit,
 }
 
 impl Costs<'_> {
     /// Cost per month, as if every hour were like the simulated one.
-    fn month(&self, outcome: &Outcome, fit: &Fit) -> f64 {
+    fn month(&self, outcome: &Outcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let an_hour = outcome.on_demand_hours * fit.per_worker_hour
             + outcome.spot_hours * fit.spot_per_worker_hour
@@ -63,11 +63,11 @@ pub fn savings(
     policy: &Policy,
     mean_us: f64,
     prices: &Prices,
-    (need, machine): (Need, &str),
+    (need, machine): (WorkerNeed, &str),
 ) -> Option<Vec<CostRow>> {
     let machine = prices.machine(machine)?.clone();
     // At present each machine has one worker.
-    let usual = Fit {
+    let usual = MachineFit {
         workers: 1,
         per_worker_hour: machine.per_hour,
         spot_per_worker_hour: machine.spot_per_hour,
@@ -102,7 +102,7 @@ pub fn savings(
 }
 
 fn interrupt(scenario: &mut Scenario, per_hour: f64) {
-    if let Crew::Scaled { delays, .. } = &mut scenario.crew {
+    if let WorkerSupply::ScaledFleet { delays, .. } = &mut scenario.crew {
         delays.interruptions_per_hour = per_hour;
     }
 }
@@ -125,7 +125,8 @@ fn predictive_row(
     run: &dyn Fn(&Policy) -> Outcome,
 ) -> CostRow {
     let with = |cpu_target: f64| {
-        let triggers = crate::policy::Triggers { cpu_target, cpu_low: cpu_target * 0.8, ..reactive.triggers };
+        let triggers =
+            crate::policy::ScaleThresholds { cpu_target, cpu_low: cpu_target * 0.8, ..reactive.triggers };
         (cpu_target, run(&Policy { triggers, ..reactive.clone() }))
     };
     let mut tries = TARGETS.into_iter().filter(|target| *target <= reactive.triggers.cpu_target).map(with);
@@ -151,7 +152,7 @@ fn predictive_row(
     }
 }
 
-fn sizing_row(costs: &Costs<'_>, plain: &Outcome, best: &Fit, need: Need) -> CostRow {
+fn sizing_row(costs: &Costs<'_>, plain: &Outcome, best: &MachineFit, need: WorkerNeed) -> CostRow {
     CostRow {
         strategy: "right-sizing".to_owned(),
         before: costs.month(plain, &costs.usual),

@@ -2,7 +2,7 @@
 
 use dunlin_tasks::Quota;
 
-use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
+use crate::sim::scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
 /// A tenant's quotas and use.
@@ -35,7 +35,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
         needs: (2_000, 4 * GB),
         ..TenantLoad::new(name, Load::Saturated { waiting: 2_000 })
     });
-    let crew = Crew::Fixed { workers: 250 };
+    let crew = WorkerSupply::Fixed { workers: 250 };
     let scenario = Scenario {
         duration_ms: 70_000,
         warm_up_ms: 10_000,
@@ -58,7 +58,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
 
 /// A tenant's throughput before and while the first tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NoisyRow {
+pub struct NoisyNeighbourRow {
     /// Share of all workers that the usual load needs.
     pub load: f64,
     /// Its name.
@@ -69,7 +69,7 @@ pub struct NoisyRow {
     pub during_per_s: f64,
 }
 
-impl NoisyRow {
+impl NoisyNeighbourRow {
     /// The change, a share.
     pub fn change(&self) -> f64 {
         self.during_per_s / self.before_per_s - 1.0
@@ -78,11 +78,11 @@ impl NoisyRow {
 
 /// Runs with workers of which the usual load needs 8 %, as in the requirements, and with so few that the burst
 /// saturates them.
-pub fn noisy_neighbour(seed: u64) -> Vec<NoisyRow> {
+pub fn noisy_neighbour(seed: u64) -> Vec<NoisyNeighbourRow> {
     [48, 5].into_iter().flat_map(|workers| noisy(seed, workers)).collect()
 }
 
-fn noisy(seed: u64, workers: u32) -> Vec<NoisyRow> {
+fn noisy(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
     const FOR_MS: u64 = 120_000;
     let usual = [("tenant-a", 85.0), ("tenant-b", 120.0), ("tenant-c", 75.0), ("tenant-d", 45.0)];
     let measure = |times: f64| {
@@ -93,7 +93,7 @@ fn noisy(seed: u64, workers: u32) -> Vec<NoisyRow> {
         let scenario = Scenario {
             duration_ms: FOR_MS + 10_000,
             warm_up_ms: 10_000,
-            ..Scenario::new(seed, loads.collect(), Crew::Fixed { workers })
+            ..Scenario::new(seed, loads.collect(), WorkerSupply::Fixed { workers })
         };
         super::super::run(&scenario)
     };
@@ -107,7 +107,7 @@ fn noisy(seed: u64, workers: u32) -> Vec<NoisyRow> {
         };
         let during_per_s =
             if at == 0 { during.completed as f64 * 1_000.0 / FOR_MS as f64 } else { got(during) };
-        NoisyRow { load, tenant: name.to_owned(), before_per_s: got(before), during_per_s }
+        NoisyNeighbourRow { load, tenant: name.to_owned(), before_per_s: got(before), during_per_s }
     })
     .collect()
 }

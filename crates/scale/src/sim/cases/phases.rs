@@ -2,14 +2,14 @@
 
 use crate::policy::{Policy, Warm};
 use crate::provider::{Action, Market, Provider};
-use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
+use crate::sim::scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
-use crate::simulated::{Delays, Simulated};
+use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
 
 /// The phases of a scale-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutRow {
+pub struct ScaleOutRow {
     /// The trigger.
     pub trigger: Trigger,
     /// Until the threshold was exceeded long enough, ms.
@@ -22,7 +22,7 @@ pub struct OutRow {
     pub workers: u32,
 }
 
-impl OutRow {
+impl ScaleOutRow {
     /// All of it.
     pub fn total_ms(&self) -> u64 {
         self.detection_ms + self.decision_ms + self.ready_ms
@@ -31,7 +31,7 @@ impl OutRow {
 
 /// The phases of a scale-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InRow {
+pub struct ScaleInRow {
     /// Until fewer workers had sufficed long enough, ms.
     pub cooldown_ms: u64,
     /// Until it was decided.
@@ -42,7 +42,7 @@ pub struct InRow {
     pub termination_ms: u64,
 }
 
-impl InRow {
+impl ScaleInRow {
     /// All of it.
     pub fn total_ms(&self) -> u64 {
         self.cooldown_ms + self.decision_ms + self.drain_ms + self.termination_ms
@@ -51,7 +51,7 @@ impl InRow {
 
 /// A scale-out with or without a warm pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WarmRow {
+pub struct WarmPoolRow {
     /// Size of the pool.
     pub size: u32,
     /// From the threshold to the last ready worker, ms.
@@ -70,12 +70,12 @@ const STEP_MS: u64 = 20;
 const CHANGE_MS: u64 = 120_000;
 
 /// Runs a scale-out for each trigger, with the requirements' delays and no failed starts.
-pub fn scale_out(seed: u64) -> Vec<OutRow> {
+pub fn scale_out(seed: u64) -> Vec<ScaleOutRow> {
     let triggers = [Trigger::Cpu, Trigger::Queue, Trigger::Latency, Trigger::Predictive];
     triggers.into_iter().filter_map(|trigger| one_out(seed, trigger, Policy::document(20, 60))).collect()
 }
 
-fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<OutRow> {
+fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRow> {
     // Disables the other triggers.
     let triggers = &mut policy.triggers;
     let nothing = u64::MAX / 4;
@@ -111,13 +111,13 @@ fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<OutRow> {
         seed,
         workload,
         policy,
-        Delays { cold_failures_permille: 0.0, ..Delays::document() },
+        ProviderDelays { cold_failures_permille: 0.0, ..ProviderDelays::document() },
         if trigger == Trigger::Predictive { 1_200_000 } else { 400_000 },
     ));
     let decision =
         outcome.decisions.out().find(|decision| decision.trigger == trigger && decision.missing == 0)?;
     let decided_ms = decision.decided_ms.max(decision.detected_ms);
-    Some(OutRow {
+    Some(ScaleOutRow {
         trigger,
         detection_ms: decision.detected_ms - decision.passed_ms,
         decision_ms: decided_ms - decision.detected_ms,
@@ -126,8 +126,14 @@ fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<OutRow> {
     })
 }
 
-fn scenario(seed: u64, workload: Workload, policy: Policy, delays: Delays, duration_ms: u64) -> Scenario {
-    let crew = Crew::Scaled {
+fn scenario(
+    seed: u64,
+    workload: Workload,
+    policy: Policy,
+    delays: ProviderDelays,
+    duration_ms: u64,
+) -> Scenario {
+    let crew = WorkerSupply::ScaledFleet {
         workers: policy.workers_min,
         policy: Box::new(policy),
         delays,
@@ -140,40 +146,45 @@ fn scenario(seed: u64, workload: Workload, policy: Policy, delays: Delays, durat
 }
 
 /// Runs a scale-in after a burst, with the requirements' delays; returns the slowest worker.
-pub fn scale_in(seed: u64) -> Option<InRow> {
+pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
         Workload::Crowd { base_per_s: full * 0.2, peak_per_s: full * 0.65, from_ms: 0, for_ms: CHANGE_MS };
     let mut policy = Policy::document(10, 40);
     policy.triggers.cpu_low = 0.5;
-    let mut scenario = scenario(seed, workload, policy, Delays::document(), 1_200_000);
-    if let Crew::Scaled { workers, .. } = &mut scenario.crew {
+    let mut scenario = scenario(seed, workload, policy, ProviderDelays::document(), 1_200_000);
+    if let WorkerSupply::ScaledFleet { workers, .. } = &mut scenario.crew {
         *workers = 40;
     }
     let outcome = super::super::run(&scenario);
-    let rows = outcome.decisions.inward().filter(|decision| decision.gone_ms > 0).map(|decision| InRow {
-        cooldown_ms: decision.cooled_ms - decision.low_ms,
-        decision_ms: decision.decided_ms - decision.cooled_ms,
-        drain_ms: decision.drained_ms - decision.decided_ms,
-        termination_ms: decision.gone_ms - decision.drained_ms,
-    });
+    let rows =
+        outcome.decisions.inward().filter(|decision| decision.gone_ms > 0).map(|decision| ScaleInRow {
+            cooldown_ms: decision.cooled_ms - decision.low_ms,
+            decision_ms: decision.decided_ms - decision.cooled_ms,
+            drain_ms: decision.drained_ms - decision.decided_ms,
+            termination_ms: decision.gone_ms - decision.drained_ms,
+        });
     // Later decisions share the start of the first one.
     let first = outcome.decisions.inward().next()?.decided_ms;
     let count = outcome.decisions.inward().take_while(|decision| decision.decided_ms == first).count();
-    rows.take(count).max_by_key(InRow::total_ms)
+    rows.take(count).max_by_key(ScaleInRow::total_ms)
 }
 
 /// Runs the same scale-out without a warm pool and with one of 20, and counts failures among `starts` starts.
-pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmRow> {
+pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
     [0, 20].into_iter().filter_map(|size| one_warm(seed, size, starts)).collect()
 }
 
-fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmRow> {
+fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
     let policy = |size| Policy {
         warm: Warm { size, detect_ms: 15_000, takes_drained: true },
         ..Policy::document(20, 60)
     };
-    let delays = Delays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..Delays::document() };
+    let delays = ProviderDelays {
+        cold_failures_permille: 0.0,
+        warm_failures_permille: 0.0,
+        ..ProviderDelays::document()
+    };
     let full = 20.0 * 1e6 / SLOW.mean_us;
     let workload = Workload::Crowd {
         base_per_s: full * 0.4,
@@ -186,7 +197,7 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmRow> {
         clean.decisions.out().find(|decision| decision.trigger == Trigger::Cpu && decision.missing == 0)?;
     let (failed, warm_hours) = (failures(seed, size, starts), clean.warm_hours);
     let hours = clean.ran_ms as f64 / 3.6e6;
-    Some(WarmRow {
+    Some(WarmPoolRow {
         size,
         total_ms: first.ready_ms - first.passed_ms,
         starts,
@@ -197,7 +208,7 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmRow> {
 
 /// Failures among `starts` starts, from the warm pool if there is one.
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
-    let mut provider = Simulated::new(Delays::document(), seed);
+    let mut provider = SimulatedProvider::new(ProviderDelays::document(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());
     // A failed start for the pool does not count; another one replaces it.
     for instance in 1.. {

@@ -1,8 +1,8 @@
 //! Throughput by number of workers, and its bottleneck.
 
-use crate::sim::node::{Node, Used};
-use crate::sim::outcome::Waits;
-use crate::sim::scenario::{Crew, Load, Scenario, TenantLoad};
+use crate::sim::node::{Node, Utilization};
+use crate::sim::outcome::WaitTimes;
+use crate::sim::scenario::{Load, Scenario, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
 /// Throughput with a number of workers.
@@ -17,18 +17,18 @@ pub struct ThroughputRow {
     /// Throughput relative to 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
     /// Use of the resources with a constant backlog.
-    pub used: Used,
+    pub used: Utilization,
     /// Times from submission to start at 0.9 of that rate, with random arrivals.
-    pub waits: Waits,
+    pub waits: WaitTimes,
     /// Times from submission to completion.
-    pub done: Waits,
+    pub done: WaitTimes,
     /// Tasks of both runs.
     pub tasks: u64,
 }
 
 /// Measures throughput with `tasks` tasks and a backlog, then latency with a tenth of them at 0.9 of that rate.
 pub fn throughput(seed: u64, workers: u32, tasks: u64, node: Node) -> ThroughputRow {
-    let fixed = Crew::Fixed { workers };
+    let fixed = WorkerSupply::Fixed { workers };
     let waiting = u64::from(workers) * 4 + 1_000;
     let mut scenario = Scenario {
         node,

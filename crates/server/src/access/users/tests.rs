@@ -86,10 +86,10 @@ fn work_permission_covers_all_or_named_tenants() {
         let users = Users::parse(&format!("[users.ana]\ntasks = [{tasks}]"), "u.toml").unwrap();
         users.by_name["ana"].permissions.tasks.work.clone()
     };
-    let of = |names: &[&str]| Work::Of(names.iter().map(|name| (*name).to_owned()).collect());
-    assert_eq!(work("'submit'"), Work::None);
+    let of = |names: &[&str]| WorkScope::Of(names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(work("'submit'"), WorkScope::None);
     assert_eq!(work("'work:acme', 'work:beta'"), of(&["acme", "beta"]));
-    assert_eq!(work("'work:acme', 'work'"), Work::All);
+    assert_eq!(work("'work:acme', 'work'"), WorkScope::All);
 }
 
 #[test]

@@ -12,15 +12,15 @@ use tonic::Status;
 use v1::key_event::Type;
 
 use super::super::connection::Connection;
-use super::super::outgoing::Outgoing;
+use super::super::outgoing::OutgoingMessages;
 use super::super::proto::dunlin as v1;
-use super::super::reader::Reader;
-use super::super::records::Run;
+use super::super::reader::SubscriptionReader;
+use super::super::records::RecordBatch;
 use super::super::status::status;
 use super::super::subscribe;
-use super::super::writer::Writer;
-use super::translate::{Extent, key_value};
-use crate::door::Door;
+use super::super::writer::EventWriter;
+use super::translate::{KeyRange, key_value};
+use crate::protocol::Protocol;
 
 /// About how many bytes a batch of responses has.
 const BATCH_BYTES: usize = 32 << 10;
@@ -32,21 +32,21 @@ const QUIET_REVISIONS: u64 = 1_024;
 
 /// Writes the changes of some keys.
 #[derive(Debug)]
-pub(in super::super) struct Changes {
+pub(in super::super) struct WatchWriter {
     key: Bytes,
     range_end: Bytes,
     /// The last revision that the client knows.
-    told: u64,
+    reported: u64,
 }
 
 /// Starts a watch where the request says.
 pub(in super::super) async fn watch(
     connection: &Arc<Connection>,
     request: v1::WatchRequest,
-) -> Result<(Reader, Changes), Refused> {
+) -> Result<(SubscriptionReader, WatchWriter), Refused> {
     let node = &connection.node;
     let v1::WatchRequest { key, range_end, start_revision, start_epoch, oldest } = request;
-    let query = Extent::of(&key, &range_end).query(0);
+    let query = KeyRange::of(&key, &range_end).query(0);
     node.may_query(&query).map_err(|error| Refused::from(&error))?;
     let start = match (oldest, start_revision.checked_sub(1)) {
         (true, _) => Start::Earliest,
@@ -61,39 +61,39 @@ pub(in super::super) async fn watch(
         }
     };
     let options = SubscribeOptions {
-        door: Door::Grpc.name(),
+        protocol: Protocol::Grpc.name(),
         start,
         on_gap: OnGap::Fail,
         wait: Wait::Parked,
         ..SubscribeOptions::default()
     };
     let reader = subscribe::begin(connection, &[KV.to_owned()], options, None, BATCH_BYTES).await?;
-    Ok((reader, Changes { key, range_end, told: 0 }))
+    Ok((reader, WatchWriter { key, range_end, reported: 0 }))
 }
 
-impl Changes {
+impl WatchWriter {
     fn wants(&self, key: &[u8]) -> bool {
-        match Extent::of(&self.key, &self.range_end) {
-            Extent::Key(wanted) => key == wanted,
-            Extent::Range(start, end) => start <= key && (end.is_empty() || key < end),
+        match KeyRange::of(&self.key, &self.range_end) {
+            KeyRange::Key(wanted) => key == wanted,
+            KeyRange::Range(start, end) => start <= key && (end.is_empty() || key < end),
         }
     }
 
-    fn say(&mut self, out: &mut Outgoing, at: Position, events: Vec<v1::KeyEvent>) {
-        self.told = at.seq;
+    fn push(&mut self, out: &mut OutgoingMessages, at: Position, events: Vec<v1::KeyEvent>) {
+        self.reported = at.seq;
         let answer =
             |events, fragment| v1::WatchResponse { epoch: at.epoch, revision: at.seq, events, fragment };
         let (mut part, mut bytes) = (Vec::new(), 0);
         for event in events {
             let more = event.encoded_len();
             if !part.is_empty() && bytes + more > ANSWER_BYTES {
-                out.say(&answer(std::mem::take(&mut part), true));
+                out.push(&answer(std::mem::take(&mut part), true));
                 bytes = 0;
             }
             bytes += more;
             part.push(event);
         }
-        out.say(&answer(part, false));
+        out.push(&answer(part, false));
     }
 
     /// A revision's changes of the requested keys.
@@ -115,25 +115,25 @@ impl Changes {
     }
 }
 
-impl Writer for Changes {
-    fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], _more: bool) {
+impl EventWriter for WatchWriter {
+    fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], _more: bool) {
         for (_, at) in logs {
-            self.say(out, *at, Vec::new());
+            self.push(out, *at, Vec::new());
         }
     }
 
-    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>) {
+    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
         let mut at = run.first;
         for frame in run.frames() {
             let events = self.events(frame.payload());
-            if !events.is_empty() || at.seq >= self.told + QUIET_REVISIONS {
-                self.say(out, at, events);
+            if !events.is_empty() || at.seq >= self.reported + QUIET_REVISIONS {
+                self.push(out, at, events);
             }
             at.seq += 1;
         }
     }
 
-    fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
+    fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
         let compacted = |numbers, text: &str| {
             Err(status(&Refused { numbers, ..Refused::new(ErrorCode::Compacted, text) }))
         };
@@ -145,14 +145,20 @@ impl Writer for Changes {
             ),
             Notice::Deleted { .. } => Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))),
             Notice::Advance { through, .. } => {
-                self.say(out, *through, Vec::new());
+                self.push(out, *through, Vec::new());
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn state(&mut self, _out: &mut Outgoing, snapshot: &Snapshot, offset: usize, _bytes_max: usize) -> usize {
+    fn state(
+        &mut self,
+        _out: &mut OutgoingMessages,
+        snapshot: &Snapshot,
+        offset: usize,
+        _bytes_max: usize,
+    ) -> usize {
         // The topic of changes keeps no state.
         snapshot.bytes.len() - offset
     }

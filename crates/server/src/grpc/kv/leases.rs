@@ -14,8 +14,8 @@ use super::super::connection::Connection;
 use super::super::proto::dunlin as v1;
 use super::super::status::status;
 use super::super::unfold::unfold;
-use super::waiting::Staying;
-use super::{command, odd, question};
+use super::call_lifetime::CallLifetime;
+use super::{command, question, unexpected_reply};
 
 /// Leases that one command renews, of those that have arrived.
 const TOGETHER: usize = 64;
@@ -23,7 +23,7 @@ const TOGETHER: usize = 64;
 pub(super) async fn grant(connection: &Connection, ttl_ms: u64) -> Result<v1::LeaseGrantResponse, Refused> {
     match command(connection, &Command::Grant { ttl_ms }, 0).await? {
         Reply::Granted { lease, ttl_ms } => Ok(v1::LeaseGrantResponse { lease, ttl_ms }),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn time_to_live(
     let Answer::Leases { leases, .. } =
         question(connection, &Query::Lease { lease }, Consistency::Linearizable).await?
     else {
-        return Err(odd());
+        return Err(unexpected_reply());
     };
     let none = || Refused { numbers: [lease, 0, 0], ..Refused::new(ErrorCode::NoLease, "") };
     let state = leases.first().ok_or_else(none)?;
@@ -43,10 +43,10 @@ pub(super) async fn time_to_live(
 }
 
 /// A stream of leases to renew.
-struct Keeping {
+struct KeepAliveState {
     connection: Arc<Connection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
-    staying: Staying,
+    lifetime: CallLifetime,
     /// Responses to send.
     answers: Vec<v1::LeaseKeepAliveResponse>,
     is_over: bool,
@@ -58,19 +58,19 @@ pub(super) fn keep_alive(
     connection: &Arc<Connection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
 ) -> Result<impl Stream<Item = Result<v1::LeaseKeepAliveResponse, Status>> + Send + use<>, Refused> {
-    let keeping = Keeping {
+    let keeping = KeepAliveState {
         connection: Arc::clone(connection),
         requests,
-        staying: Staying::new(connection)?,
+        lifetime: CallLifetime::new(connection)?,
         answers: Vec::new(),
         is_over: false,
         failed: None,
     };
-    Ok(unfold(keeping, Keeping::step))
+    Ok(unfold(keeping, KeepAliveState::step))
 }
 
-impl Keeping {
-    async fn step(mut self) -> Option<(Result<v1::LeaseKeepAliveResponse, Status>, Keeping)> {
+impl KeepAliveState {
+    async fn step(mut self) -> Option<(Result<v1::LeaseKeepAliveResponse, Status>, KeepAliveState)> {
         if self.answers.is_empty() && !self.is_over {
             let kept = self.keep().await;
             if let Err(ended) = kept {
@@ -101,14 +101,14 @@ impl Keeping {
         }
         let asked = Command::KeepAlive { leases: leases.clone() };
         let kept = command(&self.connection, &asked, 0).await.map_err(|refused| status(&refused))?;
-        let Reply::KeptAlive { ended } = kept else { return Err(status(&odd())) };
+        let Reply::KeptAlive { ended } = kept else { return Err(status(&unexpected_reply())) };
         let answer = |lease| v1::LeaseKeepAliveResponse { lease, ended: ended.contains(&lease) };
         self.answers = leases.into_iter().rev().map(answer).collect();
         Ok(())
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<u64>, Status>> {
-        if let Err(ended) = self.staying.poll(cx) {
+        if let Err(ended) = self.lifetime.poll(cx) {
             return Poll::Ready(Err(status(&ended)));
         }
         let next = Pin::new(&mut self.requests).poll_next(cx);

@@ -2,34 +2,34 @@
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::state::{Command, Compare, Found, Is, Item, Operation, Outcome, Pair, Query, Target};
+use dunlin::state::{Command, Compare, Comparison, Found, Item, Operation, Outcome, Pair, Query, Target};
 use dunlin::wire::ErrorCode;
-use v1::compare::{Result as Compared, Target as Against};
-use v1::request_op::Request as Asked;
-use v1::response_op::Response as Answered;
+use v1::compare::{Result as Compared, Target as CompareTarget};
+use v1::request_op::Request as OperationRequest;
+use v1::response_op::Response as OperationResponse;
 
 use super::super::proto::dunlin as v1;
 
 /// The keys that a request names.
-pub(super) enum Extent<'a> {
+pub(super) enum KeyRange<'a> {
     Key(&'a [u8]),
     /// From the first key up to the second, which is excluded; without a second key, to the last.
     Range(&'a [u8], &'a [u8]),
 }
 
-impl<'a> Extent<'a> {
-    pub(super) fn of(key: &'a [u8], range_end: &'a [u8]) -> Extent<'a> {
+impl<'a> KeyRange<'a> {
+    pub(super) fn of(key: &'a [u8], range_end: &'a [u8]) -> KeyRange<'a> {
         match range_end {
-            [] => Extent::Key(key),
-            [0] => Extent::Range(key, &[]),
-            end => Extent::Range(key, end),
+            [] => KeyRange::Key(key),
+            [0] => KeyRange::Range(key, &[]),
+            end => KeyRange::Range(key, end),
         }
     }
 
     pub(super) fn query(self, limit: u32) -> Query<'a> {
         match self {
-            Extent::Key(key) => Query::Get { key },
-            Extent::Range(start, end) => Query::Range { start, end, limit },
+            KeyRange::Key(key) => Query::Get { key },
+            KeyRange::Range(start, end) => Query::Range { start, end, limit },
         }
     }
 }
@@ -39,7 +39,7 @@ fn bad(why: &str) -> Refused {
 }
 
 pub(super) fn query(request: &v1::RangeRequest) -> Query<'_> {
-    Extent::of(&request.key, &request.range_end).query(request.limit)
+    KeyRange::of(&request.key, &request.range_end).query(request.limit)
 }
 
 pub(super) fn put(request: &v1::PutRequest) -> Command<'_> {
@@ -51,11 +51,11 @@ pub(super) fn put(request: &v1::PutRequest) -> Command<'_> {
 }
 
 pub(super) fn delete(request: &v1::DeleteRequest) -> Result<Command<'_>, Refused> {
-    Ok(match (Extent::of(&request.key, &request.range_end), request.expect_mod_revision) {
-        (Extent::Key(key), None) => Command::Delete { key },
-        (Extent::Key(key), Some(expect)) => Command::DeleteIf { key, expect },
-        (Extent::Range(start, end), None) => Command::DeleteRange { start, end },
-        (Extent::Range(..), Some(_)) => {
+    Ok(match (KeyRange::of(&request.key, &request.range_end), request.expect_mod_revision) {
+        (KeyRange::Key(key), None) => Command::Delete { key },
+        (KeyRange::Key(key), Some(expect)) => Command::DeleteIf { key, expect },
+        (KeyRange::Range(start, end), None) => Command::DeleteRange { start, end },
+        (KeyRange::Range(..), Some(_)) => {
             return Err(bad("expect_mod_revision needs a single key, not a range"));
         }
     })
@@ -71,18 +71,18 @@ pub(super) fn transaction(request: &v1::TxnRequest) -> Result<Command<'_>, Refus
 
 fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
     let is = match Compared::try_from(compare.result) {
-        Ok(Compared::Equal) => Is::Equal,
-        Ok(Compared::NotEqual) => Is::NotEqual,
-        Ok(Compared::Less) => Is::Less,
-        Ok(Compared::Greater) => Is::Greater,
+        Ok(Compared::Equal) => Comparison::Equal,
+        Ok(Compared::NotEqual) => Comparison::NotEqual,
+        Ok(Compared::Less) => Comparison::Less,
+        Ok(Compared::Greater) => Comparison::Greater,
         Err(_) => return Err(bad("unknown comparison operator")),
     };
     let target = match compare.target.as_ref().ok_or_else(|| bad("the comparison has no target"))? {
-        Against::Version(version) => Target::Version { version: *version },
-        Against::CreateRevision(revision) => Target::Created { revision: *revision },
-        Against::ModRevision(revision) => Target::Modified { revision: *revision },
-        Against::Lease(lease) => Target::Lease { lease: *lease },
-        Against::Value(value) => Target::Value { value },
+        CompareTarget::Version(version) => Target::Version { version: *version },
+        CompareTarget::CreateRevision(revision) => Target::Created { revision: *revision },
+        CompareTarget::ModRevision(revision) => Target::Modified { revision: *revision },
+        CompareTarget::Lease(lease) => Target::Lease { lease: *lease },
+        CompareTarget::Value(value) => Target::Value { value },
     };
     Ok(Compare { key: &compare.key, is, target })
 }
@@ -90,16 +90,16 @@ fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
 fn operation(asked: &v1::RequestOp) -> Result<Operation<'_>, Refused> {
     let expects = || bad("use compare instead of expect_mod_revision within a transaction");
     Ok(match asked.request.as_ref().ok_or_else(|| bad("the operation is empty"))? {
-        Asked::Range(range) => match Extent::of(&range.key, &range.range_end) {
-            Extent::Key(key) => Operation::Get { key },
-            Extent::Range(start, end) => Operation::Range { start, end, limit: range.limit },
+        OperationRequest::Range(range) => match KeyRange::of(&range.key, &range.range_end) {
+            KeyRange::Key(key) => Operation::Get { key },
+            KeyRange::Range(start, end) => Operation::Range { start, end, limit: range.limit },
         },
-        Asked::Put(put) if put.expect_mod_revision.is_some() => return Err(expects()),
-        Asked::Put(put) => Operation::Put { key: &put.key, value: &put.value, lease: put.lease },
-        Asked::Delete(delete) if delete.expect_mod_revision.is_some() => return Err(expects()),
-        Asked::Delete(delete) => match Extent::of(&delete.key, &delete.range_end) {
-            Extent::Key(key) => Operation::Delete { key },
-            Extent::Range(start, end) => Operation::DeleteRange { start, end },
+        OperationRequest::Put(put) if put.expect_mod_revision.is_some() => return Err(expects()),
+        OperationRequest::Put(put) => Operation::Put { key: &put.key, value: &put.value, lease: put.lease },
+        OperationRequest::Delete(delete) if delete.expect_mod_revision.is_some() => return Err(expects()),
+        OperationRequest::Delete(delete) => match KeyRange::of(&delete.key, &delete.range_end) {
+            KeyRange::Key(key) => Operation::Delete { key },
+            KeyRange::Range(start, end) => Operation::DeleteRange { start, end },
         },
     })
 }
@@ -113,10 +113,12 @@ pub(super) fn transacted(
     let asked = if succeeded { &request.success } else { &request.failure };
     let responses = asked.iter().zip(results).map(|(asked, outcome)| {
         let response = match (outcome, &asked.request) {
-            (Outcome::Found { found: read }, _) => Answered::Range(found(revision, read)),
-            (Outcome::Changed { .. }, Some(Asked::Put(_))) => Answered::Put(v1::PutResponse { revision }),
+            (Outcome::Found { found: read }, _) => OperationResponse::Range(found(revision, read)),
+            (Outcome::Changed { .. }, Some(OperationRequest::Put(_))) => {
+                OperationResponse::Put(v1::PutResponse { revision })
+            }
             (Outcome::Changed { keys }, _) => {
-                Answered::Delete(v1::DeleteResponse { revision, deleted: *keys })
+                OperationResponse::Delete(v1::DeleteResponse { revision, deleted: *keys })
             }
         };
         v1::ResponseOp { response: Some(response) }

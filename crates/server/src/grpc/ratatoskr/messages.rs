@@ -4,34 +4,34 @@ use bytes::Bytes;
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
 use tonic::{Code, Status};
 
-use super::super::outgoing::Outgoing;
+use super::super::outgoing::OutgoingMessages;
 use super::super::proto::ratatoskr as rata;
-use super::super::records::Run;
-use super::super::writer::Writer;
-use super::subscriptions::Subscription;
+use super::super::records::RecordBatch;
+use super::super::writer::EventWriter;
+use super::subscriptions::SubscriptionHandle;
 use super::{TOPIC_NOT_FOUND, ms};
 
 /// Writes a message for each record.
 #[derive(Debug)]
-pub(in super::super) struct AsMessages {
+pub(in super::super) struct MessageWriter {
     topic: String,
-    _subscription: Subscription,
+    _subscription: SubscriptionHandle,
 }
 
-impl AsMessages {
-    pub(super) fn new(topic: String, subscription: Subscription) -> AsMessages {
-        AsMessages { topic, _subscription: subscription }
+impl MessageWriter {
+    pub(super) fn new(topic: String, subscription: SubscriptionHandle) -> MessageWriter {
+        MessageWriter { topic, _subscription: subscription }
     }
 }
 
-impl Writer for AsMessages {
-    fn began(&mut self, _out: &mut Outgoing, _logs: &[(&LogName, Position)], _more: bool) {}
+impl EventWriter for MessageWriter {
+    fn began(&mut self, _out: &mut OutgoingMessages, _logs: &[(&LogName, Position)], _more: bool) {}
 
-    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>) {
+    fn records(&mut self, out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
         let mut position = run.first;
         for frame in run.frames() {
             let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-            out.say(&rata::Message {
+            out.push(&rata::Message {
                 id: message_id(run.log, position),
                 topic: self.topic.clone(),
                 payload: Bytes::copy_from_slice(frame.payload()),
@@ -42,7 +42,7 @@ impl Writer for AsMessages {
         }
     }
 
-    fn notice(&mut self, _out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
+    fn notice(&mut self, _out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status> {
         let end = |code, text| Err(Status::new(code, text));
         match notice {
             Notice::Gap(gap) => {
@@ -60,7 +60,13 @@ impl Writer for AsMessages {
         }
     }
 
-    fn state(&mut self, _out: &mut Outgoing, snapshot: &Snapshot, offset: usize, _bytes_max: usize) -> usize {
+    fn state(
+        &mut self,
+        _out: &mut OutgoingMessages,
+        snapshot: &Snapshot,
+        offset: usize,
+        _bytes_max: usize,
+    ) -> usize {
         // No state was requested.
         snapshot.bytes.len() - offset
     }

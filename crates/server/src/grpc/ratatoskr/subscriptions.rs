@@ -13,16 +13,16 @@ use crate::shared::Shared;
 
 /// The open streams of a server.
 #[derive(Debug, Default)]
-pub(in crate::grpc) struct Subscriptions(Mutex<Known>);
+pub(in crate::grpc) struct MessageSubscriptions(Mutex<SubscriptionTable>);
 
 #[derive(Debug, Default)]
-struct Known {
-    by_topic: HashMap<String, HashMap<String, Live>>,
+struct SubscriptionTable {
+    by_topic: HashMap<String, HashMap<String, SubscriptionEntry>>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Live {
+struct SubscriptionEntry {
     /// The user who subscribed; `None` on a node without users.
     user: Option<String>,
     subscriber: String,
@@ -31,13 +31,13 @@ struct Live {
 
 /// An open stream; dropping it removes the entry.
 #[derive(Debug)]
-pub(super) struct Subscription {
+pub(super) struct SubscriptionHandle {
     shared: Arc<Shared>,
     topic: String,
     reference: String,
 }
 
-impl Subscriptions {
+impl MessageSubscriptions {
     /// Adds a stream of the topic; `None` if the topic has as many as it may.
     pub(super) fn add(
         &self,
@@ -46,7 +46,7 @@ impl Subscriptions {
         subscriber: &str,
         waiter: &Arc<Waiter>,
         subscribers_max: usize,
-    ) -> Option<Subscription> {
+    ) -> Option<SubscriptionHandle> {
         let shared = &connection.shared;
         let mut known = self.lock();
         known.last += 1;
@@ -57,8 +57,8 @@ impl Subscriptions {
         }
         let user = connection.user_name().map(str::to_owned);
         let (subscriber, waiter) = (subscriber.to_owned(), Arc::clone(waiter));
-        of_topic.insert(reference.clone(), Live { user, subscriber, waiter });
-        Some(Subscription { shared: Arc::clone(shared), topic: topic.to_owned(), reference })
+        of_topic.insert(reference.clone(), SubscriptionEntry { user, subscriber, waiter });
+        Some(SubscriptionHandle { shared: Arc::clone(shared), topic: topic.to_owned(), reference })
     }
 
     pub(super) fn count(&self, topic: &str) -> usize {
@@ -70,7 +70,7 @@ impl Subscriptions {
     pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
         let known = self.lock();
         let Some(of_topic) = known.by_topic.get(topic) else { return false };
-        let meant = |(name, one): &(&String, &Live)| {
+        let meant = |(name, one): &(&String, &SubscriptionEntry)| {
             one.user.as_deref() == user && (*name == reference || one.subscriber == reference)
         };
         let mut found = false;
@@ -91,18 +91,18 @@ impl Subscriptions {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, SubscriptionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Subscription {
+impl SubscriptionHandle {
     pub(super) fn reference(&self) -> &str {
         &self.reference
     }
 }
 
-impl Drop for Subscription {
+impl Drop for SubscriptionHandle {
     fn drop(&mut self) {
         self.shared.grpc.subscriptions.remove(&self.topic, &self.reference);
     }

@@ -9,7 +9,7 @@ use super::*;
 
 /// A record as it is published.
 #[derive(Debug, Clone)]
-struct Published {
+struct TestRecord {
     tail: String,
     payload: Vec<u8>,
     append_time_ns: u64,
@@ -19,7 +19,7 @@ struct Published {
     headers: Vec<(String, Vec<u8>)>,
 }
 
-impl Published {
+impl TestRecord {
     fn frame(&self) -> Vec<u8> {
         let headers: Vec<_> = self.headers.iter().map(|(n, v)| (n.as_str(), v.as_slice())).collect();
         let meta = Meta {
@@ -56,7 +56,7 @@ impl Published {
     }
 }
 
-fn published() -> impl Strategy<Value = Published> {
+fn published() -> impl Strategy<Value = TestRecord> {
     let bytes = |max| proptest::collection::vec(any::<u8>(), 0..max);
     let plain = (bytes(300), any::<u64>());
     let fields = (
@@ -67,7 +67,7 @@ fn published() -> impl Strategy<Value = Published> {
     );
     let with_fields = (plain.clone(), fields);
     prop_oneof![
-        plain.prop_map(|(payload, append_time_ns)| Published {
+        plain.prop_map(|(payload, append_time_ns)| TestRecord {
             tail: String::new(),
             payload,
             append_time_ns,
@@ -76,7 +76,7 @@ fn published() -> impl Strategy<Value = Published> {
             reply: None,
             headers: Vec::new(),
         }),
-        with_fields.prop_map(|((payload, append_time_ns), (times, key, reply, headers))| Published {
+        with_fields.prop_map(|((payload, append_time_ns), (times, key, reply, headers))| TestRecord {
             tail: String::new(),
             payload,
             append_time_ns,
@@ -88,7 +88,7 @@ fn published() -> impl Strategy<Value = Published> {
     ]
 }
 
-fn response(log: &LogName, first: Position, skipped: u64, records: &[Published]) -> v1::SubscribeResponse {
+fn response(log: &LogName, first: Position, skipped: u64, records: &[TestRecord]) -> v1::SubscribeResponse {
     let of_one_subject = records[0].tail.is_empty();
     let messages = records.iter().enumerate().map(|(at, record)| {
         let skipped = if at == 0 { skipped } else { 0 };
@@ -126,15 +126,15 @@ proptest! {
         records.iter_mut().for_each(|record| record.tail.clone_from(&tail));
         let log = LogName { topic, subject_prefix: "orders.".to_owned(), partition };
         let first = Position { epoch, seq };
-        let frames: Vec<u8> = records.iter().flat_map(Published::frame).collect();
-        let run = Run { log: &log, first, skipped, content: Content::Frames(&frames) };
+        let frames: Vec<u8> = records.iter().flat_map(TestRecord::frame).collect();
+        let run = RecordBatch { log: &log, first, skipped, content: SpanContent::Frames(&frames) };
         let expected = with_head(&response(&log, first, skipped, &records));
-        let mut out = Outgoing::default();
+        let mut out = OutgoingMessages::default();
         say_records(&mut out, &run);
         prop_assert_eq!(&out.finish()[..], &expected[..]);
         // Behind another message, too.
-        let mut out = Outgoing::default();
-        out.say(&v1::Advance::default());
+        let mut out = OutgoingMessages::default();
+        out.push(&v1::Advance::default());
         say_records(&mut out, &run);
         say_records(&mut out, &run);
         prop_assert_eq!(&out.finish()[GRPC_HEAD_BYTES..], [&expected[..], &expected[..]].concat());
@@ -143,7 +143,7 @@ proptest! {
 
 #[test]
 fn payload_by_reference_is_encoded_like_an_inline_one() {
-    let record = Published {
+    let record = TestRecord {
         tail: String::new(),
         payload: vec![7; 100_000],
         append_time_ns: 5,
@@ -158,9 +158,9 @@ fn payload_by_reference_is_encoded_like_an_inline_one() {
     let mut head = frame[..HEAD_BYTES + Frame::split(&frame).unwrap().0.meta_bytes().len()].to_vec();
     head[5] |= FLAG_BY_REF;
     let payload = bytes::Bytes::from(record.payload.clone());
-    let content = Content::ByRef { head: &head, payload: &payload };
-    let mut out = Outgoing::default();
-    say_records(&mut out, &Run { log: &log, first, skipped: 0, content });
+    let content = SpanContent::ByRef { head: &head, payload: &payload };
+    let mut out = OutgoingMessages::default();
+    say_records(&mut out, &RecordBatch { log: &log, first, skipped: 0, content });
     assert_eq!(out.finish(), with_head(&response(&log, first, 0, &[record])));
 }
 

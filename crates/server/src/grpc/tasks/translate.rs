@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use dunlin::scheduler::{
-    After, Backoff, Failure, Label, Labelled, ListFilter, NewTask, Outcome, Retry, Stage, TaskView,
+    AttemptFailure, AttemptOutcome, Backoff, Label, ListFilter, NewTask, Retry, StoredLabel, TaskDependency,
+    TaskStage, TaskView,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, now_ns};
@@ -11,16 +12,16 @@ use v1::task_after::Which;
 
 use super::super::proto::dunlin as v1;
 
-const STAGES: [(v1::TaskStage, Stage); 9] = [
-    (v1::TaskStage::Blocked, Stage::Blocked),
-    (v1::TaskStage::Delayed, Stage::Delayed),
-    (v1::TaskStage::Limited, Stage::Limited),
-    (v1::TaskStage::Ready, Stage::Ready),
-    (v1::TaskStage::Running, Stage::Running),
-    (v1::TaskStage::Stopping, Stage::Stopping),
-    (v1::TaskStage::Completed, Stage::Completed),
-    (v1::TaskStage::Cancelled, Stage::Cancelled),
-    (v1::TaskStage::Dead, Stage::Dead),
+const STAGES: [(v1::TaskStage, TaskStage); 9] = [
+    (v1::TaskStage::Blocked, TaskStage::Blocked),
+    (v1::TaskStage::Delayed, TaskStage::Delayed),
+    (v1::TaskStage::Limited, TaskStage::Limited),
+    (v1::TaskStage::Ready, TaskStage::Ready),
+    (v1::TaskStage::Running, TaskStage::Running),
+    (v1::TaskStage::Stopping, TaskStage::Stopping),
+    (v1::TaskStage::Completed, TaskStage::Completed),
+    (v1::TaskStage::Cancelled, TaskStage::Cancelled),
+    (v1::TaskStage::Dead, TaskStage::Dead),
 ];
 
 fn bad(why: impl Into<String>) -> Refused {
@@ -63,10 +64,10 @@ fn retry(policy: &v1::RetryPolicy) -> Result<Retry, Refused> {
     Ok(Retry { retries, backoff })
 }
 
-fn after(after: &v1::TaskAfter) -> Result<After, Refused> {
+fn after(after: &v1::TaskAfter) -> Result<TaskDependency, Refused> {
     match after.which {
-        Some(Which::Task(task)) => Ok(After::Task { task }),
-        Some(Which::Index(index)) => Ok(After::Batch { index }),
+        Some(Which::Task(task)) => Ok(TaskDependency::Task { task }),
+        Some(Which::Index(index)) => Ok(TaskDependency::Batch { index }),
         None => Err(bad("after: name a task or an index")),
     }
 }
@@ -139,13 +140,13 @@ fn policy(retry: &Retry) -> v1::RetryPolicy {
     v1::RetryPolicy { retries: retry.retries.into(), delay: Some(delay) }
 }
 
-fn outcome(outcome: &Outcome) -> v1::TaskOutcome {
+fn outcome(outcome: &AttemptOutcome) -> v1::TaskOutcome {
     let failure = match outcome.failure {
         None => v1::TaskFailure::None,
-        Some(Failure::Failed) => v1::TaskFailure::Failed,
-        Some(Failure::TimedOut) => v1::TaskFailure::TimedOut,
-        Some(Failure::Deadline) => v1::TaskFailure::Deadline,
-        Some(Failure::Poisoned) => v1::TaskFailure::Poisoned,
+        Some(AttemptFailure::Failed) => v1::TaskFailure::Failed,
+        Some(AttemptFailure::TimedOut) => v1::TaskFailure::TimedOut,
+        Some(AttemptFailure::Deadline) => v1::TaskFailure::Deadline,
+        Some(AttemptFailure::Poisoned) => v1::TaskFailure::Poisoned,
     };
     v1::TaskOutcome {
         bytes: Bytes::copy_from_slice(&outcome.bytes),
@@ -156,7 +157,7 @@ fn outcome(outcome: &Outcome) -> v1::TaskOutcome {
     }
 }
 
-fn kept(label: &Labelled) -> v1::TaskLabel {
+fn kept(label: &StoredLabel) -> v1::TaskLabel {
     v1::TaskLabel { key: text(&label.key), value: text(&label.value) }
 }
 

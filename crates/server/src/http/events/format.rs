@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// How a record is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::http) enum Form {
+pub(in crate::http) enum RecordFormat {
     /// The payload alone.
     Payload,
     /// The whole record, as `dunlin sub --json` shows it.
@@ -17,15 +17,22 @@ pub(in crate::http) enum Form {
 const BASE64: &str = "base64";
 
 /// Writes a record as an event.
-pub(in crate::http) fn write_record(form: Form, record: &Record<'_>, id: Option<&str>, out: &mut String) {
+pub(in crate::http) fn write_record(
+    form: RecordFormat,
+    record: &Record<'_>,
+    id: Option<&str>,
+    out: &mut String,
+) {
     match (form, plain_text(record.payload())) {
-        (Form::Payload, Some(text)) => write_event(id, None, text, out),
-        (Form::Payload, None) => {
+        (RecordFormat::Payload, Some(text)) => write_event(id, None, text, out),
+        (RecordFormat::Payload, None) => {
             let mut text = String::with_capacity(record.payload().len().div_ceil(3) * 4);
             base64(record.payload(), &mut text);
             write_event(id, Some(BASE64), &text, out);
         }
-        (Form::Json, _) => write_event(id, None, &Value::Object(record_object(record)).to_string(), out),
+        (RecordFormat::Json, _) => {
+            write_event(id, None, &Value::Object(record_object(record)).to_string(), out)
+        }
     }
 }
 
@@ -133,7 +140,7 @@ pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> 
 }
 
 /// The position after a notice; `None` if the notice does not change it.
-pub(in crate::http) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
+pub(in crate::http) fn position_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
     let before = |next: Position| Position { seq: next.seq - 1, ..next };
     match notice {
         Notice::Gap(gap) => Some((&gap.log, Position { epoch: gap.epoch, seq: gap.last })),

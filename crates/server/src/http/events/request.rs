@@ -4,12 +4,12 @@ use std::time::SystemTime;
 
 use axum::http::HeaderMap;
 use dunlin::topic::{OnGap, Position, Start, SubscribeOptions, Wait};
-use dunlin::wire::http::Resume;
+use dunlin::wire::http::ResumeToken;
 
-use super::format::Form;
-use crate::door::Door;
+use super::format::RecordFormat;
 use crate::http::problem::Problem;
 use crate::http::query::{Query, time_ns, unix_ns};
+use crate::protocol::Protocol;
 
 /// Known query parameters.
 const KNOWN: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
@@ -22,20 +22,20 @@ const NAME_BYTES_MAX: usize = 255;
 pub(in crate::http) struct EventsRequest {
     pub(in crate::http) options: SubscribeOptions,
     /// The subscriber's last position.
-    pub(in crate::http) resume: Option<Resume>,
-    pub(in crate::http) form: Form,
+    pub(in crate::http) resume: Option<ResumeToken>,
+    pub(in crate::http) form: RecordFormat,
 }
 
 /// The same parameters as the client wrote them.
 #[derive(Debug)]
-pub(in crate::http) struct Asked<'a> {
+pub(in crate::http) struct RawEventsRequest<'a> {
     pub(in crate::http) from: Option<&'a str>,
     pub(in crate::http) on_gap: Option<&'a str>,
     pub(in crate::http) conflate: bool,
     pub(in crate::http) name: &'a str,
     pub(in crate::http) resume: Option<&'a str>,
-    pub(in crate::http) form: Form,
-    pub(in crate::http) door: Door,
+    pub(in crate::http) form: RecordFormat,
+    pub(in crate::http) protocol: Protocol,
 }
 
 impl EventsRequest {
@@ -48,11 +48,11 @@ impl EventsRequest {
         let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str());
         let last = last.transpose().map_err(|_| Problem::bad_request("Last-Event-ID: not plain text"))?;
         let form = match query.get("as") {
-            None | Some("payload") => Form::Payload,
-            Some("json") => Form::Json,
+            None | Some("payload") => RecordFormat::Payload,
+            Some("json") => RecordFormat::Json,
             Some(text) => return Err(Problem::bad_request(format!("as={text}: expected payload or json"))),
         };
-        EventsRequest::of(&Asked {
+        EventsRequest::of(&RawEventsRequest {
             from: query.get("from"),
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
@@ -60,11 +60,11 @@ impl EventsRequest {
             // An empty id comes from a subscriber that has received none.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             form,
-            door: Door::Http,
+            protocol: Protocol::Http,
         })
     }
 
-    pub(in crate::http) fn of(asked: &Asked<'_>) -> Result<EventsRequest, Problem> {
+    pub(in crate::http) fn of(asked: &RawEventsRequest<'_>) -> Result<EventsRequest, Problem> {
         let name = asked.name;
         if name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
             let text = format!("name: at most {NAME_BYTES_MAX} bytes, and no control characters");
@@ -72,14 +72,14 @@ impl EventsRequest {
         }
         let options = SubscribeOptions {
             name: name.to_owned(),
-            door: asked.door.name(),
+            protocol: asked.protocol.name(),
             start: asked.from.map_or(Ok(Start::Latest), start)?,
             on_gap: asked.on_gap.map_or(Ok(OnGap::Oldest), on_gap)?,
             wait: Wait::Parked,
             conflate: asked.conflate,
             ..SubscribeOptions::default()
         };
-        let resume = asked.resume.map(Resume::parse).transpose();
+        let resume = asked.resume.map(ResumeToken::parse).transpose();
         let resume =
             resume.map_err(|error| Problem::bad_request(format!("the position to resume: {error}")))?;
         Ok(EventsRequest { options, resume, form: asked.form })
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn last_event_id_header_takes_precedence_over_the_query() {
-        let one = |seq| Some(Resume::One(dunlin::wire::Position { epoch: 7, seq }));
+        let one = |seq| Some(ResumeToken::One(dunlin::wire::Position { epoch: 7, seq }));
         assert_eq!(read("last_event_id=7-1", None).unwrap().resume, one(1));
         assert_eq!(read("last_event_id=7-1", Some("7-2")).unwrap().resume, one(2));
         assert_eq!(read("", Some("")).unwrap().resume, None);

@@ -7,12 +7,12 @@ use dunlin::topic::{Charge, Event, Notice, Subscribe, Subscriber};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{RESUME_LOGS_MAX, write_comment, write_event, write_id, write_retry};
 
-use super::Reader;
-use super::format::{Form, notice, stand_after, write_gone, write_record};
-use super::stands::Stands;
-use super::subscribe::{LOGS_MAX, Subscribed};
-use crate::departures::Fate;
-use crate::http::event_stream::Source;
+use super::SubscriberIdentity;
+use super::format::{RecordFormat, notice, position_after, write_gone, write_record};
+use super::stream_positions::StreamPositions;
+use super::subscribe::{EventSubscription, LOGS_MAX};
+use crate::departures::DepartureKind;
+use crate::http::event_stream::EventSource;
 use crate::http::problem::Problem;
 use crate::shared::Shared;
 
@@ -25,9 +25,9 @@ const RETRY_JITTER_MS: u64 = 2_000;
 pub(super) struct TopicEvents {
     shared: Arc<Shared>,
     subscriber: Subscriber,
-    stands: Stands,
-    form: Form,
-    reader: Reader,
+    stream_positions: StreamPositions,
+    form: RecordFormat,
+    reader: SubscriberIdentity,
     /// The memory charge.
     _charge: Charge,
 }
@@ -36,11 +36,11 @@ impl TopicEvents {
     /// The source, and the text before the first event.
     pub(super) fn of(
         shared: &Arc<Shared>,
-        subscribed: Subscribed,
-        form: Form,
-        reader: Reader,
+        subscribed: EventSubscription,
+        form: RecordFormat,
+        reader: SubscriberIdentity,
     ) -> (TopicEvents, String) {
-        let Subscribed { subscriber, mut stands, gone, charge } = subscribed;
+        let EventSubscription { subscriber, mut stream_positions, gone, charge } = subscribed;
         let mut beginning = String::new();
         // Any number that differs between clients will do.
         let jitter = shared.node.next_session().wrapping_mul(0x9e37_79b9_7f4a_7c15) % RETRY_JITTER_MS;
@@ -48,63 +48,64 @@ impl TopicEvents {
         if gone > 0 {
             write_gone(gone, &mut beginning);
         }
-        if let Some(id) = stands.take_id() {
+        if let Some(id) = stream_positions.take_id() {
             write_id(&id, &mut beginning);
         }
         let shared = Arc::clone(shared);
-        (TopicEvents { shared, subscriber, stands, form, reader, _charge: charge }, beginning)
+        (TopicEvents { shared, subscriber, stream_positions, form, reader, _charge: charge }, beginning)
     }
 
     fn read(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem> {
         while out.len() < bytes_max {
             match self.subscriber.try_next()? {
                 Some(Event::Record(record)) => {
-                    self.stands.at(record.log, record.position);
-                    let id = if self.stands.is_one() { self.stands.take_id() } else { None };
+                    self.stream_positions.at(record.log, record.position);
+                    let id =
+                        if self.stream_positions.is_one() { self.stream_positions.take_id() } else { None };
                     write_record(self.form, &record, id.as_deref(), out);
                 }
-                Some(Event::Notice(told)) => self.tell(&told, out),
+                Some(Event::Notice(told)) => self.write_notice(&told, out),
                 None => break,
             }
         }
-        if self.stands.logs() > RESUME_LOGS_MAX {
+        if self.stream_positions.logs() > RESUME_LOGS_MAX {
             return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
         }
         Ok(())
     }
 
-    fn tell(&mut self, told: &Notice, out: &mut String) {
-        if let Some((log, position)) = stand_after(told) {
-            self.stands.at(log, position);
+    fn write_notice(&mut self, told: &Notice, out: &mut String) {
+        if let Some((log, position)) = position_after(told) {
+            self.stream_positions.at(log, position);
         }
         let Some((name, data)) = notice(told) else { return };
-        let id = if self.stands.is_one() { self.stands.take_id() } else { None };
+        let id = if self.stream_positions.is_one() { self.stream_positions.take_id() } else { None };
         write_event(id.as_deref(), Some(name), &data.to_string(), out);
         if let Notice::Deleted { log, .. } = told
-            && !self.stands.is_one()
+            && !self.stream_positions.is_one()
         {
-            self.stands.left(log);
+            self.stream_positions.left(log);
         }
     }
 }
 
-impl Source for TopicEvents {
+impl EventSource for TopicEvents {
     fn subscriber(&mut self) -> &mut Subscriber {
         &mut self.subscriber
     }
 
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem> {
         let read = self.read(bytes_max, out);
-        if let Some(id) = self.stands.take_id() {
+        if let Some(id) = self.stream_positions.take_id() {
             write_id(&id, out);
         }
         read
     }
 
     /// Writes the position if records were skipped, else a comment.
-    fn beat(&mut self, out: &mut String) {
-        self.stands.look(&mut self.subscriber);
-        match self.stands.take_id() {
+    fn write_heartbeat(&mut self, out: &mut String) {
+        self.stream_positions.look(&mut self.subscriber);
+        match self.stream_positions.take_id() {
             Some(id) => write_id(&id, out),
             None => write_comment("still here", out),
         }
@@ -112,7 +113,7 @@ impl Source for TopicEvents {
 
     fn ends(&mut self, why: &Problem) {
         if !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed) {
-            self.reader.departs(&self.shared, Fate::CutOff, why);
+            self.reader.record_departure(&self.shared, DepartureKind::CutOff, why);
         }
     }
 }

@@ -1,25 +1,25 @@
 //! From a pattern to a subscriber that continues where the client was.
 
 use dunlin::topic::{
-    Charge, Consumption, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, SubscribeOptions,
+    Charge, ConsumeMode, Filter, Log, NewLogs, Pattern, Position, Start, SubscribeError, SubscribeOptions,
     Subscriber,
 };
-use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
+use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, ResumeToken};
 use dunlin::wire::{self, ErrorCode};
-use dunlin::{CLOCK, Missing, Refused, Selected, log_of_position};
+use dunlin::{CLOCK, MissingTopicPolicy, Refused, SelectedLogs, log_of_position};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::request::EventsRequest;
-use super::stands::Stands;
+use super::stream_positions::StreamPositions;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
 /// A subscriber and its start.
 #[derive(Debug)]
-pub(in crate::http) struct Subscribed {
+pub(in crate::http) struct EventSubscription {
     pub(in crate::http) subscriber: Subscriber,
-    pub(in crate::http) stands: Stands,
+    pub(in crate::http) stream_positions: StreamPositions,
     /// Logs of the client's positions that no longer exist.
     pub(in crate::http) gone: usize,
     /// The memory charge.
@@ -33,7 +33,7 @@ pub(in crate::http) async fn subscribe(
     context: &Context,
     pattern: &str,
     request: &EventsRequest,
-) -> Result<Subscribed, Problem> {
+) -> Result<EventSubscription, Problem> {
     let (shared, node) = (context.shared(), context.node());
     let pattern = Pattern::parse(pattern)?;
     if pattern.as_str().starts_with("_INBOX") {
@@ -51,10 +51,10 @@ pub(in crate::http) async fn subscribe(
         return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));
     }
     let options = SubscribeOptions { names_subjects: pattern.is_literal(), ..request.options.clone() };
-    let missing = Missing::of(options.start, request.resume.is_some());
+    let missing = MissingTopicPolicy::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
     // Each log gets its own start; the selection does not depend on it.
-    let mut selected = node.select(&pattern, Start::Earliest, missing, Newcomers::new)?;
+    let mut selected = node.select(&pattern, Start::Earliest, missing, NewLogs::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
@@ -64,12 +64,12 @@ pub(in crate::http) async fn subscribe(
     if is_one {
         selected.newcomers = None;
     }
-    let mut starts = Starts::new(request, &pattern, &selected)?;
+    let mut starts = StartPositions::new(request, &pattern, &selected)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
         let start = starts.of(&log, &options);
         // A resumed subscription has read the topic before.
         let late = request.resume.as_ref().map(|_| options.of_newcomer(&log).0);
-        node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, Consumption::Reads)
+        node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, ConsumeMode::Reads)
     };
     let opening: Vec<_> = selected.logs.into_iter().map(&mut open).collect();
     let mut cursors = Vec::with_capacity(opening.len());
@@ -81,28 +81,28 @@ pub(in crate::http) async fn subscribe(
         (1, None) => Subscriber::one(cursors.remove(0), options.wait),
         (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
     };
-    let mut stands = Stands::new(is_one, options.start, options.follows_state());
-    stands.look(&mut subscriber);
-    Ok(Subscribed { subscriber, stands, gone, charge })
+    let mut stream_positions = StreamPositions::new(is_one, options.start, options.follows_state());
+    stream_positions.look(&mut subscriber);
+    Ok(EventSubscription { subscriber, stream_positions, gone, charge })
 }
 
 /// Where each log starts.
-struct Starts(Option<BTreeMap<LogKey, wire::Position>>);
+struct StartPositions(Option<BTreeMap<LogKey, wire::Position>>);
 
-impl Starts {
+impl StartPositions {
     /// A single position requires exactly one log.
     fn new(
         request: &EventsRequest,
         pattern: &Pattern,
-        selected: &Selected,
-    ) -> Result<Starts, SubscribeError> {
+        selected: &SelectedLogs,
+    ) -> Result<StartPositions, SubscribeError> {
         let the_one = || {
             let more_may_come = selected.newcomers.is_some();
             log_of_position(std::slice::from_ref(pattern), &selected.logs, more_may_come)
         };
-        Ok(Starts(match (&request.resume, request.options.start) {
-            (Some(Resume::Many(positions)), _) => Some(positions.clone()),
-            (Some(Resume::One(position)), _) => {
+        Ok(StartPositions(match (&request.resume, request.options.start) {
+            (Some(ResumeToken::Many(positions)), _) => Some(positions.clone()),
+            (Some(ResumeToken::One(position)), _) => {
                 let (topic, partition) = the_one()?;
                 Some([(LogKey::of(&topic, partition), *position)].into())
             }

@@ -5,16 +5,16 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::Refused;
-use dunlin::state::{Answer, Command, Found, LOCKS, Query as Asked, Reply};
+use dunlin::state::{Answer, Command, Found, LOCKS, Query as ControlQuery, Reply};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{body, command, json as shown, number, odd, question};
+use super::{body, command, json as shown, number, question, unexpected_reply};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 use crate::http::query::Query;
-use crate::http::routes::Name;
+use crate::http::routes::PathName;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,17 +39,18 @@ pub(in crate::http) async fn grant(
         Reply::Granted { lease, ttl_ms } => {
             Ok((StatusCode::CREATED, Json(json!({"lease": lease, "ttl_ms": ttl_ms}))))
         }
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
 pub(in crate::http) async fn lease(
     Extension(context): Extension<Context>,
-    Name(lease): Name,
+    PathName(lease): PathName,
 ) -> Result<Json<Value>, Problem> {
     let lease = numbered(&lease)?;
-    let Answer::Leases { leases, .. } = question(&context, &Asked::Lease { lease }, false).await? else {
-        return Err(odd());
+    let Answer::Leases { leases, .. } = question(&context, &ControlQuery::Lease { lease }, false).await?
+    else {
+        return Err(unexpected_reply());
     };
     let state = leases.first().ok_or_else(|| no_lease(lease))?;
     Ok(Json(json!({
@@ -64,19 +65,19 @@ fn no_lease(lease: u64) -> Problem {
 
 pub(in crate::http) async fn keep_alive(
     Extension(context): Extension<Context>,
-    Name(lease): Name,
+    PathName(lease): PathName,
 ) -> Result<StatusCode, Problem> {
     let lease = numbered(&lease)?;
     match command(&context, &Command::KeepAlive { leases: vec![lease] }, 0).await? {
         Reply::KeptAlive { ended } if ended.is_empty() => Ok(StatusCode::NO_CONTENT),
         Reply::KeptAlive { .. } => Err(no_lease(lease)),
-        _ => Err(odd()),
+        _ => Err(unexpected_reply()),
     }
 }
 
 pub(in crate::http) async fn revoke(
     Extension(context): Extension<Context>,
-    Name(lease): Name,
+    PathName(lease): PathName,
 ) -> Result<StatusCode, Problem> {
     command(&context, &Command::Revoke { lease: numbered(&lease)? }, 0).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -92,7 +93,7 @@ fn under(query: &Query) -> Result<u64, Problem> {
 /// Acquires the lock; with `wait`, waits for it as long as the request lasts.
 pub(in crate::http) async fn acquire(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
     RawQuery(query): RawQuery,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
@@ -107,7 +108,7 @@ pub(in crate::http) async fn acquire(
     } else {
         match command(&context, &asked, name.len() + value.len()).await? {
             Reply::Held { token } => token,
-            _ => return Err(odd()),
+            _ => return Err(unexpected_reply()),
         }
     };
     Ok(Json(json!({"token": token, "lease": lease})))
@@ -115,7 +116,7 @@ pub(in crate::http) async fn acquire(
 
 pub(in crate::http) async fn release(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Problem> {
     let lease = under(&Query::parse(query.as_deref(), &["lease"])?)?;
@@ -126,12 +127,12 @@ pub(in crate::http) async fn release(
 /// The lock's holder: `created` is the fencing token.
 pub(in crate::http) async fn holder(
     Extension(context): Extension<Context>,
-    Name(name): Name,
+    PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
     let key = [LOCKS, name.as_bytes()].concat();
-    let asked = Asked::Get { key: &key };
+    let asked = ControlQuery::Get { key: &key };
     let Answer::Found { found: Found { items, .. }, .. } = question(&context, &asked, false).await? else {
-        return Err(odd());
+        return Err(unexpected_reply());
     };
     let free =
         || Problem::of(StatusCode::NOT_FOUND, ErrorCode::LockNotHeld, format!("lock {name:?} has no holder"));

@@ -3,11 +3,11 @@
 use axum::body::Body;
 use axum::http::Request;
 use axum::{Extension, Json};
-use dunlin::state::{Command, Compare, Is, Operation, Outcome, Reply, Target};
+use dunlin::state::{Command, Compare, Comparison, Operation, Outcome, Reply, Target};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{body, command, json as shown, odd};
+use super::{body, command, json as shown, unexpected_reply};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
@@ -84,10 +84,10 @@ enum RawOperation {
 impl RawCompare {
     fn read(&self) -> Compare<'_> {
         let is = match self.is {
-            RawIs::Equal => Is::Equal,
-            RawIs::NotEqual => Is::NotEqual,
-            RawIs::Less => Is::Less,
-            RawIs::Greater => Is::Greater,
+            RawIs::Equal => Comparison::Equal,
+            RawIs::NotEqual => Comparison::NotEqual,
+            RawIs::Less => Comparison::Less,
+            RawIs::Greater => Comparison::Greater,
         };
         let target = match &self.target {
             RawTarget::Version(version) => Target::Version { version: *version },
@@ -133,7 +133,7 @@ pub(in crate::http) async fn transact(
     let Reply::Transaction { revision, succeeded, results } =
         command(&context, &asked, content.bytes.len()).await?
     else {
-        return Err(odd());
+        return Err(unexpected_reply());
     };
     let results = results.iter().map(|outcome| match outcome {
         Outcome::Changed { keys } => json!({ "keys": keys }),

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use dunlin::state::{Event, Events, Query as Asked, prefix_end};
+use dunlin::state::{Event, Events, Query as ControlQuery, prefix_end};
 use dunlin::topic::{
     self, Charge, Notice, OnGap, Position, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
     Subscriber, Wait,
@@ -17,19 +17,19 @@ use dunlin::{KV, Refused};
 use serde_json::{Value, json};
 
 use super::json as shown;
-use crate::access::Standing;
-use crate::door::Door;
+use crate::access::SubscriptionAccess;
 use crate::http::context::Context;
-use crate::http::event_stream::{EventStream, Source};
+use crate::http::event_stream::{EventSource, EventStream};
 use crate::http::problem::Problem;
 use crate::http::query::Query;
+use crate::protocol::Protocol;
 
 /// The changes of keys with a prefix.
-struct Changes {
+struct WatchEvents {
     subscriber: Subscriber,
     prefix: Vec<u8>,
     /// The last id that was written.
-    stands: Position,
+    last_position: Position,
     /// The memory charge.
     _charge: Charge,
 }
@@ -41,22 +41,22 @@ pub(in crate::http) async fn watch(
 ) -> Result<Response, Problem> {
     let query = Query::parse(query.as_deref(), &["prefix", "from"])?;
     let prefix = query.get("prefix").unwrap_or("").as_bytes().to_vec();
-    let standing = context.login().map(Standing::of);
-    context.node().may_query(&Asked::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
+    let validity = context.login().map(SubscriptionAccess::of);
+    context.node().may_query(&ControlQuery::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
     let charge = context.shared().charge_readers(1, 0)?;
     let subscriber = subscribe(&context, &query, &headers).await?;
-    let mut changes = Changes { subscriber, prefix, stands: Position::default(), _charge: charge };
+    let mut changes = WatchEvents { subscriber, prefix, last_position: Position::default(), _charge: charge };
     let mut beginning = String::new();
     write_comment("watching", &mut beginning);
     changes.say_where(&mut beginning);
-    Ok(EventStream::respond(&context, standing, beginning, changes))
+    Ok(EventStream::respond(&context, validity, beginning, changes))
 }
 
 async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Result<Subscriber, Problem> {
     let epoch = context.node().control_async().await?.epoch().await?;
     let options = SubscribeOptions {
         name: context.peer(),
-        door: Door::Http.name(),
+        protocol: Protocol::Http.name(),
         start: start(query, headers, epoch)?,
         on_gap: OnGap::Fail,
         wait: Wait::Parked,
@@ -88,21 +88,21 @@ fn start(query: &Query, headers: &HeaderMap, epoch: u32) -> Result<Start, Proble
     Ok(Start::After(Position { seq, ..first }))
 }
 
-impl Changes {
+impl WatchEvents {
     /// Writes the position if it changed since the last id. Returns whether it did.
     fn say_where(&mut self, out: &mut String) -> bool {
-        let mut stands = self.stands;
-        self.subscriber.for_each_position(|_, position| stands = position);
-        let moved = stands != self.stands;
+        let mut last_position = self.last_position;
+        self.subscriber.for_each_position(|_, position| last_position = position);
+        let moved = last_position != self.last_position;
         if moved {
-            self.stands = stands;
-            write_id(&stands.to_string(), out);
+            self.last_position = last_position;
+            write_id(&last_position.to_string(), out);
         }
         moved
     }
 }
 
-impl Source for Changes {
+impl EventSource for WatchEvents {
     fn subscriber(&mut self) -> &mut Subscriber {
         &mut self.subscriber
     }
@@ -112,7 +112,7 @@ impl Source for Changes {
             match self.subscriber.try_next() {
                 Ok(Some(topic::Event::Record(record))) => {
                     if write(&record, &self.prefix, out) {
-                        self.stands = record.position;
+                        self.last_position = record.position;
                     }
                 }
                 Ok(Some(topic::Event::Notice(notice))) => end_of(&notice).map_or(Ok(()), Err)?,
@@ -126,7 +126,7 @@ impl Source for Changes {
         Ok(())
     }
 
-    fn beat(&mut self, out: &mut String) {
+    fn write_heartbeat(&mut self, out: &mut String) {
         if !self.say_where(out) {
             write_comment("", out);
         }

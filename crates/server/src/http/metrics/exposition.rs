@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 /// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Only grows, until a restart.
     Counter,
     /// Rises and falls.
@@ -17,21 +17,21 @@ pub(super) struct Exposition(String);
 
 impl Exposition {
     /// A metric without labels.
-    pub(super) fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl Display) {
+    pub(super) fn one(&mut self, kind: MetricKind, name: &str, help: &str, value: impl Display) {
         self.family(kind, name, help, [([], value)]);
     }
 
     /// All series of a metric.
     pub(super) fn family<const N: usize, V: Display>(
         &mut self,
-        kind: Kind,
+        kind: MetricKind,
         name: &str,
         help: &str,
         series: impl IntoIterator<Item = ([(&'static str, String); N], V)>,
     ) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         };
         // Writing to a string cannot fail.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn labels_cannot_break_out_of_their_quotes() {
         let mut out = Exposition::default();
-        out.family(Kind::Counter, "a_total", "Help.", [([("topic", "a\"b\\c\nd".to_owned())], 3)]);
-        out.one(Kind::Gauge, "b", "Help.", 0.5);
+        out.family(MetricKind::Counter, "a_total", "Help.", [([("topic", "a\"b\\c\nd".to_owned())], 3)]);
+        out.one(MetricKind::Gauge, "b", "Help.", 0.5);
         let wanted = "# HELP a_total Help.\n# TYPE a_total counter\na_total{topic=\"a\\\"b\\\\c\\nd\"} 3\n\
                       # HELP b Help.\n# TYPE b gauge\nb 0.5\n";
         assert_eq!(out.into_text(), wanted);

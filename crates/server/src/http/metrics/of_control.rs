@@ -1,15 +1,15 @@
 //! Figures of the cluster's keys and of Raft; none until the node takes part.
 
 use dunlin::state::{Answer, Query};
-use dunlin::{Lead, Node};
+use dunlin::{Leadership, Node};
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 
 pub(super) fn write(node: &Node, out: &mut Exposition) {
     let Some(control) = node.control_if_any() else { return };
     let Ok(status) = control.status() else { return };
-    let leads = u64::from(control.lead().is_ok_and(|lead| lead == Lead::Here));
+    let leads = u64::from(control.lead().is_ok_and(|lead| lead == Leadership::Here));
     for (name, help, value) in [
         ("dunlin_raft_leader", "1 while this node is the leader.", leads),
         ("dunlin_raft_has_leader", "1 while this node knows the leader.", u64::from(status.leader.is_some())),

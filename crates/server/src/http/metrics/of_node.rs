@@ -5,7 +5,7 @@ use dunlin::Survey;
 use std::sync::atomic::Ordering;
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 use crate::access::{Access, TenantCounts};
 use crate::shared::Shared;
 
@@ -77,16 +77,16 @@ fn write_totals(survey: &Survey, out: &mut Exposition) {
 }
 
 fn write_connections(shared: &Shared, out: &mut Exposition) {
-    let doors: Vec<_> = shared.traffic.doors().collect();
-    let of = |pick: fn(&(crate::door::Door, u64, u64)) -> u64| {
-        doors.iter().map(move |door| ([("door", door.0.name().to_owned())], pick(door)))
+    let listeners: Vec<_> = shared.traffic.listeners().collect();
+    let of = |pick: fn(&(crate::protocol::Protocol, u64, u64)) -> u64| {
+        listeners.iter().map(move |protocol| ([("door", protocol.0.name().to_owned())], pick(protocol)))
     };
-    out.family(Gauge, "dunlin_connections", "Connections that are open.", of(|door| door.1));
+    out.family(Gauge, "dunlin_connections", "Connections that are open.", of(|protocol| protocol.1));
     out.family(
         Counter,
         "dunlin_connections_accepted_total",
         "Connections accepted since the start.",
-        of(|door| door.2),
+        of(|protocol| protocol.2),
     );
     let refusals = shared.traffic.refusals();
     let help = "Connections refused because of limits.connections.";

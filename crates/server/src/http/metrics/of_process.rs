@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 
 pub(super) fn write(out: &mut Exposition) {
     if let Some(bytes) = resident_bytes() {

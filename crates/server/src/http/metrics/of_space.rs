@@ -4,7 +4,7 @@ use dunlin::Node;
 use dunlin::space::RegionFigures;
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 use super::exposition::seconds;
 
 /// A metric's name, help text and value.

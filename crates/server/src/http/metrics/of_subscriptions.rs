@@ -3,7 +3,7 @@
 use dunlin::SubscriptionInfo;
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 
 pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
     let slowest = unlike(slowest);
@@ -34,9 +34,9 @@ fn unlike(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
 
 fn labels(seen: &SubscriptionInfo) -> Labels {
     let reader = &seen.reader;
-    let door = if reader.door.is_empty() { "in_process" } else { reader.door };
+    let protocol = if reader.protocol.is_empty() { "in_process" } else { reader.protocol };
     [
-        ("door", door.to_owned()),
+        ("door", protocol.to_owned()),
         ("name", reader.name.clone()),
         ("topic", seen.topic.name().to_owned()),
         ("partition", reader.partition.to_string()),

@@ -1,21 +1,22 @@
 //! Figures of the cluster's tasks; none until the node takes part.
 
-use dunlin::scheduler::{Signals, State};
-use dunlin::{Lead, Node};
+use dunlin::scheduler::{SchedulerState, Signals};
+use dunlin::{Leadership, Node};
 
 use super::exposition::Exposition;
-use super::exposition::Kind::{Counter, Gauge};
+use super::exposition::MetricKind::{Counter, Gauge};
 
 pub(super) fn write(node: &Node, out: &mut Exposition) {
     let Some(tasks) = node.tasks_if_any() else { return };
-    let look =
-        |state: &State| (state.signals(), [state.len(), state.bytes(), state.limits().state_bytes_max]);
+    let look = |state: &SchedulerState| {
+        (state.signals(), [state.len(), state.bytes(), state.limits().state_bytes_max])
+    };
     let Ok(seen) = tasks.each(look) else { return };
     let (signals, counts): (Vec<Signals>, Vec<[u64; 3]>) = seen.into_iter().unzip();
     let sum = |at: usize| counts.iter().map(|counts| counts[at]).sum::<u64>();
     let signals = Signals::join(signals);
     let (known, bytes, bytes_max) = (sum(0), sum(1), sum(2));
-    let leads = tasks.shards().iter().filter(|shard| shard.lead() == Ok(Lead::Here)).count() as u64;
+    let leads = tasks.shards().iter().filter(|shard| shard.lead() == Ok(Leadership::Here)).count() as u64;
     for (name, help, value) in [
         ("dunlin_tasks_leader", "Task shards that this node leads.", leads),
         ("dunlin_tasks_known", "Known tasks, including ended ones.", known),

@@ -3,13 +3,13 @@
 use dunlin::topic::Topic;
 use dunlin::{StoredSurvey, TopicSurvey};
 
-use super::exposition::Kind::{self, Counter, Gauge};
+use super::exposition::MetricKind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
 
 /// Writes the figures. Those that only the owner knows are left out on other nodes, where they would be 0.
 pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, out: &mut Exposition) {
     let owned: Vec<_> = topics.iter().filter(|seen| is_owned(&seen.topic)).collect();
-    let mut of_owner = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
+    let mut of_owner = |kind: MetricKind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
         out.family(kind, name, help, owned.iter().map(|seen| (labels(seen), pick(seen))));
     };
     of_owner(Counter, "dunlin_topic_records_total", "Records appended.", |seen| seen.totals.records);
@@ -17,7 +17,7 @@ pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, o
         seen.totals.bytes
     });
     of_owner(Gauge, "dunlin_topic_retained_records", "Records retained.", |seen| seen.retained_records);
-    let mut numbers = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
+    let mut numbers = |kind: MetricKind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
         out.family(kind, name, help, topics.iter().map(|seen| (labels(seen), pick(seen))));
     };
     numbers(

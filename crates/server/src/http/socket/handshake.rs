@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 16;
 
 /// A WebSocket sub-protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaks {
+pub(super) enum SubProtocol {
     /// Dunlin's own protocol, in binary messages.
     Bytes,
     /// A JSON object in each message.
@@ -26,16 +26,20 @@ pub(super) enum Speaks {
     Nats,
 }
 
-impl Speaks {
-    const NAMED: [(Speaks, &str); 2] = [(Speaks::Bytes, "dunlin.v1"), (Speaks::Texts, "dunlin.v1.json")];
+impl SubProtocol {
+    const NAMED: [(SubProtocol, &str); 2] =
+        [(SubProtocol::Bytes, "dunlin.v1"), (SubProtocol::Texts, "dunlin.v1.json")];
 
     fn name(self) -> Option<&'static str> {
-        Speaks::NAMED.into_iter().find(|(speaks, _)| *speaks == self).map(|(_, name)| name)
+        SubProtocol::NAMED.into_iter().find(|(sub_protocol, _)| *sub_protocol == self).map(|(_, name)| name)
     }
 }
 
 /// The chosen sub-protocol, and the response. `unnamed` is chosen if the client names none.
-pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Speaks, Response), Problem> {
+pub(super) fn answer(
+    headers: &HeaderMap,
+    unnamed: Option<SubProtocol>,
+) -> Result<(SubProtocol, Response), Problem> {
     if !lists(headers, &header::CONNECTION, "upgrade") || !lists(headers, &header::UPGRADE, "websocket") {
         let text = "this path is for WebSockets: send Connection: Upgrade and Upgrade: websocket";
         let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
@@ -50,7 +54,7 @@ pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Sp
     let key =
         key.ok_or_else(|| Problem::bad_request("Sec-WebSocket-Key: expected 16 bytes in base64, once"))?;
     let names_none = !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL);
-    let speaks = wanted(headers).or(unnamed.filter(|_| names_none)).ok_or_else(|| {
+    let sub_protocol = wanted(headers).or(unnamed.filter(|_| names_none)).ok_or_else(|| {
         Problem::bad_request("Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json")
     })?;
     let mut response = Response::new(Body::empty());
@@ -61,10 +65,10 @@ pub(super) fn answer(headers: &HeaderMap, unnamed: Option<Speaks>) -> Result<(Sp
     said.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     said.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     said.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    if let Some(name) = speaks.name() {
+    if let Some(name) = sub_protocol.name() {
         said.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }
-    Ok((speaks, response))
+    Ok((sub_protocol, response))
 }
 
 /// The items of a header with a list.
@@ -94,9 +98,10 @@ fn is_key(key: &str) -> bool {
 }
 
 /// The first sub-protocol of the client's offer that the node supports.
-fn wanted(headers: &HeaderMap) -> Option<Speaks> {
-    items(headers, &header::SEC_WEBSOCKET_PROTOCOL)
-        .find_map(|item| Speaks::NAMED.into_iter().find(|(_, name)| *name == item).map(|(speaks, _)| speaks))
+fn wanted(headers: &HeaderMap) -> Option<SubProtocol> {
+    items(headers, &header::SEC_WEBSOCKET_PROTOCOL).find_map(|item| {
+        SubProtocol::NAMED.into_iter().find(|(_, name)| *name == item).map(|(sub_protocol, _)| sub_protocol)
+    })
 }
 
 #[cfg(test)]
@@ -121,8 +126,8 @@ mod tests {
 
     #[test]
     fn first_known_sub_protocol_of_the_offer_is_chosen() {
-        let (speaks, response) = answer(&headers(("", "")), None).unwrap();
-        assert_eq!((speaks, response.status().as_u16()), (Speaks::Texts, 101));
+        let (sub_protocol, response) = answer(&headers(("", "")), None).unwrap();
+        assert_eq!((sub_protocol, response.status().as_u16()), (SubProtocol::Texts, 101));
         // The example of the standard.
         assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(response.headers()["sec-websocket-protocol"], "dunlin.v1.json");
@@ -155,12 +160,12 @@ mod tests {
     #[test]
     fn client_without_sub_protocol_speaks_the_unnamed_one() {
         let plain = headers(("sec-websocket-protocol", ""));
-        let (speaks, response) = answer(&plain, Some(Speaks::Nats)).unwrap();
-        assert_eq!(speaks, Speaks::Nats);
+        let (sub_protocol, response) = answer(&plain, Some(SubProtocol::Nats)).unwrap();
+        assert_eq!(sub_protocol, SubProtocol::Nats);
         assert!(!response.headers().contains_key(header::SEC_WEBSOCKET_PROTOCOL));
         let wrong = headers(("sec-websocket-protocol", "mqtt"));
-        assert_eq!(answer(&wrong, Some(Speaks::Nats)).unwrap_err().status(), 400);
+        assert_eq!(answer(&wrong, Some(SubProtocol::Nats)).unwrap_err().status(), 400);
         let named = headers(("sec-websocket-protocol", "dunlin.v1"));
-        assert_eq!(answer(&named, Some(Speaks::Nats)).unwrap().0, Speaks::Bytes);
+        assert_eq!(answer(&named, Some(SubProtocol::Nats)).unwrap().0, SubProtocol::Bytes);
     }
 }

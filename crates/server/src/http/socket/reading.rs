@@ -10,53 +10,63 @@ use dunlin::wire::http::RESUME_LOGS_MAX;
 use serde_json::{Map, Value, json};
 
 use super::said;
-use crate::access::Standing;
-use crate::door::Door;
+use crate::access::SubscriptionAccess;
 use crate::http::context::Context;
-use crate::http::events::Reader;
-use crate::http::events::format::{Form, notice, record_object, stand_after};
-use crate::http::events::request::{Asked, EventsRequest};
-use crate::http::events::stands::Stands;
-use crate::http::events::subscribe::{LOGS_MAX, Subscribed, subscribe};
+use crate::http::events::SubscriberIdentity;
+use crate::http::events::format::{RecordFormat, notice, position_after, record_object};
+use crate::http::events::request::{EventsRequest, RawEventsRequest};
+use crate::http::events::stream_positions::StreamPositions;
+use crate::http::events::subscribe::{EventSubscription, LOGS_MAX, subscribe};
 use crate::http::problem::Problem;
+use crate::protocol::Protocol;
 
 /// One subscription of a JSON WebSocket.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct SocketSubscription {
     id: u64,
     subscriber: Subscriber,
-    stands: Stands,
-    standing: Option<Standing>,
-    pub(super) reader: Reader,
+    stream_positions: StreamPositions,
+    validity: Option<SubscriptionAccess>,
+    pub(super) reader: SubscriberIdentity,
     /// The memory charge.
     _charge: Charge,
 }
 
-impl Reading {
+impl SocketSubscription {
     /// Starts a subscription, and adds its first message to `out`.
     pub(super) async fn begin(
         context: &Context,
         asked: &said::Subscribe,
         client: &str,
         out: &mut Vec<String>,
-    ) -> Result<Reading, Problem> {
+    ) -> Result<SocketSubscription, Problem> {
         let peer = context.peer();
         let named = asked.name.as_deref().filter(|name| !name.is_empty());
-        let request = EventsRequest::of(&Asked {
+        let request = EventsRequest::of(&RawEventsRequest {
             from: asked.from.as_deref(),
             on_gap: asked.on_gap.as_deref(),
             conflate: asked.conflate,
             name: named.unwrap_or(if client.is_empty() { &peer } else { client }),
             resume: asked.resume.as_deref().filter(|text| !text.is_empty()),
-            form: Form::Json,
-            door: Door::Ws,
+            form: RecordFormat::Json,
+            protocol: Protocol::Ws,
         })?;
-        let standing = context.login().map(Standing::of);
-        let reader =
-            Reader { door: Door::Ws, name: request.options.name.clone(), peer: context.peer_address() };
-        let Subscribed { subscriber, stands, gone, charge } =
+        let validity = context.login().map(SubscriptionAccess::of);
+        let reader = SubscriberIdentity {
+            protocol: Protocol::Ws,
+            name: request.options.name.clone(),
+            peer: context.peer_address(),
+        };
+        let EventSubscription { subscriber, stream_positions, gone, charge } =
             subscribe(context, &asked.pattern, &request).await?;
-        let mut reading = Reading { id: asked.id, subscriber, stands, standing, reader, _charge: charge };
+        let mut reading = SocketSubscription {
+            id: asked.id,
+            subscriber,
+            stream_positions,
+            validity,
+            reader,
+            _charge: charge,
+        };
         let mut object = Map::new();
         if gone > 0 {
             object.insert("gone".to_owned(), gone.into());
@@ -79,7 +89,7 @@ impl Reading {
 
     /// Fails if the user lost the permission to read.
     pub(super) fn check(&mut self) -> Result<(), Refused> {
-        self.standing.as_mut().map_or(Ok(()), Standing::check)
+        self.validity.as_mut().map_or(Ok(()), SubscriptionAccess::check)
     }
 
     fn read(&mut self, bytes_max: usize, out: &mut Vec<String>) -> Result<(), Problem> {
@@ -88,33 +98,33 @@ impl Reading {
         while bytes < bytes_max {
             let (op, object) = match self.subscriber.try_next()? {
                 Some(Event::Record(record)) => {
-                    self.stands.at(record.log, record.position);
+                    self.stream_positions.at(record.log, record.position);
                     ("record", record_object(&record))
                 }
                 Some(Event::Notice(told)) => {
-                    let Some(told) = self.tell(&told) else { continue };
+                    let Some(told) = self.notice_message(&told) else { continue };
                     told
                 }
                 None => break,
             };
-            self.say(op, object, self.stands.is_one(), out);
+            self.say(op, object, self.stream_positions.is_one(), out);
             bytes += out.last().map_or(0, String::len);
         }
-        if self.stands.logs() > RESUME_LOGS_MAX {
+        if self.stream_positions.logs() > RESUME_LOGS_MAX {
             return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
         }
         self.say_where(out);
         Ok(())
     }
 
-    fn tell(&mut self, told: &Notice) -> Option<(&'static str, Map<String, Value>)> {
-        if let Some((log, position)) = stand_after(told) {
-            self.stands.at(log, position);
+    fn notice_message(&mut self, told: &Notice) -> Option<(&'static str, Map<String, Value>)> {
+        if let Some((log, position)) = position_after(told) {
+            self.stream_positions.at(log, position);
         }
         if let Notice::Deleted { log, .. } = told
-            && !self.stands.is_one()
+            && !self.stream_positions.is_one()
         {
-            self.stands.left(log);
+            self.stream_positions.left(log);
         }
         match notice(told)? {
             (op, Value::Object(object)) => Some((op, object)),
@@ -123,14 +133,14 @@ impl Reading {
     }
 
     /// Adds the position, if records were skipped.
-    pub(super) fn beat(&mut self, out: &mut Vec<String>) {
-        self.stands.look(&mut self.subscriber);
+    pub(super) fn write_heartbeat(&mut self, out: &mut Vec<String>) {
+        self.stream_positions.look(&mut self.subscriber);
         self.say_where(out);
     }
 
     /// Adds the position from which a subscriber can resume.
     fn say_where(&mut self, out: &mut Vec<String>) {
-        if let Some(at) = self.stands.take_id() {
+        if let Some(at) = self.stream_positions.take_id() {
             out.push(json!({"op": "at", "id": self.id, "resume": at}).to_string());
         }
     }
@@ -138,7 +148,7 @@ impl Reading {
     fn say(&mut self, op: &str, mut object: Map<String, Value>, with_place: bool, out: &mut Vec<String>) {
         object.insert("op".to_owned(), op.into());
         object.insert("id".to_owned(), self.id.into());
-        if with_place && let Some(at) = self.stands.take_id() {
+        if with_place && let Some(at) = self.stream_positions.take_id() {
             object.insert("resume".to_owned(), at.into());
         }
         out.push(Value::Object(object).to_string());

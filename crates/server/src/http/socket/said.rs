@@ -12,7 +12,7 @@ use crate::http::query::whole_number;
 
 /// A message of the client.
 #[derive(Debug)]
-pub(super) enum Said<'a> {
+pub(super) enum ClientMessage<'a> {
     Hello(Hello),
     Subscribe(Subscribe),
     Unsubscribe(Unsubscribe),
@@ -22,7 +22,7 @@ pub(super) enum Said<'a> {
 
 /// The kind of a message.
 #[derive(Debug, Deserialize)]
-struct Op<'a> {
+struct MessageKind<'a> {
     #[serde(borrow)]
     op: Cow<'a, str>,
 }
@@ -101,15 +101,15 @@ pub(super) struct Header {
     pub(super) value: String,
 }
 
-impl<'a> Said<'a> {
-    pub(super) fn read(text: &'a str) -> Result<Said<'a>, Problem> {
-        let Op { op } = parse(text)?;
+impl<'a> ClientMessage<'a> {
+    pub(super) fn read(text: &'a str) -> Result<ClientMessage<'a>, Problem> {
+        let MessageKind { op } = parse(text)?;
         Ok(match &*op {
-            "hello" => Said::Hello(parse(text)?),
-            "subscribe" => Said::Subscribe(parse(text)?),
-            "unsubscribe" => Said::Unsubscribe(parse(text)?),
-            "publish" => Said::Publish(Box::new(parse(text)?)),
-            "ping" => Said::Ping,
+            "hello" => ClientMessage::Hello(parse(text)?),
+            "subscribe" => ClientMessage::Subscribe(parse(text)?),
+            "unsubscribe" => ClientMessage::Unsubscribe(parse(text)?),
+            "publish" => ClientMessage::Publish(Box::new(parse(text)?)),
+            "ping" => ClientMessage::Ping,
             other => {
                 let text = format!("op {other:?}: expected hello, subscribe, unsubscribe, publish or ping");
                 return Err(Problem::bad_request(text));
@@ -167,7 +167,7 @@ mod tests {
 
     fn payload(rest: &str) -> Result<Vec<u8>, Problem> {
         let text = format!(r#"{{"op":"publish","request":1,"subject":"a"{rest}}}"#);
-        let Said::Publish(publish) = Said::read(&text)? else { panic!("{text}") };
+        let ClientMessage::Publish(publish) = ClientMessage::read(&text)? else { panic!("{text}") };
         publish.payload().map(Cow::into_owned)
     }
 
@@ -195,7 +195,7 @@ mod tests {
             r#"{"op":"subscribe","id":1,"pattern":"a","form":"latest"}"#,
             r#"{"op":"hello","token":"\ud800"}"#,
         ] {
-            assert!(Said::read(text).is_err(), "{text}");
+            assert!(ClientMessage::read(text).is_err(), "{text}");
         }
         for rest in
             [r#","payload":"a","payload_base64":"""#, r#","payload_base64":"?""#, r#","payload":1,"x":1"#]
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn hello_credentials_equal_http_authorization() {
-        let header = |text: &str| match Said::read(text).unwrap() {
-            Said::Hello(hello) => hello.authorization(),
+        let header = |text: &str| match ClientMessage::read(text).unwrap() {
+            ClientMessage::Hello(hello) => hello.authorization(),
             _ => panic!("{text}"),
         };
         assert_eq!(header(r#"{"op":"hello"}"#), None);

@@ -25,14 +25,14 @@ use dunlin::wire::ErrorCode;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, timeout};
 
-use super::reading::Reading;
-use super::said::{Hello, Publish, Said, Subscribe};
-use crate::departures::{Departure, Fate, in_words};
-use crate::door::Door;
+use super::reading::SocketSubscription;
+use super::said::{ClientMessage, Hello, Publish, Subscribe};
+use crate::departures::{Departure, DepartureKind, in_words};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
-use crate::http::publish::{Target, Terms, position, publish_record};
-use crate::stream::Framed;
+use crate::http::publish::{PublishOptions, PublishTarget, position, publish_record};
+use crate::protocol::Protocol;
+use crate::stream::WebSocketStream;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
@@ -45,28 +45,28 @@ const NOT_ALLOWED: u16 = 1_008;
 
 /// Why the connection ends.
 #[derive(Debug)]
-enum End {
+enum ConnectionEnd {
     /// The client is gone.
     Gone,
     /// The client receives the reason.
-    Told(Box<Problem>),
+    WithReason(Box<Problem>),
 }
 
 /// A subscription with its first messages, or its name and the reason of the refusal.
-type Begun = Result<(Box<Reading>, Vec<String>), (Option<String>, Box<Problem>)>;
+type SubscribeOutcome = Result<(Box<SocketSubscription>, Vec<String>), (Option<String>, Box<Problem>)>;
 /// A subscription that waits for its logs.
-type Beginning = Pin<Box<dyn Future<Output = Begun> + Send>>;
+type PendingSubscription = Pin<Box<dyn Future<Output = SubscribeOutcome> + Send>>;
 /// A publish: the response, or the reason to end the connection.
-type Publishing = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
+type PendingPublish = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
 
 /// What the connection handles next.
-enum Next {
+enum SocketEvent {
     /// A complete message.
-    Said,
+    ClientMessage,
     /// A subscription with records, or at its end.
     Ready(u64, Result<(), Box<Problem>>),
     /// A subscription that was started or refused.
-    Begun(u64, Begun),
+    SubscribeOutcome(u64, SubscribeOutcome),
     /// A record that was published or refused.
     Published(Result<String, Box<Problem>>),
     /// A heartbeat is due.
@@ -76,9 +76,9 @@ enum Next {
 }
 
 /// A JSON WebSocket.
-struct Texts {
+struct JsonSocket {
     context: Context,
-    framed: Framed,
+    framed: WebSocketStream,
     waiter: Arc<Waiter>,
     /// The client's name for itself.
     name: String,
@@ -89,11 +89,11 @@ struct Texts {
     text_bytes_max: (usize, &'static str),
     charge: Charge,
     buffer: Box<[u8]>,
-    readings: BTreeMap<u64, Reading>,
+    readings: BTreeMap<u64, SocketSubscription>,
     /// Subscriptions that wait for their logs.
-    beginning: Vec<(u64, Beginning)>,
+    beginning: Vec<(u64, PendingSubscription)>,
     /// The pending publish; no message is read before its response.
-    publishing: Option<Publishing>,
+    publishing: Option<PendingPublish>,
     /// The last subscription that had a turn.
     turn: u64,
     heartbeat: Pin<Box<Sleep>>,
@@ -102,12 +102,12 @@ struct Texts {
 }
 
 /// Serves the connection to its end.
-pub(super) async fn serve(context: Context, framed: Framed) {
+pub(super) async fn serve(context: Context, framed: WebSocketStream) {
     let shared = Arc::clone(context.shared());
     let waiter = Waiter::new();
     let place = shared.admit(shared.node.next_session(), &waiter);
     let heartbeat = Duration::from_millis(shared.limits.http.heartbeat_ms.into());
-    let mut texts = Texts {
+    let mut texts = JsonSocket {
         framed,
         waiter,
         name: String::new(),
@@ -125,57 +125,59 @@ pub(super) async fn serve(context: Context, framed: Framed) {
         context,
     };
     let ended = match place {
-        Some(_) => texts.come_in().await,
-        None => Err(told(shared.no_place())),
+        Some(_) => texts.log_in_client().await,
+        None => Err(end_with(shared.no_place())),
     };
     let ended = match ended {
-        Ok(()) => texts.talk().await,
+        Ok(()) => texts.serve_messages().await,
         Err(end) => end,
     };
-    if let End::Told(why) = ended {
+    if let ConnectionEnd::WithReason(why) = ended {
         // A client that does not read the reason is dropped.
         let _ = timeout(FAREWELL, texts.part(&why)).await;
     }
 }
 
-fn told(refused: Refused) -> End {
-    End::Told(Box::new(Problem::from(refused)))
+fn end_with(refused: Refused) -> ConnectionEnd {
+    ConnectionEnd::WithReason(Box::new(Problem::from(refused)))
 }
 
-fn gone(_: io::Error) -> End {
-    End::Gone
+fn gone(_: io::Error) -> ConnectionEnd {
+    ConnectionEnd::Gone
 }
 
-impl Texts {
+impl JsonSocket {
     /// Reads the hello message and logs the client in.
-    async fn come_in(&mut self) -> Result<(), End> {
+    async fn log_in_client(&mut self) -> Result<(), ConnectionEnd> {
         let patience_ms = self.context.limits().handshake_ms_max;
         let hello = timeout(Duration::from_millis(patience_ms.into()), self.hello()).await;
         let late = |_| {
             let numbers = [patience_ms.into(), 0, 0];
-            Err(told(Refused { numbers, ..Refused::new(ErrorCode::Handshake, "") }))
+            Err(end_with(Refused { numbers, ..Refused::new(ErrorCode::Handshake, "") }))
         };
         hello.unwrap_or_else(late)
     }
 
-    async fn hello(&mut self) -> Result<(), End> {
+    async fn hello(&mut self) -> Result<(), ConnectionEnd> {
         if !poll_fn(|cx| self.poll_text(cx)).await? {
-            return Err(End::Gone);
+            return Err(ConnectionEnd::Gone);
         }
         let text = self.take_said()?;
-        let hello = match Said::read(&text) {
-            Ok(Said::Hello(hello)) => hello,
+        let hello = match ClientMessage::read(&text) {
+            Ok(ClientMessage::Hello(hello)) => hello,
             Ok(_) => {
-                return Err(End::Told(Box::new(Problem::bad_request("the first message must be hello"))));
+                return Err(ConnectionEnd::WithReason(Box::new(Problem::bad_request(
+                    "the first message must be hello",
+                ))));
             }
-            Err(problem) => return Err(End::Told(Box::new(problem))),
+            Err(problem) => return Err(ConnectionEnd::WithReason(Box::new(problem))),
         };
         self.charge.release();
         self.text_since = None;
         let Hello { name, .. } = &hello;
         self.name = name.chars().filter(|char| !char.is_control()).take(200).collect();
         let authorization = hello.authorization();
-        self.context = self.context.log_in(authorization.as_deref()).await.map_err(told)?;
+        self.context = self.context.log_in(authorization.as_deref()).await.map_err(end_with)?;
         self.text_bytes_max = (self.context.limits().ws.message_bytes_max, "ws.message_bytes_max");
         let (node, limits) = (&self.context.shared().node, self.context.limits());
         let welcome = json!({
@@ -188,7 +190,7 @@ impl Texts {
         self.send(&[welcome.to_string()]).await
     }
 
-    async fn talk(&mut self) -> End {
+    async fn serve_messages(&mut self) -> ConnectionEnd {
         loop {
             let step = match poll_fn(|cx| self.poll_next(cx)).await {
                 Ok(next) => self.take_next(next).await,
@@ -200,27 +202,27 @@ impl Texts {
         }
     }
 
-    fn poll_next(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<Next, End>> {
+    fn poll_next(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<SocketEvent, ConnectionEnd>> {
         if !self.waiter.set_waker(cx.waker()) {
             self.waiter.take_ready(|_| ());
-            return Poll::Ready(Ok(Next::Look));
+            return Poll::Ready(Ok(SocketEvent::Look));
         }
         if let Some(publishing) = &mut self.publishing
             && let Poll::Ready(said) = publishing.as_mut().poll(cx)
         {
             self.publishing = None;
-            return Poll::Ready(Ok(Next::Published(said)));
+            return Poll::Ready(Ok(SocketEvent::Published(said)));
         }
         for at in 0..self.beginning.len() {
             if let Poll::Ready(begun) = self.beginning[at].1.as_mut().poll(cx) {
                 let (id, _) = self.beginning.swap_remove(at);
-                return Poll::Ready(Ok(Next::Begun(id, begun)));
+                return Poll::Ready(Ok(SocketEvent::SubscribeOutcome(id, begun)));
             }
         }
         let text = if self.publishing.is_none() { self.poll_text(cx) } else { Poll::Pending };
         match text {
-            Poll::Ready(Ok(true)) => return Poll::Ready(Ok(Next::Said)),
-            Poll::Ready(Ok(false)) => return Poll::Ready(Err(End::Gone)),
+            Poll::Ready(Ok(true)) => return Poll::Ready(Ok(SocketEvent::ClientMessage)),
+            Poll::Ready(Ok(false)) => return Poll::Ready(Err(ConnectionEnd::Gone)),
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
             Poll::Pending => {}
         }
@@ -231,23 +233,25 @@ impl Texts {
             if let Poll::Ready(ready) = reading.poll_ready(cx) {
                 self.turn = *id;
                 let ready = ready.map_err(|error| Box::new(Problem::from(error)));
-                return Poll::Ready(Ok(Next::Ready(*id, ready)));
+                return Poll::Ready(Ok(SocketEvent::Ready(*id, ready)));
             }
         }
         // Sends a pong that was delayed.
         if let Poll::Ready(Err(_)) = self.framed.poll_flush_taken(cx) {
-            return Poll::Ready(Err(End::Gone));
+            return Poll::Ready(Err(ConnectionEnd::Gone));
         }
-        self.heartbeat.as_mut().poll(cx).map(|()| Ok(Next::Beat))
+        self.heartbeat.as_mut().poll(cx).map(|()| Ok(SocketEvent::Beat))
     }
 
     /// Ready with true when a message is complete, and with false when the client sends no more.
-    fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, End>> {
+    fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, ConnectionEnd>> {
         let ms_max = self.context.limits().ws.message_ms_max;
-        let Texts { framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, .. } = self;
+        let JsonSocket {
+            framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, ..
+        } = self;
         // This is checked with any event, at least with each heartbeat.
         if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
-            return Poll::Ready(Err(told(Refused::limit("ws.message_ms_max", ms_max.into()))));
+            return Poll::Ready(Err(end_with(Refused::limit("ws.message_ms_max", ms_max.into()))));
         }
         let mut refused = None;
         let polled = framed.poll_text(cx, buffer, |some| {
@@ -264,18 +268,18 @@ impl Texts {
             Ok(())
         });
         match (polled, refused) {
-            (_, Some(refused)) => Poll::Ready(Err(told(refused))),
+            (_, Some(refused)) => Poll::Ready(Err(end_with(refused))),
             (polled, None) => polled.map_err(gone),
         }
     }
 
-    async fn take_next(&mut self, next: Next) -> Result<(), End> {
+    async fn take_next(&mut self, next: SocketEvent) -> Result<(), ConnectionEnd> {
         match next {
-            Next::Look if self.context.shared().is_stopping() => {
-                Err(told(Refused::new(ErrorCode::ShuttingDown, "")))
+            SocketEvent::Look if self.context.shared().is_stopping() => {
+                Err(end_with(Refused::new(ErrorCode::ShuttingDown, "")))
             }
-            Next::Look => self.look_at_users().await,
-            Next::Said => {
+            SocketEvent::Look => self.check_user().await,
+            SocketEvent::ClientMessage => {
                 let text = self.take_said()?;
                 self.text_since = None;
                 let done = self.take_text(&text).await;
@@ -284,17 +288,17 @@ impl Texts {
                 }
                 done
             }
-            Next::Begun(id, begun) => self.begun(id, begun).await,
-            Next::Published(Ok(said)) => {
+            SocketEvent::SubscribeOutcome(id, begun) => self.begun(id, begun).await,
+            SocketEvent::Published(Ok(said)) => {
                 self.charge.release();
                 self.send(&[said]).await
             }
-            Next::Published(Err(why)) => Err(End::Told(why)),
-            Next::Ready(id, Err(why)) => self.end_reading(id, &why).await,
-            Next::Ready(id, Ok(())) => self.read(id).await,
-            Next::Beat => {
+            SocketEvent::Published(Err(why)) => Err(ConnectionEnd::WithReason(why)),
+            SocketEvent::Ready(id, Err(why)) => self.end_reading(id, &why).await,
+            SocketEvent::Ready(id, Ok(())) => self.read(id).await,
+            SocketEvent::Beat => {
                 let mut out = Vec::new();
-                self.readings.values_mut().for_each(|reading| reading.beat(&mut out));
+                self.readings.values_mut().for_each(|reading| reading.write_heartbeat(&mut out));
                 out.push(json!({"op": "heartbeat"}).to_string());
                 self.send(&out).await
             }
@@ -302,10 +306,10 @@ impl Texts {
     }
 
     /// Ends what the user may no longer do, and sends the reasons.
-    async fn look_at_users(&mut self) -> Result<(), End> {
+    async fn check_user(&mut self) -> Result<(), ConnectionEnd> {
         let Some(login) = self.context.login() else { return Ok(()) };
-        login.standing().map_err(told)?;
-        let denied = |(id, reading): (&u64, &mut Reading)| Some((*id, reading.check().err()?));
+        login.validity().map_err(end_with)?;
+        let denied = |(id, reading): (&u64, &mut SocketSubscription)| Some((*id, reading.check().err()?));
         let ended: Vec<_> = self.readings.iter_mut().filter_map(denied).collect();
         for (id, refused) in ended {
             self.end_reading(id, &Problem::from(refused)).await?;
@@ -313,14 +317,17 @@ impl Texts {
         Ok(())
     }
 
-    fn take_said(&mut self) -> Result<String, End> {
+    fn take_said(&mut self) -> Result<String, ConnectionEnd> {
         String::from_utf8(std::mem::take(&mut self.text)).map_err(|error| {
             self.ends_with = NOT_UTF8;
-            End::Told(Box::new(Problem::bad_request(format!("not UTF-8: {}", error.utf8_error()))))
+            ConnectionEnd::WithReason(Box::new(Problem::bad_request(format!(
+                "not UTF-8: {}",
+                error.utf8_error()
+            ))))
         })
     }
 
-    async fn read(&mut self, id: u64) -> Result<(), End> {
+    async fn read(&mut self, id: u64) -> Result<(), ConnectionEnd> {
         let bytes_max = self.context.limits().http.event_bytes as usize;
         let Some(reading) = self.readings.get_mut(&id) else { return Ok(()) };
         let mut out = Vec::new();
@@ -332,22 +339,22 @@ impl Texts {
         }
     }
 
-    async fn end_reading(&mut self, id: u64, why: &Problem) -> Result<(), End> {
+    async fn end_reading(&mut self, id: u64, why: &Problem) -> Result<(), ConnectionEnd> {
         if let Some(reading) = self.readings.remove(&id)
             && !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed)
         {
-            reading.reader.departs(self.context.shared(), Fate::CutOff, why);
+            reading.reader.record_departure(self.context.shared(), DepartureKind::CutOff, why);
         }
         self.send(&[answer("end", "id", id, why.json())]).await
     }
 
-    async fn take_text(&mut self, text: &str) -> Result<(), End> {
+    async fn take_text(&mut self, text: &str) -> Result<(), ConnectionEnd> {
         if let Some(login) = self.context.login() {
-            login.standing().map_err(told)?;
+            login.validity().map_err(end_with)?;
         }
-        match Said::read(text) {
-            Ok(Said::Subscribe(asked)) => self.subscribe(asked).await,
-            Ok(Said::Unsubscribe(asked)) => {
+        match ClientMessage::read(text) {
+            Ok(ClientMessage::Subscribe(asked)) => self.subscribe(asked).await,
+            Ok(ClientMessage::Unsubscribe(asked)) => {
                 let was_beginning = self.beginning.extract_if(.., |(id, _)| *id == asked.id).count() > 0;
                 let had = self.readings.remove(&asked.id).is_some() || was_beginning;
                 let why = if had {
@@ -360,19 +367,21 @@ impl Texts {
                 };
                 self.send(&[answer("end", "id", asked.id, why.json())]).await
             }
-            Ok(Said::Publish(_)) => {
+            Ok(ClientMessage::Publish(_)) => {
                 let (context, text) = (self.context.clone(), text.to_owned());
                 self.publishing = Some(Box::pin(async move { publish_text(&context, &text).await }));
                 Ok(())
             }
-            Ok(Said::Ping) => self.send(&[json!({"op": "pong"}).to_string()]).await,
-            Ok(Said::Hello(_)) => Err(End::Told(Box::new(Problem::bad_request("hello was already sent")))),
-            Err(problem) => Err(End::Told(Box::new(problem))),
+            Ok(ClientMessage::Ping) => self.send(&[json!({"op": "pong"}).to_string()]).await,
+            Ok(ClientMessage::Hello(_)) => {
+                Err(ConnectionEnd::WithReason(Box::new(Problem::bad_request("hello was already sent"))))
+            }
+            Err(problem) => Err(ConnectionEnd::WithReason(Box::new(problem))),
         }
     }
 
     /// Starts a subscription. Others continue meanwhile, because another node may have to say where it starts.
-    async fn subscribe(&mut self, asked: Subscribe) -> Result<(), End> {
+    async fn subscribe(&mut self, asked: Subscribe) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;
         let is_known =
@@ -390,7 +399,7 @@ impl Texts {
         let (id, context, name) = (asked.id, self.context.clone(), self.name.clone());
         let begun = async move {
             let mut out = Vec::new();
-            let begun = Reading::begin(&context, &asked, &name, &mut out).await;
+            let begun = SocketSubscription::begin(&context, &asked, &name, &mut out).await;
             begun.map(|reading| (Box::new(reading), out)).map_err(|why| (asked.name, Box::new(why)))
         };
         self.beginning.push((id, Box::pin(begun)));
@@ -398,7 +407,7 @@ impl Texts {
     }
 
     /// Adds a started subscription, or reports its refusal.
-    async fn begun(&mut self, id: u64, begun: Begun) -> Result<(), End> {
+    async fn begun(&mut self, id: u64, begun: SubscribeOutcome) -> Result<(), ConnectionEnd> {
         let mut out = Vec::new();
         // The permission may have been revoked meanwhile.
         let begun = begun.and_then(|(mut reading, said)| match reading.check() {
@@ -413,7 +422,8 @@ impl Texts {
             Err((name, why)) => {
                 let peer = self.context.peer_address();
                 let name = name.as_deref().unwrap_or(&self.name);
-                let departure = Departure::new(Door::Ws, Fate::Refused, &in_words(why.refused()));
+                let departure =
+                    Departure::new(Protocol::Ws, DepartureKind::Refused, &in_words(why.refused()));
                 self.context.shared().departures.note(departure.of(name, peer));
                 out.push(answer("end", "id", id, why.json()));
             }
@@ -422,7 +432,7 @@ impl Texts {
     }
 
     /// Sends the texts, and waits until the socket has taken them.
-    async fn send(&mut self, texts: &[String]) -> Result<(), End> {
+    async fn send(&mut self, texts: &[String]) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         self.heartbeat
             .as_mut()
@@ -431,18 +441,18 @@ impl Texts {
         let budget = self.context.shared().node.budget();
         // The allowance of every connection is not charged.
         let counted = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
-        let charge =
-            Charge::of(budget, 2 * counted).map_err(|spent| told(Refused::from(&PublishError::from(spent))));
+        let charge = Charge::of(budget, 2 * counted)
+            .map_err(|spent| end_with(Refused::from(&PublishError::from(spent))));
         let _charge = charge?;
         texts.iter().for_each(|text| self.framed.put_text(text));
         poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)
     }
 
     /// Sends the reason, closes, and waits for the client's end.
-    async fn part(&mut self, why: &Problem) -> Result<(), End> {
+    async fn part(&mut self, why: &Problem) -> Result<(), ConnectionEnd> {
         let code = why.refused().code;
         if code != ErrorCode::ShuttingDown {
-            let departure = Departure::new(Door::Ws, Fate::CutOff, &in_words(why.refused()));
+            let departure = Departure::new(Protocol::Ws, DepartureKind::CutOff, &in_words(why.refused()));
             let peer = self.context.peer_address();
             self.context.shared().departures.note(departure.of(&self.name, peer));
         }
@@ -452,7 +462,7 @@ impl Texts {
         self.framed.put_close(if code == ErrorCode::ShuttingDown { GOING_AWAY } else { self.ends_with });
         poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)?;
         self.framed.end_writing().map_err(gone)?;
-        let Texts { framed, buffer, .. } = self;
+        let JsonSocket { framed, buffer, .. } = self;
         while poll_fn(|cx| framed.poll_text(cx, buffer, |_| Ok(()))).await.map_err(gone)? {}
         Ok(())
     }
@@ -460,8 +470,8 @@ impl Texts {
 
 /// Publishes the record of a message, and returns the response.
 async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Problem>> {
-    match Said::read(text) {
-        Ok(Said::Publish(asked)) => Ok(match publish(context, &asked).await {
+    match ClientMessage::read(text) {
+        Ok(ClientMessage::Publish(asked)) => Ok(match publish(context, &asked).await {
             Ok(receipt) => answer("published", "request", asked.request, receipt),
             Err(why) => answer("refused", "request", asked.request, why.json()),
         }),
@@ -473,7 +483,7 @@ async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Probl
 async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Problem> {
     let payload = asked.payload()?;
     let after = asked.last_position.as_deref().map(position).transpose()?;
-    let target = Target::find(context, &asked.subject, payload.len(), after).await?;
+    let target = PublishTarget::find(context, &asked.subject, payload.len(), after).await?;
     let headers: Vec<_> =
         asked.headers.iter().map(|header| (header.name.as_str(), header.value.as_bytes())).collect();
     let meta = Meta {
@@ -484,7 +494,7 @@ async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Proble
         reply: asked.reply.as_deref(),
         headers: &headers,
     };
-    let terms = Terms { mark: None, expect_last: asked.expect_seq, after };
+    let terms = PublishOptions { mark: None, expect_last: asked.expect_seq, after };
     publish_record(context, &target, &meta, &payload, terms).await
 }
 

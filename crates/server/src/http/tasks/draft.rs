@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin::Refused;
-use dunlin::scheduler::{After, Backoff, Label, NewTask, Retry};
+use dunlin::scheduler::{Backoff, Label, NewTask, Retry, TaskDependency};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,7 +16,7 @@ use crate::http::problem::Problem;
 /// A submitted task. Times are milliseconds since 1970.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Draft<'a> {
+pub(super) struct JsonTask<'a> {
     kind: String,
     /// A string, whose text is the payload; or any other JSON, whose source text is.
     #[serde(borrow)]
@@ -73,7 +73,7 @@ enum RawAfter {
     Task(String),
 }
 
-impl Draft<'_> {
+impl JsonTask<'_> {
     pub(super) fn payload(&self) -> Result<Cow<'_, [u8]>, Problem> {
         match (self.payload.map(RawValue::get), &self.payload_base64) {
             (None, None) => Ok(Cow::default()),
@@ -137,10 +137,10 @@ impl RawRetry {
 }
 
 impl RawAfter {
-    fn read(&self) -> Result<After, Problem> {
+    fn read(&self) -> Result<TaskDependency, Problem> {
         match self {
-            RawAfter::Index(index) => Ok(After::Batch { index: *index }),
-            RawAfter::Task(text) => super::id(text).map(|task| After::Task { task }),
+            RawAfter::Index(index) => Ok(TaskDependency::Batch { index: *index }),
+            RawAfter::Task(text) => super::id(text).map(|task| TaskDependency::Task { task }),
         }
     }
 }

@@ -9,18 +9,18 @@ use dunlin::{Refused, TopicError};
 
 use super::Session;
 use super::inboxes::is_inbox;
-use super::publish::Full;
-use crate::access::{Account, Credentials, Login, Pending};
+use super::publish::RetryFrom;
+use crate::access::{Account, Credentials, Login, PendingLogin};
 use crate::shared::LOGIN;
 
 /// The state of the client's login.
 #[derive(Debug, Default)]
-pub(super) enum Entrance {
+pub(super) enum LoginState {
     /// The client has sent no credentials, or needs none.
     #[default]
-    Unasked,
-    Asked(Pending),
-    Known(Arc<Login>),
+    NoCredentials,
+    Checking(PendingLogin),
+    LoggedIn(Arc<Login>),
 }
 
 /// The error text that clients take for wrong credentials.
@@ -28,30 +28,30 @@ const VIOLATION: &str = "Authorization Violation";
 
 impl Session {
     /// Whether the client is logged in, or needs no login.
-    pub(super) fn is_let_in(&self) -> bool {
-        self.shared.access.is_none() || matches!(self.entrance, Entrance::Known(_))
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.shared.access.is_none() || matches!(self.entrance, LoginState::LoggedIn(_))
     }
 
     /// Whether CONNECT waits for the check of its credentials.
-    pub(super) fn is_at_the_door(&self) -> bool {
-        matches!(self.entrance, Entrance::Asked(_))
+    pub(super) fn is_login_pending(&self) -> bool {
+        matches!(self.entrance, LoginState::Checking(_))
     }
 
     pub(super) fn login(&self) -> Option<&Arc<Login>> {
         match &self.entrance {
-            Entrance::Known(login) => Some(login),
+            LoginState::LoggedIn(login) => Some(login),
             _ => None,
         }
     }
 
     /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT is
     /// read again. Returns whether the client is logged in.
-    pub(super) fn enter(&mut self, operation: &Operation<'_>, begins: usize) -> Result<bool, Full> {
+    pub(super) fn log_in(&mut self, operation: &Operation<'_>, begins: usize) -> Result<bool, RetryFrom> {
         let Operation::Connect(json) = operation else {
             self.fail(VIOLATION);
             return Ok(false);
         };
-        if let (Entrance::Unasked, Some(access)) = (&self.entrance, &self.shared.access) {
+        if let (LoginState::NoCredentials, Some(access)) = (&self.entrance, &self.shared.access) {
             let credentials = match Connect::parse(json) {
                 Ok(connect) => {
                     let nonce = access.nonce(self.id).unwrap_or_default();
@@ -65,14 +65,14 @@ impl Session {
             let credentials = credentials.or_certificate(self.stream.client_certificate().as_ref());
             let told = (Arc::clone(&self.waiter), LOGIN);
             let pending = access.log_in_waking(credentials, "", self.stream.peer_ip(), told);
-            self.entrance = Entrance::Asked(pending);
+            self.entrance = LoginState::Checking(pending);
         }
-        let Entrance::Asked(pending) = &self.entrance else { return Ok(true) };
+        let LoginState::Checking(pending) = &self.entrance else { return Ok(true) };
         match pending.take() {
-            None => return Err(Full { from: begins }),
+            None => return Err(RetryFrom { from: begins }),
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
-                self.entrance = Entrance::Known(login);
+                self.entrance = LoginState::LoggedIn(login);
                 self.set_step();
                 return Ok(true);
             }
@@ -101,7 +101,7 @@ impl Session {
         if self.is_closing() {
             return;
         }
-        if login.standing().is_err() {
+        if login.validity().is_err() {
             return self.fail("User Authentication Revoked");
         }
         self.set_step();

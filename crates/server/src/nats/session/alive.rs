@@ -4,7 +4,7 @@
 use dunlin::now_ns;
 use dunlin::wire::nats::PING;
 
-use super::publish::Blocked;
+use super::publish::BlockedPublish;
 use super::{Phase, Session};
 
 /// The pause between reads from a client that sends single bytes, ms.
@@ -15,7 +15,9 @@ impl Session {
         match &mut self.phase {
             Phase::Greeting => self.fail("Authentication Timeout"),
             // Retries the publish, also when its wait time is over.
-            Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(Blocked::try_again),
+            Phase::Open if self.blocked.is_some() => {
+                self.blocked.iter_mut().for_each(BlockedPublish::try_again)
+            }
             Phase::Open if self.is_held => self.end_hold(),
             Phase::Open if self.unread_is_watched => self.look_at_unread(),
             Phase::Open => self.ping(),
@@ -59,7 +61,7 @@ impl Session {
         let waited_ms = now_ns().saturating_sub(self.unread_since_ns) / 1_000_000;
         self.unread_is_watched = self.unread_since_ns > 0;
         if self.unread_since_ns == 0 {
-            self.ask_now_and_then();
+            self.start_ping_timer();
         } else if waited_ms >= u64::from(ms_max) {
             self.cut_off(&format!("an operation took longer than nats.publish_ms_max = {ms_max}"));
         } else {
@@ -81,12 +83,12 @@ impl Session {
     }
 
     /// Resets the count of missing `PONG`s.
-    pub(super) fn is_alive(&mut self) {
+    pub(super) fn reset_pings(&mut self) {
         self.pings = 0;
     }
 
     /// Starts the timer of the next `PING`.
-    pub(super) fn ask_now_and_then(&mut self) {
+    pub(super) fn start_ping_timer(&mut self) {
         // There is one timer: an incomplete operation is watched again after the next read.
         self.unread_is_watched = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);

@@ -3,7 +3,7 @@
 use dunlin::wire::nats;
 
 use super::{Phase, Session};
-use crate::session::Gone;
+use crate::session::Disconnected;
 
 /// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
@@ -24,11 +24,11 @@ impl Session {
     pub(super) fn fail(&mut self, text: &str) {
         if !self.is_closing() {
             match self.phase {
-                Phase::Open => self.visit.cut_off(text, self.behind()),
-                _ => self.visit.turned_away(text),
+                Phase::Open => self.session_trace.cut_off(text, self.behind()),
+                _ => self.session_trace.connection_refused(text),
             }
             nats::refuse(&mut self.outbound.control, text);
-            self.part();
+            self.begin_closing();
         }
     }
 
@@ -41,8 +41,8 @@ impl Session {
     /// would not reconnect. Operators see the reason.
     pub(super) fn cut_off(&mut self, why: &str) {
         if !self.is_closing() {
-            self.visit.cut_off(why, self.behind());
-            self.part();
+            self.session_trace.cut_off(why, self.behind());
+            self.begin_closing();
         }
     }
 
@@ -53,14 +53,14 @@ impl Session {
 
     /// Stops handling operations and sending records; pending output is still sent. Without an error, client
     /// libraries reconnect.
-    pub(super) fn part(&mut self) {
+    pub(super) fn begin_closing(&mut self) {
         if self.is_closing() {
             return;
         }
         if self.shared.is_stopping() {
-            self.visit.ends_with_the_node();
+            self.session_trace.node_is_stopping();
             // The INFO message says that the node stops. A new client has received that in its first INFO.
-            self.say_info_again();
+            self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());
         self.line.clear();
@@ -72,12 +72,12 @@ impl Session {
 
     /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
     /// with unread bytes would discard output on its way to the client.
-    pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
+    pub(super) fn may_close(&mut self) -> Result<bool, Disconnected> {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         let all_is_said = self.outbound.is_empty() && self.refusals.is_empty();
         if all_is_said && self.stream.is_flushed() && !closing.ended_writing {
             closing.ended_writing = true;
-            self.stream.end_writing().map_err(|_| Gone)?;
+            self.stream.end_writing().map_err(|_| Disconnected)?;
         }
         Ok(closing.is_over)
     }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::reading::limits;
 use super::{Phase, Session};
-use crate::door::Door;
+use crate::protocol::Protocol;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
@@ -20,17 +20,17 @@ const CLUSTER: &str = "dunlin";
 const FULL: &str = "maximum connections exceeded";
 
 impl Session {
-    pub(super) fn say_info(&mut self) {
+    pub(super) fn write_info(&mut self) {
         let is_tls = matches!(self.stream, Stream::Tls(_));
-        let door = if matches!(self.stream, Stream::Ws(_)) { Door::Http } else { Door::Nats };
+        let protocol = if matches!(self.stream, Stream::Ws(_)) { Protocol::Http } else { Protocol::Nats };
         let said = &mut self.outbound.control;
-        say_info_at(&self.shared, door, self.stream.socket(), self.id, is_tls, said);
+        write_info_at(&self.shared, protocol, self.stream.socket(), self.id, is_tls, said);
     }
 
     /// Sends INFO again, to a client that supports that.
-    pub(super) fn say_info_again(&mut self) {
+    pub(super) fn write_info_again(&mut self) {
         if matches!(self.phase, Phase::Open) && self.connect.protocol >= PROTOCOL {
-            self.say_info();
+            self.write_info();
         }
     }
 
@@ -42,7 +42,7 @@ impl Session {
         if connect.no_responders && !connect.headers {
             return self.fail("no responders requires headers support");
         }
-        self.visit.is_called(match connect.name.as_str() {
+        self.session_trace.set_client_name(match connect.name.as_str() {
             "" => &connect.lang,
             name => name,
         });
@@ -61,20 +61,20 @@ impl Session {
 }
 
 /// Appends the INFO message for the NATS port. It precedes TLS, unless the client starts TLS itself.
-pub(crate) fn say_info(
+pub(crate) fn write_info(
     shared: &Shared,
     socket: Option<&TcpStream>,
     session: u64,
     is_tls: bool,
     out: &mut Vec<u8>,
 ) {
-    say_info_at(shared, Door::Nats, socket, session, is_tls, out);
+    write_info_at(shared, Protocol::Nats, socket, session, is_tls, out);
 }
 
 /// Appends the INFO message for a port of any listener, with the other nodes' addresses of that listener.
-fn say_info_at(
+fn write_info_at(
     shared: &Shared,
-    door: Door,
+    protocol: Protocol,
     socket: Option<&TcpStream>,
     session: u64,
     is_tls: bool,
@@ -99,7 +99,7 @@ fn say_info_at(
         cluster: if shared.cluster.get().is_some() { CLUSTER } else { "" },
         nonce: &shared.access.as_ref().and_then(|access| access.nonce(session)).unwrap_or_default(),
         ldm: shared.is_stopping(),
-        connect_urls: &shared.nats_addresses(door),
+        connect_urls: &shared.nats_addresses(protocol),
         auth_required: shared.access.is_some(),
         tls_required: is_tls,
         tls_available: is_tls,

@@ -6,14 +6,14 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Fill, Notice};
+use dunlin::topic::{Notice, ReadOutcome};
 
-use super::encode::{AsClient, Move, Plan};
+use super::encode::{CursorMove, EncodeOptions, WritePlan};
 use super::{CONTROL_BYTES_MAX, NatsScratch, Session};
-use crate::session::pace::Pace;
+use crate::session::pace::WritePacer;
 use crate::session::pieces::WRITE_BYTES_MAX;
 use crate::session::scratch::Scratch;
-use crate::session::{Gone, Progress};
+use crate::session::{Disconnected, TurnProgress};
 
 /// Channels that share a write.
 const TURN_CHANNELS_MAX: usize = 16;
@@ -24,12 +24,12 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<Progress, Gone> {
+    ) -> Result<TurnProgress, Disconnected> {
         let Scratch { nats: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.go_on_refusing();
             self.deliver_to_members();
-            self.say_pongs();
+            self.write_due_pongs();
             self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {
                 return self.poll_flush_taken(cx);
@@ -38,31 +38,31 @@ impl Session {
                 if !scratch.moves.is_empty() {
                     self.resting.wrote(pace);
                 }
-                return Ok(Progress::Some);
+                return Ok(TurnProgress::Some);
             }
             self.outbound.full = true;
         }
         match self.stream.poll_writable(cx) {
-            Poll::Pending => Ok(Progress::None),
+            Poll::Pending => Ok(TurnProgress::None),
             Poll::Ready(ready) => {
-                ready.map_err(|_| Gone)?;
+                ready.map_err(|_| Disconnected)?;
                 self.outbound.full = false;
-                Ok(Progress::Some)
+                Ok(TurnProgress::Some)
             }
         }
     }
 
     /// Flushes bytes that were written but not yet taken by the socket.
     #[inline]
-    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<Progress, Gone> {
+    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, Disconnected> {
         match self.stream.poll_flush_taken(cx) {
-            Poll::Ready(Err(_)) => Err(Gone),
-            _ => Ok(Progress::None),
+            Poll::Ready(Err(_)) => Err(Disconnected),
+            _ => Ok(TurnProgress::None),
         }
     }
 
     /// Picks channels with records, from the head of the queue. Notices found on the way are sent.
-    fn choose(&mut self, turn: &mut Vec<u32>, pace: &Pace) {
+    fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         for _ in 0..self.line.len() {
             if self.is_closing()
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Whether the channel has records. If not, it waits, pauses, or has ended.
-    fn look(&mut self, number: u32, pace: &Pace) -> bool {
+    fn look(&mut self, number: u32, pace: &WritePacer) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             match channel.cursor.fill() {
@@ -91,8 +91,8 @@ impl Session {
                     self.end_channel(number);
                     return false;
                 }
-                Fill::Records => return true,
-                Fill::Empty => {
+                ReadOutcome::Records => return true,
+                ReadOutcome::Empty => {
                     // The cursor has also passed skipped records.
                     let through = channel.cursor.read_through();
                     channel.reading.at(through);
@@ -108,7 +108,7 @@ impl Session {
                         return false;
                     }
                 }
-                Fill::Notice(notice) => {
+                ReadOutcome::Notice(notice) => {
                     let ended = matches!(notice, Notice::Deleted { .. });
                     self.notice(number, &notice);
                     if ended {
@@ -118,7 +118,7 @@ impl Session {
                         return false;
                     }
                 }
-                Fill::Closed => {
+                ReadOutcome::Closed => {
                     self.end_channel(number);
                     return false;
                 }
@@ -127,11 +127,12 @@ impl Session {
     }
 
     /// Writes once. Returns whether the socket took anything.
-    fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, Gone> {
+    fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, Disconnected> {
         let NatsScratch { gathered, turn, moves, .. } = scratch;
-        let mut plan = Plan::new(gathered, moves, &self.outbound);
+        let mut plan = WritePlan::new(gathered, moves, &self.outbound);
         let share = WRITE_BYTES_MAX / turn.len().max(1);
-        let as_client = AsClient { headers: self.connect.headers, own: &self.own, replies: &self.replies };
+        let as_client =
+            EncodeOptions { headers: self.connect.headers, own: &self.own, replies: &self.replies };
         for &number in turn.iter() {
             let Some(channel) = self.channels.get(&number) else { continue };
             let Some(subscription) = self.subscriptions.get(&channel.subscription) else { continue };
@@ -152,10 +153,10 @@ impl Session {
         let sent = match wrote {
             Ok(sent) => sent,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
-            Err(_) => return Err(Gone),
+            Err(_) => return Err(Disconnected),
         };
         // Without the memory for its rest, a started message cannot be finished.
-        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Gone)?;
+        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Disconnected)?;
         let before_records = self.outbound.sent(sent);
         debug_assert!(before_records <= sent);
         self.outbound.rest.extend(cut);
@@ -165,7 +166,7 @@ impl Session {
 
     /// Moves the channels past what the socket took, or what is kept to be sent. `begins` is where the first message
     /// begins.
-    fn settle(&mut self, turn: &[u32], moves: &[Move], mut begins: usize, sent: usize) {
+    fn settle(&mut self, turn: &[u32], moves: &[CursorMove], mut begins: usize, sent: usize) {
         let mut moves = moves.iter().peekable();
         // Moves of one channel are adjacent.
         while let Some(first) = moves.peek().copied() {
@@ -199,7 +200,7 @@ impl Session {
     fn moved(&mut self, number: u32, records: u64, bytes: u32, messages: u64) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         channel.sent |= messages > 0;
-        self.visit.sent(messages);
+        self.session_trace.sent(messages);
         channel.cursor.advance(records, bytes);
         let through = channel.cursor.read_through();
         channel.reading.at(through);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
-use dunlin::topic::{Budget, BudgetSpent, Content, Frame, Log};
+use dunlin::topic::{Budget, BudgetSpent, Frame, Log, SpanContent};
 use dunlin::wire::nats::{Message, STATUS_HEADER, header_lines, put_decimal, put_header};
 
-use super::own::Own;
-use super::replies::Replies;
+use super::own::OwnRecords;
+use super::replies::ReplySubjectSet;
 use super::subscription::{Channel, Subscription};
-use crate::session::outbound::{Outbound, Rest};
+use crate::session::outbound::{Outbound, UnsentPart};
 use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
 
 /// Bytes of records that are looked up together.
@@ -20,7 +20,7 @@ const LENT_PAYLOAD_MIN: usize = 4 * LENT_BYTES_MIN;
 
 /// How one message, or skipped records, move a channel's cursor.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Move {
+pub(super) struct CursorMove {
     pub(super) channel: u32,
     pub(super) records: u32,
     pub(super) advance_bytes: u32,
@@ -31,23 +31,23 @@ pub(super) struct Move {
 }
 
 /// The content of one write.
-pub(super) struct Plan<'a, 's> {
+pub(super) struct WritePlan<'a, 's> {
     pieces: Pieces<'a, 's>,
-    moves: &'s mut Vec<Move>,
+    moves: &'s mut Vec<CursorMove>,
     begin: usize,
 }
 
-impl<'a, 's> Plan<'a, 's> {
+impl<'a, 's> WritePlan<'a, 's> {
     /// Starts with the output besides records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
-        moves: &'s mut Vec<Move>,
+        moves: &'s mut Vec<CursorMove>,
         outbound: &'a Outbound,
-    ) -> Plan<'a, 's> {
+    ) -> WritePlan<'a, 's> {
         moves.clear();
         let pieces = Pieces::new(gathered, outbound);
         let begin = pieces.bytes();
-        Plan { pieces, moves, begin }
+        WritePlan { pieces, moves, begin }
     }
 
     pub(super) fn pieces(&self) -> &Pieces<'a, 's> {
@@ -65,7 +65,7 @@ impl<'a, 's> Plan<'a, 's> {
         number: u32,
         channel: &'a Channel,
         subscription: &Subscription,
-        as_client: AsClient<'_>,
+        as_client: EncodeOptions<'_>,
         share: usize,
     ) -> usize {
         let began = self.pieces.bytes();
@@ -77,7 +77,7 @@ impl<'a, 's> Plan<'a, 's> {
             if left == 0 || position.seq > until || !self.has_room(began, share) {
                 break;
             }
-            let mut next = Move {
+            let mut next = CursorMove {
                 channel: number,
                 records: span.count,
                 advance_bytes: span.advance_bytes,
@@ -93,17 +93,17 @@ impl<'a, 's> Plan<'a, 's> {
                 };
                 let epoch = position.epoch;
                 let log = channel.cursor.log();
-                let sequenced = subscription.is_sequenced.then_some(Sequenced { epoch, seq, log });
-                say_head(out, &message, frame, payload_bytes, sequenced, as_client.headers);
+                let sequenced = subscription.is_sequenced.then_some(RecordPosition { epoch, seq, log });
+                write_head(out, &message, frame, payload_bytes, sequenced, as_client.headers);
             };
             match span.content {
-                Content::Frames(mut frames) => {
+                SpanContent::Frames(mut frames) => {
                     while let Some((frame, stride)) = Frame::split(frames) {
                         if left == 0 || position.seq > until || !self.has_room(began, share) {
                             break 'spans;
                         }
                         frames = &frames[stride..];
-                        next = Move { records: 1, advance_bytes: stride as u32, ..next };
+                        next = CursorMove { records: 1, advance_bytes: stride as u32, ..next };
                         if channel.skips_own && as_client.own.holds(channel.cursor.log(), position.seq) {
                             next.messages = 0;
                         } else {
@@ -119,7 +119,7 @@ impl<'a, 's> Plan<'a, 's> {
                     }
                     continue;
                 }
-                Content::ByRef { head, payload } => {
+                SpanContent::ByRef { head, payload } => {
                     let skips = channel.skips_own && as_client.own.holds(channel.cursor.log(), position.seq);
                     if !skips {
                         let frame = Frame::from_parts(&head[HEAD_BYTES..], payload, head[FLAGS_AT]);
@@ -128,7 +128,7 @@ impl<'a, 's> Plan<'a, 's> {
                         left -= 1;
                     }
                 }
-                Content::Skipped | Content::Lost => {}
+                SpanContent::Skipped | SpanContent::Lost => {}
             }
             next.end = self.pieces.bytes();
             self.moves.push(next);
@@ -165,7 +165,11 @@ impl<'a, 's> Plan<'a, 's> {
     }
 
     /// What the socket did not take of a message, after the first `sent` bytes of the write.
-    pub(super) fn rest_of_cut(&self, sent: usize, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
+    pub(super) fn rest_of_cut(
+        &self,
+        sent: usize,
+        budget: &Arc<Budget>,
+    ) -> Result<Vec<UnsentPart>, BudgetSpent> {
         if sent <= self.begin {
             return Ok(Vec::new());
         }
@@ -183,17 +187,17 @@ const FLAGS_AT: usize = 5;
 
 /// What encoding depends on, besides the subscription.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AsClient<'a> {
+pub(super) struct EncodeOptions<'a> {
     /// The client understands headers.
     pub(super) headers: bool,
-    pub(super) own: &'a Own,
+    pub(super) own: &'a OwnRecords,
     /// Reply subjects of requests that the client receives.
-    pub(super) replies: &'a Replies,
+    pub(super) replies: &'a ReplySubjectSet,
 }
 
 /// A record's position, for subscriptions that asked for sequence numbers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sequenced<'a> {
+pub(super) struct RecordPosition<'a> {
     pub(super) epoch: u32,
     pub(super) seq: u64,
     pub(super) log: &'a Log,
@@ -201,16 +205,16 @@ pub(super) struct Sequenced<'a> {
 
 /// Writes the line before the payload, and the headers.
 #[inline]
-pub(super) fn say_head(
+pub(super) fn write_head(
     out: &mut Vec<u8>,
     message: &Message<'_>,
     frame: &Frame<'_>,
     payload_bytes: usize,
-    sequenced: Option<Sequenced<'_>>,
+    sequenced: Option<RecordPosition<'_>>,
     headers: bool,
 ) {
     if headers && (sequenced.is_some() || frame.flags() & FLAG_HEADERS != 0) {
-        say_head_with_headers(out, message, frame, payload_bytes, sequenced);
+        write_head_with_headers(out, message, frame, payload_bytes, sequenced);
     } else {
         message.say(out, payload_bytes);
     }
@@ -222,12 +226,12 @@ const NODE_HEADERS: &[u8] = b"Dunlin-";
 const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
 
 /// The line contains the length of the headers, so the headers are encoded first.
-fn say_head_with_headers(
+fn write_head_with_headers(
     out: &mut Vec<u8>,
     message: &Message<'_>,
     frame: &Frame<'_>,
     payload_bytes: usize,
-    sequenced: Option<Sequenced<'_>>,
+    sequenced: Option<RecordPosition<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
     // A subscription with sequence numbers must be able to tell the node's headers from a publisher's.
@@ -248,8 +252,8 @@ fn say_head_with_headers(
     out.extend_from_slice(&block);
 }
 
-fn put_position(block: &mut Vec<u8>, sequenced: Sequenced<'_>, message: &Message<'_>) {
-    let Sequenced { epoch, seq, log } = sequenced;
+fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &Message<'_>) {
+    let RecordPosition { epoch, seq, log } = sequenced;
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
     let name = log.name();

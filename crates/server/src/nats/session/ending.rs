@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use dunlin::topic::{Newcomers, Position};
+use dunlin::topic::{NewLogs, Position};
 use dunlin::wire::nats::PONG;
 
 use super::Session;
@@ -15,17 +15,17 @@ const PONGS_MAX: usize = 1_024;
 
 /// `PONG`s that wait, in order.
 #[derive(Debug, Default)]
-pub(super) struct Pongs(VecDeque<Due>);
+pub(super) struct PendingPongs(VecDeque<PendingPong>);
 
 /// A `PONG` is sent when channels and queue group members have passed these positions.
 #[derive(Debug)]
-struct Due {
+struct PendingPong {
     channels: Vec<(u32, Position)>,
     /// With the last sequence number of each log of the topic.
     members: Vec<(u32, Vec<u64>)>,
 }
 
-impl Pongs {
+impl PendingPongs {
     pub(super) fn are_many(&self) -> bool {
         self.0.len() >= PONGS_MAX
     }
@@ -47,12 +47,12 @@ impl Session {
         let channels = due.chain(opening).collect();
         let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.waits);
         let members = members.map(|(number, member)| (*number, member.last_seqs())).collect();
-        self.pongs.0.push_back(Due { channels, members });
-        self.say_pongs();
+        self.pongs.0.push_back(PendingPong { channels, members });
+        self.write_due_pongs();
     }
 
     /// Sends the `PONG`s whose positions are passed.
-    pub(super) fn say_pongs(&mut self) {
+    pub(super) fn write_due_pongs(&mut self) {
         // Errors for records that precede the `PING` are sent first.
         while self.refusals.is_empty()
             && let Some(waits_for) = self.pongs.0.front_mut()
@@ -82,7 +82,7 @@ impl Session {
         self.finish_turns(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.is_ending = true;
-        subscription.newcomers = Newcomers::new();
+        subscription.newcomers = NewLogs::new();
         self.by_sid.remove(&subscription.sid);
         let channels = subscription.channels.clone();
         let mut waits = !subscription.members.is_empty();

@@ -13,7 +13,7 @@ use dunlin::topic::{Pattern, Subject};
 use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
-use super::publish::Full;
+use super::publish::RetryFrom;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
@@ -22,10 +22,10 @@ const ALONE_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, and how many subscriptions need each.
 #[derive(Debug, Default)]
-pub(super) struct Inboxes(HashMap<Box<str>, Open>);
+pub(super) struct Inboxes(HashMap<Box<str>, OpenInbox>);
 
 #[derive(Debug)]
-struct Open {
+struct OpenInbox {
     _inbox: Inbox,
     subscriptions: u32,
     _claim: Option<InboxClaim>,
@@ -54,7 +54,7 @@ impl Inboxes {
         if let Some(None) = claim {
             return Ok(false);
         }
-        let open = Open { _inbox: inbox, subscriptions: 1, _claim: claim.flatten() };
+        let open = OpenInbox { _inbox: inbox, subscriptions: 1, _claim: claim.flatten() };
         self.0.insert(key(pattern).into(), open);
         Ok(true)
     }
@@ -72,7 +72,7 @@ impl Inboxes {
 
 impl Session {
     /// Whether another user has the subject's inbox at another node. This node knows only its own inboxes.
-    pub(super) fn is_of_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, Full> {
+    pub(super) fn is_in_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, RetryFrom> {
         let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
         if !is_inbox(subject) || !names_its_owner(subject) || self.inboxes.0.contains_key(key(subject)) {
             return Ok(false);
@@ -80,7 +80,7 @@ impl Session {
         let all = if key(subject).ends_with('.') { ">" } else { "" };
         let Ok(inbox) = Pattern::parse(&format!("{}{all}", key(subject))) else { return Ok(false) };
         let is_foreign = self.is_inbox_of_another(&inbox, from)?;
-        self.hearing.clear();
+        self.subscriber_queries.clear();
         Ok(is_foreign)
     }
 
@@ -89,7 +89,7 @@ impl Session {
     /// The inbox owns no subject.
     ///
     /// Limit: another node's answer about its subscribers stays valid for [`ALONE_FOR`].
-    pub(super) fn open_for_answer(&mut self, reply: &[u8], from: usize) -> Result<(), Full> {
+    pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {
         let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
         let Some((subject, patterns)) = subject.and_then(|of| Some((of, Inbox::patterns_of(of.as_str())?)))
         else {
@@ -105,7 +105,7 @@ impl Session {
         let is_alone = subscription.alone_since.is_some_and(|since| since.elapsed() < ALONE_FOR);
         if self.node.ownership().is_some() && !is_alone {
             let pattern = subscription.pattern.clone();
-            if self.is_heard_elsewhere(&pattern, from)? {
+            if self.has_subscriber_elsewhere(&pattern, from)? {
                 return Ok(());
             }
         }

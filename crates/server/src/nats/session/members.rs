@@ -17,7 +17,7 @@ use dunlin::wire::nats::{self, Message};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
 use super::access::subscription_refused;
-use super::encode::{Sequenced, say_head};
+use super::encode::{RecordPosition, write_head};
 use super::{CONTROL_BYTES_MAX, Session};
 
 /// Records of one member's turn.
@@ -25,7 +25,7 @@ const TURN_RECORDS: usize = 64;
 
 /// A subscription's membership in the group of one topic.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct QueueMember {
     pub(super) subscription: u32,
     share: ShareMember,
     /// The subjects of the topic that the subscription takes.
@@ -42,7 +42,7 @@ pub(super) struct Member {
     _charge: Charge,
 }
 
-impl Member {
+impl QueueMember {
     pub(super) fn topic(&self) -> &Topic {
         self.share.topic()
     }
@@ -74,7 +74,7 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_of_some: bool) -> Stri
 }
 
 /// How a member's turn ended.
-enum Turn {
+enum TurnOutcome {
     Waits,
     More,
     /// The topic was deleted.
@@ -118,7 +118,7 @@ impl Session {
         })?;
         of.members.push(number);
         let taken = vec![0; share.topic().logs().len()];
-        let member = Member {
+        let member = QueueMember {
             subscription,
             share,
             filter,
@@ -141,12 +141,12 @@ impl Session {
             }
             let Some(number) = self.member_line.pop_front() else { return };
             match self.member_turn(number) {
-                Turn::Waits => {
+                TurnOutcome::Waits => {
                     self.members.get_mut(&number).into_iter().for_each(|member| member.waits = true)
                 }
-                Turn::More => self.member_line.push_back(number),
-                Turn::Ended => self.leave_group(number),
-                Turn::Over => {
+                TurnOutcome::More => self.member_line.push_back(number),
+                TurnOutcome::Ended => self.leave_group(number),
+                TurnOutcome::Over => {
                     if let Some(member) = self.members.get(&number) {
                         self.end_subscription(member.subscription);
                     }
@@ -161,7 +161,7 @@ impl Session {
         let members = self.subscriptions.get(&subscription).map_or_else(Vec::new, |of| of.members.clone());
         for number in members {
             while self.outbound.control.len() <= CONTROL_BYTES_MAX
-                && matches!(self.member_turn(number), Turn::More)
+                && matches!(self.member_turn(number), TurnOutcome::More)
             {}
             match self.members.get_mut(&number) {
                 Some(member) if member.share.end_in_order() => {
@@ -173,26 +173,26 @@ impl Session {
         }
     }
 
-    fn member_turn(&mut self, number: u32) -> Turn {
+    fn member_turn(&mut self, number: u32) -> TurnOutcome {
         for _ in 0..TURN_RECORDS {
-            let Some(member) = self.members.get_mut(&number) else { return Turn::Waits };
+            let Some(member) = self.members.get_mut(&number) else { return TurnOutcome::Waits };
             let Some(subscription) = self.subscriptions.get_mut(&member.subscription) else {
-                return Turn::Ended;
+                return TurnOutcome::Ended;
             };
             if subscription.is_over() {
-                return Turn::Over;
+                return TurnOutcome::Over;
             }
             match member.share.ready() {
                 Ok(true) => {}
-                Ok(false) if member.share.sleep(true) => return Turn::Waits,
+                Ok(false) if member.share.sleep(true) => return TurnOutcome::Waits,
                 Ok(false) => continue,
-                Err(SubscribeError::Closed) => return Turn::Ended,
+                Err(SubscribeError::Closed) => return TurnOutcome::Ended,
                 Err(why) => {
                     let queue = subscription.queue.as_deref();
                     let why = format!("the group ended: {why}");
                     let told = subscription_refused(&subscription.subject(), queue, &why);
                     nats::refuse(&mut self.outbound.control, &told);
-                    return Turn::Over;
+                    return TurnOutcome::Over;
                 }
             }
             let topic = Arc::clone(member.share.topic());
@@ -207,7 +207,7 @@ impl Session {
                             reply: frame.reply(),
                         };
                         let log = &topic.logs()[usize::from(record.log.partition)];
-                        let sequenced = subscription.is_sequenced.then_some(Sequenced {
+                        let sequenced = subscription.is_sequenced.then_some(RecordPosition {
                             epoch: record.position.epoch,
                             seq: record.seq(),
                             log,
@@ -215,25 +215,25 @@ impl Session {
                         self.replies.expect(frame.reply());
                         let out = &mut self.outbound.control;
                         let bytes = frame.payload().len();
-                        say_head(out, &message, frame, bytes, sequenced, self.connect.headers);
+                        write_head(out, &message, frame, bytes, sequenced, self.connect.headers);
                         out.extend_from_slice(frame.payload());
                         out.extend_from_slice(b"\r\n");
                         subscription.delivered += 1;
-                        self.visit.sent(1);
+                        self.session_trace.sent(1);
                     }
                     (record.log.partition, record.seq())
                 }
-                Event::Notice(Notice::Deleted { .. }) => return Turn::Ended,
+                Event::Notice(Notice::Deleted { .. }) => return TurnOutcome::Ended,
                 Event::Notice(notice) => {
                     // Records of a member that died are lost to the group; that is not the fault of this client.
                     let given_up = std::mem::replace(&mut member.given_up, member.share.given_up());
                     if !subscription.is_sequenced && given_up < member.given_up {
                         self.close_slow_consumer();
-                        return Turn::Waits;
+                        return TurnOutcome::Waits;
                     }
                     if subscription.is_sequenced {
                         let number = member.subscription;
-                        self.say_notice(number, topic.name(), &notice);
+                        self.write_notice(number, topic.name(), &notice);
                     }
                     continue;
                 }
@@ -242,7 +242,7 @@ impl Session {
             *taken = consumed.1.max(*taken);
             member.share.consume(consumed.0, consumed.1);
         }
-        Turn::More
+        TurnOutcome::More
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {

@@ -26,14 +26,14 @@ impl Session {
         }
         let (number, topic) = (channel.subscription, channel.cursor.log().name().topic.clone());
         if subscription.is_sequenced {
-            self.say_notice(number, &topic, notice);
+            self.write_notice(number, &topic, notice);
         } else if is_loss(notice) {
             self.close_slow_consumer();
         }
     }
 
     /// Sends a notice to a subscription that asked for sequence numbers.
-    pub(super) fn say_notice(&mut self, subscription: u32, topic: &str, notice: &Notice) {
+    pub(super) fn write_notice(&mut self, subscription: u32, topic: &str, notice: &Notice) {
         let Some(subscription) = self.subscriptions.get(&subscription) else { return };
         let mut block = Vec::new();
         let none = std::iter::empty;

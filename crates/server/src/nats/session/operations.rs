@@ -2,7 +2,7 @@
 
 use dunlin::wire::nats::{OK, Operation};
 
-use super::publish::{Full, Run};
+use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
 impl Session {
@@ -13,20 +13,20 @@ impl Session {
         &mut self,
         operation: Operation<'b>,
         begins: usize,
-        run: &mut Run<'b>,
-    ) -> Result<(), Full> {
-        if !self.is_let_in() && !self.enter(&operation, begins)? {
+        run: &mut PublishedBatch<'b>,
+    ) -> Result<(), RetryFrom> {
+        if !self.is_logged_in() && !self.log_in(&operation, begins)? {
             return Ok(());
         }
         if let Phase::Greeting = self.phase {
             self.phase = Phase::Open;
-            self.ask_now_and_then();
+            self.start_ping_timer();
         }
         if let Operation::Publish(published) = operation {
             return self.add_to_run(published, begins, run);
         }
         self.publish_run(run)?;
-        self.is_alive();
+        self.reset_pings();
         match operation {
             Operation::Connect(json) => self.connect(json),
             Operation::Ping => self.pong(),

@@ -13,20 +13,20 @@ const RANGES_KEPT: usize = 64;
 
 /// The connection's own records in the logs that it reads.
 #[derive(Debug, Default)]
-pub(super) struct Own(HashMap<usize, OfLog>);
+pub(super) struct OwnRecords(HashMap<usize, OwnLogRecords>);
 
 /// The own records of one log, and the channels that read it.
 #[derive(Debug, Default)]
-struct OfLog {
-    ranges: Ranges,
+struct OwnLogRecords {
+    ranges: SeqRanges,
     channels: Vec<u32>,
 }
 
 /// The ranges of sequence numbers, in order.
 #[derive(Debug, Default)]
-struct Ranges(VecDeque<(u64, u64)>);
+struct SeqRanges(VecDeque<(u64, u64)>);
 
-impl Own {
+impl OwnRecords {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,7 +53,7 @@ impl Own {
         seqs: RangeInclusive<u64>,
         next_of: impl Fn(u32) -> Option<u64>,
     ) -> usize {
-        let Some(OfLog { ranges, channels }) = self.0.get_mut(&key(log)) else { return 0 };
+        let Some(OwnLogRecords { ranges, channels }) = self.0.get_mut(&key(log)) else { return 0 };
         let count = ranges.add(seqs);
         if count > RANGES_KEPT {
             ranges.passed(channels.iter().filter_map(|number| next_of(*number)).min().unwrap_or(u64::MAX));
@@ -72,7 +72,7 @@ fn key(log: &Arc<Log>) -> usize {
     Arc::as_ptr(log) as usize
 }
 
-impl Ranges {
+impl SeqRanges {
     fn add(&mut self, seqs: RangeInclusive<u64>) -> usize {
         let (first, last) = seqs.into_inner();
         match self.0.back_mut() {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn adjacent_ranges_merge_and_passed_ones_are_dropped() {
-        let mut own = Ranges::default();
+        let mut own = SeqRanges::default();
         assert_eq!((own.add(3..=5), own.add(6..=6), own.add(9..=9)), (1, 1, 2));
         assert_eq!((2..=10).filter(|seq| own.holds(*seq)).collect::<Vec<_>>(), [3, 4, 5, 6, 9]);
         own.passed(7);

@@ -8,57 +8,57 @@
 use std::sync::Arc;
 
 use dunlin::topic::{
-    Acknowledged, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject, SubjectError,
+    AckLevel, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject, SubjectError,
 };
-use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, Published};
+use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, PublishOperation};
 use dunlin::{TopicError, now_ns};
 
 use super::Session;
 use super::access::{not_to_publish, publish_refused};
-use super::targets::{NoTarget, Target};
+use super::targets::{PublishTarget, TargetError};
 
 /// Payload bytes of records that are appended together, or one larger record: they share a segment.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 /// How long a batch may become.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct BatchLimits {
     records: usize,
     bytes: usize,
 }
 
-impl Default for Step {
-    fn default() -> Step {
-        Step { records: usize::MAX, bytes: RUN_BYTES_MAX }
+impl Default for BatchLimits {
+    fn default() -> BatchLimits {
+        BatchLimits { records: usize::MAX, bytes: RUN_BYTES_MAX }
     }
 }
 
 /// A record of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct InRun<'b> {
+pub(super) struct BatchRecord<'b> {
     /// Where the operation begins in the read buffer.
     begins: usize,
-    published: Published<'b>,
+    published: PublishOperation<'b>,
 }
 
-impl InRun<'_> {
+impl BatchRecord<'_> {
     fn bytes(&self) -> usize {
         self.published.payload.len() + self.published.headers.len()
     }
 }
 
 /// The records of a batch, in order.
-pub(super) type Run<'b> = Vec<InRun<'b>>;
+pub(super) type PublishedBatch<'b> = Vec<BatchRecord<'b>>;
 
 /// An empty batch that reuses the memory of another.
-pub(super) fn emptied<'b>(mut run: Run<'_>) -> Run<'b> {
+pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
     run.clear();
     run.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
 
 /// A publish that waits for room in its topic, or until the user's rate allows it.
 #[derive(Debug)]
-pub(super) struct Blocked {
+pub(super) struct BlockedPublish {
     /// When the wait ends and the batch is refused.
     deadline_ns: u64,
     try_again: bool,
@@ -70,11 +70,11 @@ const HELD_NS_MIN: u64 = 5_000_000;
 
 /// The batch waits, and nothing of it was appended; operations from here on are handled again.
 #[derive(Debug)]
-pub(super) struct Full {
+pub(super) struct RetryFrom {
     pub(super) from: usize,
 }
 
-impl Blocked {
+impl BlockedPublish {
     pub(super) fn try_again(&mut self) {
         self.try_again = true;
     }
@@ -95,10 +95,10 @@ impl Session {
     #[inline]
     pub(super) fn add_to_run<'b>(
         &mut self,
-        published: Published<'b>,
+        published: PublishOperation<'b>,
         begins: usize,
-        run: &mut Run<'b>,
-    ) -> Result<(), Full> {
+        run: &mut PublishedBatch<'b>,
+    ) -> Result<(), RetryFrom> {
         // Headers are parsed for one record at a time; a request may have no responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = run.first()
@@ -119,12 +119,12 @@ impl Session {
             self.refuse_each(text, 1);
             return Ok(());
         }
-        run.push(InRun { begins, published });
+        run.push(BatchRecord { begins, published });
         if is_alone { self.publish_run(run) } else { Ok(()) }
     }
 
     /// Appends the batch. If its topic is full, nothing of it is appended, and the batch is read again.
-    pub(super) fn publish_run(&mut self, run: &mut Run<'_>) -> Result<(), Full> {
+    pub(super) fn publish_run(&mut self, run: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
         let Some(first) = run.first() else { return Ok(()) };
         self.pings = 0;
         let outcome = match first.published.headers {
@@ -147,13 +147,13 @@ impl Session {
                 run.iter().for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             run.clear();
-            self.hearing.clear();
+            self.subscriber_queries.clear();
             self.targets.end_reply();
         }
         outcome
     }
 
-    fn append(&mut self, run: &Run<'_>, headers: &[(&str, &[u8])]) -> Result<(), Full> {
+    fn append(&mut self, run: &PublishedBatch<'_>, headers: &[(&str, &[u8])]) -> Result<(), RetryFrom> {
         let first = &run[0];
         let subject = first.published.subject;
         if !first.published.headers.is_empty() && !self.connect.headers {
@@ -164,26 +164,27 @@ impl Session {
             && self.connect.no_responders
             && self.may_publish(subject)
             && let Some(asked) = pattern_of(subject)
-            && !self.is_heard(&asked, first.begins)?
+            && !self.has_subscriber(&asked, first.begins)?
         {
             self.blocked = None;
-            self.say_nobody_answers(reply);
+            self.write_no_responders(reply);
             return Ok(());
         }
         if self.is_opening(subject) {
             // The client's new subscription must receive this record.
             self.waits_for_opening = Some(self.opened);
-            return Err(Full { from: first.begins });
+            return Err(RetryFrom { from: first.begins });
         }
-        if self.is_vain_reply(subject, first.begins)? {
+        if self.is_reply_without_requester(subject, first.begins)? {
             self.blocked = None;
             return Ok(());
         }
         self.find_target(first)?;
         if let Some(reply) = first.published.reply {
-            self.open_for_answer(reply, first.begins)?;
+            self.open_reply_inbox(reply, first.begins)?;
         }
-        if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate) && self.admit(run)? == Rate::Refused
+        if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate)
+            && self.admit(run)? == RateOutcome::Refused
         {
             return Ok(());
         }
@@ -191,7 +192,7 @@ impl Session {
     }
 
     /// Appends records one by one, so that a refused record takes no others with it.
-    fn append_each(&mut self, run: &Run<'_>) -> Result<(), Full> {
+    fn append_each(&mut self, run: &PublishedBatch<'_>) -> Result<(), RetryFrom> {
         for (nth, record) in run.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
             if appended.is_err() && self.connect.verbose {
@@ -204,12 +205,16 @@ impl Session {
     }
 
     /// Appends a batch that the user's rate allows.
-    fn append_admitted(&mut self, run: &Run<'_>, headers: &[(&str, &[u8])]) -> Result<(), Full> {
+    fn append_admitted(
+        &mut self,
+        run: &PublishedBatch<'_>,
+        headers: &[(&str, &[u8])],
+    ) -> Result<(), RetryFrom> {
         let first = &run[0];
         let subject = first.published.subject;
         let now_ns = now_ns();
         let mut appended = self.try_append(run, headers, now_ns);
-        if let Err(NotAppended::Refused(PublishError::Closed)) = appended {
+        if let Err(AppendRefusal::Refused(PublishError::Closed)) = appended {
             // The topic was deleted; another topic of that name may exist, or can be created.
             self.targets.forget(subject);
             self.find_target(first)?;
@@ -217,30 +222,30 @@ impl Session {
         }
         match appended {
             Ok(receipt) => self.appended(subject, &receipt, run.len()),
-            Err(NotAppended::Refused(full)) if full.may_pass() => {
+            Err(AppendRefusal::Refused(full)) if full.may_pass() => {
                 return self.wait_for_room(run, now_ns, &full);
             }
-            Err(NotAppended::OneByOne) => return self.append_each(run),
-            Err(NotAppended::Refused(error)) => {
+            Err(AppendRefusal::OneByOne) => return self.append_each(run),
+            Err(AppendRefusal::Refused(error)) => {
                 self.targets.forget(subject);
                 self.refuse_publish(subject, &error.to_string(), run.len());
             }
-            Err(NotAppended::NoTarget(NoTarget::Unsound)) => self.refuse_subject(subject, run.len()),
-            Err(NotAppended::NoTarget(NoTarget::Refused(TopicError::Forbidden { .. }))) => {
+            Err(AppendRefusal::TargetError(TargetError::Unsound)) => self.refuse_subject(subject, run.len()),
+            Err(AppendRefusal::TargetError(TargetError::Refused(TopicError::Forbidden { .. }))) => {
                 self.refuse_each(not_to_publish(subject), run.len());
             }
-            Err(NotAppended::NoTarget(NoTarget::Refused(error))) => {
+            Err(AppendRefusal::TargetError(TargetError::Refused(error))) => {
                 self.refuse_publish(subject, &error.to_string(), run.len());
             }
-            Err(NotAppended::NoTarget(NoTarget::Nobody)) => {}
+            Err(AppendRefusal::TargetError(TargetError::Nobody)) => {}
         }
         self.blocked = None;
         Ok(())
     }
 
     /// Finds the topic on a thread that may wait, if finding it has to wait. Nothing of the batch is appended before.
-    fn find_target(&mut self, first: &InRun<'_>) -> Result<(), Full> {
-        let Published { subject, payload, .. } = first.published;
+    fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
+        let PublishOperation { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.begins)? {
             self.targets.reply_to(subject, &inbox);
             return Ok(());
@@ -248,7 +253,7 @@ impl Session {
         match self.targets.begin_finding(&self.node, subject, payload.len()) {
             Some(finding) => {
                 self.finding = Some(finding);
-                Err(Full { from: first.begins })
+                Err(RetryFrom { from: first.begins })
             }
             None => Ok(()),
         }
@@ -259,19 +264,19 @@ impl Session {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
         let records = usize::try_from(step.0).unwrap_or(usize::MAX);
         let bytes = usize::try_from(step.1).unwrap_or(usize::MAX).min(RUN_BYTES_MAX);
-        self.step = Step { records, bytes };
+        self.step = BatchLimits { records, bytes };
     }
 
     /// Checks the user's publish rate. Over the rate, the session pauses; if the pause would be too long, the batch
     /// is refused.
-    fn admit(&mut self, run: &Run<'_>) -> Result<Rate, Full> {
-        let Some(account) = self.metered() else { return Ok(Rate::Within) };
-        let bytes = run.iter().map(InRun::bytes).sum::<usize>() as u64;
+    fn admit(&mut self, run: &PublishedBatch<'_>) -> Result<RateOutcome, RetryFrom> {
+        let Some(account) = self.metered() else { return Ok(RateOutcome::Within) };
+        let bytes = run.iter().map(BatchRecord::bytes).sum::<usize>() as u64;
         let Err(refused) = account.admit_publish(run.len() as u64, bytes) else {
             if self.blocked.take().is_some() {
-                self.ask_now_and_then();
+                self.start_ping_timer();
             }
-            return Ok(Rate::Within);
+            return Ok(RateOutcome::Within);
         };
         let [retry_after_ms, per_s, _] = refused.numbers;
         let now_ns = now_ns();
@@ -283,14 +288,14 @@ impl Session {
         if now_ns >= deadline_ns {
             let why = format!("{} of {per_s} is reached; retry in {retry_after_ms} ms", refused.text);
             self.blocked = None;
-            self.ask_now_and_then();
+            self.start_ping_timer();
             self.refuse_publish(run[0].published.subject, &why, run.len());
-            return Ok(Rate::Refused);
+            return Ok(RateOutcome::Refused);
         }
         let held_ns = (retry_after_ms * 1_000_000).max(HELD_NS_MIN).min(deadline_ns - now_ns);
-        self.blocked = Some(Blocked { deadline_ns, try_again: false, over_rate: true });
+        self.blocked = Some(BlockedPublish { deadline_ns, try_again: false, over_rate: true });
         self.timer.set_ms(held_ns.div_ceil(1_000_000) as u32);
-        Err(Full { from: run[0].begins })
+        Err(RetryFrom { from: run[0].begins })
     }
 
     /// A user without permission is refused when the record is appended.
@@ -300,7 +305,7 @@ impl Session {
     }
 
     /// Sends the no-responders status to a requester; the request is not published.
-    fn say_nobody_answers(&mut self, reply: &[u8]) {
+    fn write_no_responders(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
         let asker = self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
@@ -314,11 +319,11 @@ impl Session {
     /// If the topic is full, the session is on its list of waiters, and a second attempt has failed too.
     fn try_append(
         &mut self,
-        run: &Run<'_>,
+        run: &PublishedBatch<'_>,
         headers: &[(&str, &[u8])],
         now_ns: u64,
-    ) -> Result<Receipt, NotAppended> {
-        let Published { subject, payload, .. } = run[0].published;
+    ) -> Result<Receipt, AppendRefusal> {
+        let PublishOperation { subject, payload, .. } = run[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.knows(subject) {
             // A new subscription of this client must know that this record is its own, so the channel is opened
@@ -326,13 +331,14 @@ impl Session {
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
             self.take_newcomers();
         }
-        let Target { topic, tail } = self.targets.find(&self.node, subject, payload.len(), targets_max)?;
+        let PublishTarget { topic, tail } =
+            self.targets.find(&self.node, subject, payload.len(), targets_max)?;
         let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let log = &topic.logs()[PARTITION];
         if run.len() > 1 && log.is_stateful() && log.is_mirror() {
             // The owner would refuse the whole batch for one record.
-            return Err(NotAppended::OneByOne);
+            return Err(AppendRefusal::OneByOne);
         }
         self.pressure.note(log.pressure(), run);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
@@ -342,7 +348,7 @@ impl Session {
             appended = topic.append_drafts(now_ns, PARTITION, evict, drafts);
         }
         match appended {
-            Err(error) if run.len() > 1 && error.is_of_one_record() => Err(NotAppended::OneByOne),
+            Err(error) if run.len() > 1 && error.is_of_one_record() => Err(AppendRefusal::OneByOne),
             appended => Ok(appended?),
         }
     }
@@ -350,8 +356,8 @@ impl Session {
     /// Remembers own records, for a client that does not want them back.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
         // A forwarded record has no position yet.
-        if receipt.acknowledged == Acknowledged::ByOwner {
-            return self.handed_on(subject, receipt, count);
+        if receipt.acknowledged == AckLevel::ByOwner {
+            return self.batch_forwarded(subject, receipt, count);
         }
         if self.connect.echo || self.own.is_empty() {
             return;
@@ -368,22 +374,27 @@ impl Session {
         }
     }
 
-    fn wait_for_room(&mut self, run: &Run<'_>, now_ns: u64, full: &PublishError) -> Result<(), Full> {
-        let InRun { begins: from, published: Published { subject, .. } } = run[0];
+    fn wait_for_room(
+        &mut self,
+        run: &PublishedBatch<'_>,
+        now_ns: u64,
+        full: &PublishError,
+    ) -> Result<(), RetryFrom> {
+        let BatchRecord { begins: from, published: PublishOperation { subject, .. } } = run[0];
         let deadline_ns = match &self.blocked {
             Some(blocked) => blocked.deadline_ns,
             None => now_ns.saturating_add(self.patience_of(subject)),
         };
         if now_ns >= deadline_ns {
             self.blocked = None;
-            self.ask_now_and_then();
+            self.start_ping_timer();
             self.refuse_publish(subject, &full.to_string(), run.len());
             return Ok(());
         }
-        self.blocked = Some(Blocked { deadline_ns, try_again: false, over_rate: false });
+        self.blocked = Some(BlockedPublish { deadline_ns, try_again: false, over_rate: false });
         let left_ms = (deadline_ns - now_ns).div_ceil(1_000_000).min(self.shared.limits.nats.ping_ms.into());
         self.timer.set_ms(left_ms as u32);
-        Err(Full { from })
+        Err(RetryFrom { from })
     }
 
     fn patience_of(&mut self, subject: &[u8]) -> u64 {
@@ -425,17 +436,17 @@ const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 /// How many bytes were published to topics with a far-behind subscriber that receives no notices, and how many bytes
 /// that subscriber is behind at most.
 #[derive(Debug, Default)]
-pub(super) struct Pressure {
+pub(super) struct SubscriberPressure {
     behind: u64,
     published: usize,
 }
 
-impl Pressure {
+impl SubscriberPressure {
     #[inline]
-    fn note(&mut self, behind: u64, run: &Run<'_>) {
+    fn note(&mut self, behind: u64, run: &PublishedBatch<'_>) {
         if behind >= PRESSED_BYTES {
             self.behind = self.behind.max(behind);
-            self.published += run.iter().map(InRun::bytes).sum::<usize>();
+            self.published += run.iter().map(BatchRecord::bytes).sum::<usize>();
         }
     }
 
@@ -448,7 +459,7 @@ impl Pressure {
         if ms == 0 {
             return None;
         }
-        *self = Pressure::default();
+        *self = SubscriberPressure::default();
         Some(ms as u32)
     }
 }
@@ -463,33 +474,37 @@ pub(super) const PARTITION: usize = 0;
 
 /// Whether the user's rate allows a batch.
 #[derive(Debug, PartialEq, Eq)]
-enum Rate {
+enum RateOutcome {
     Within,
     Refused,
 }
 
 #[derive(Debug)]
-enum NotAppended {
-    NoTarget(NoTarget),
+enum AppendRefusal {
+    TargetError(TargetError),
     Refused(PublishError),
     /// One record is refused, or may be: the records are appended one by one.
     OneByOne,
 }
 
-impl From<NoTarget> for NotAppended {
-    fn from(none: NoTarget) -> NotAppended {
-        NotAppended::NoTarget(none)
+impl From<TargetError> for AppendRefusal {
+    fn from(none: TargetError) -> AppendRefusal {
+        AppendRefusal::TargetError(none)
     }
 }
 
-impl From<PublishError> for NotAppended {
-    fn from(error: PublishError) -> NotAppended {
-        NotAppended::Refused(error)
+impl From<PublishError> for AppendRefusal {
+    fn from(error: PublishError) -> AppendRefusal {
+        AppendRefusal::Refused(error)
     }
 }
 
 #[inline]
-fn draft<'a>(published: &Published<'a>, tail: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Draft<'a> {
+fn draft<'a>(
+    published: &PublishOperation<'a>,
+    tail: &'a str,
+    headers: &'a [(&'a str, &'a [u8])],
+) -> Draft<'a> {
     // The subject was checked when the record was added.
     let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
     let meta = Meta { subject_tail: tail, reply, headers, ..Meta::default() };

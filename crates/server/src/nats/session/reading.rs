@@ -6,13 +6,13 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::wire::Next;
+use dunlin::wire::Decoded;
 use dunlin::wire::nats::{self, Limits};
 
-use super::publish::{Full, Run, emptied};
+use super::publish::{PublishedBatch, RetryFrom, emptied};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
 use crate::session::scratch::{READ_BYTES, Scratch};
-use crate::session::{Gone, Progress};
+use crate::session::{Disconnected, TurnProgress};
 use crate::shared::Shared;
 
 /// About how many operations one read handles: some 20 µs of work, which is what other clients of the thread wait
@@ -40,56 +40,56 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<Progress, Gone> {
-        if self.is_at_the_door() {
+    ) -> Result<TurnProgress, Disconnected> {
+        if self.is_login_pending() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(if self.is_at_the_door() { Progress::None } else { Progress::Some });
+            return Ok(if self.is_login_pending() { TurnProgress::None } else { TurnProgress::Some });
         }
         if let Some(opened) = self.waits_for_opening {
             if self.opened == opened && !self.opening.is_empty() {
-                return Ok(Progress::None);
+                return Ok(TurnProgress::None);
             }
             self.waits_for_opening = None;
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(Progress::Some);
+            return Ok(TurnProgress::Some);
         }
         if let Some(finding) = &mut self.finding {
             let limits = limits(&self.shared);
             let polled = finding.poll(cx, &self.node, &self.unread, &limits);
-            let Poll::Ready(owner) = polled else { return Ok(Progress::None) };
+            let Poll::Ready(owner) = polled else { return Ok(TurnProgress::None) };
             if let Some(finding) = self.finding.take() {
                 self.targets.found(finding, owner);
             }
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(Progress::Some);
+            return Ok(TurnProgress::Some);
         }
-        if self.hearing.is_waiting() {
-            if self.hearing.poll(cx).is_pending() {
-                return Ok(Progress::None);
+        if self.subscriber_queries.is_waiting() {
+            if self.subscriber_queries.poll(cx).is_pending() {
+                return Ok(TurnProgress::None);
             }
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(Progress::Some);
+            return Ok(TurnProgress::Some);
         }
         if let Some(blocked) = &mut self.blocked {
             if !blocked.may_try_again() {
-                return Ok(Progress::None);
+                return Ok(TurnProgress::None);
             }
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.run);
-            return Ok(Progress::Some);
+            return Ok(TurnProgress::Some);
         }
         let is_behind = self.outbound.control.len() > CONTROL_BYTES_MAX || !self.refusals.is_empty();
         if self.is_held || is_behind || self.pongs.are_many() {
-            return Ok(Progress::None);
+            return Ok(TurnProgress::None);
         }
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
-                Poll::Pending => return Ok(Progress::None),
-                Poll::Ready(ready) => ready.map_err(|_| Gone)?,
+                Poll::Pending => return Ok(TurnProgress::None),
+                Poll::Ready(ready) => ready.map_err(|_| Disconnected)?,
             }
         }
         let read =
@@ -97,22 +97,22 @@ impl Session {
         match read {
             Ok(0) => self.client_ended(),
             Ok(bytes) => {
-                self.heed_trickle(bytes);
-                Ok(Progress::Some)
+                self.count_trickle(bytes);
+                Ok(TurnProgress::Some)
             }
             // The last read emptied the socket, so readiness must be polled again.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
-                Ok(Progress::Some)
+                Ok(TurnProgress::Some)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Progress::Some),
-            Err(_) => Err(Gone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(TurnProgress::None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(TurnProgress::Some),
+            Err(_) => Err(Disconnected),
         }
     }
 
     /// Pauses reading from a client that sends single bytes, each of which costs a turn of the thread. The socket
     /// then collects them.
-    fn heed_trickle(&mut self, bytes: usize) {
+    fn count_trickle(&mut self, bytes: usize) {
         let in_vain = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
         self.trickles = if in_vain { self.trickles + 1 } else { 0 };
         if self.trickles >= TRICKLES_MAX && self.blocked.is_none() && !self.is_waiting() {
@@ -165,7 +165,7 @@ impl Session {
     }
 
     /// Handles all complete operations, and keeps the rest.
-    fn handle_all(&mut self, bytes: &[u8], memory: &mut Run<'static>) {
+    fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
         let mut run = emptied(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut run);
         *memory = emptied(run);
@@ -184,21 +184,21 @@ impl Session {
     }
 
     /// Handles all complete operations. Returns how many bytes and operations that was.
-    fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut Run<'b>) -> (usize, usize) {
+    fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut PublishedBatch<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
         self.unread_needs = 0;
         while !self.is_closing() {
             match nats::next(&bytes[at..], &limits) {
-                Ok(Next::Message(operation, taken)) => {
+                Ok(Decoded::Message(operation, taken)) => {
                     let begins = at;
                     at += taken;
                     operations += 1;
-                    if let Err(Full { from }) = self.take(operation, begins, run) {
+                    if let Err(RetryFrom { from }) = self.take(operation, begins, run) {
                         return (from, operations);
                     }
                 }
-                Ok(Next::Need(needs)) => {
+                Ok(Decoded::Need(needs)) => {
                     self.unread_needs = needs;
                     break;
                 }
@@ -211,18 +211,18 @@ impl Session {
         }
         match self.publish_run(run) {
             Ok(()) => (at, operations),
-            Err(Full { from }) => (from, operations),
+            Err(RetryFrom { from }) => (from, operations),
         }
     }
 
     /// The client has closed its side, so it expects nothing more.
-    fn client_ended(&mut self) -> Result<Progress, Gone> {
+    fn client_ended(&mut self) -> Result<TurnProgress, Disconnected> {
         match &mut self.phase {
             Phase::Closing(closing) => {
                 closing.is_over = self.outbound.is_empty() && self.refusals.is_empty();
-                if closing.is_over { Ok(Progress::None) } else { Err(Gone) }
+                if closing.is_over { Ok(TurnProgress::None) } else { Err(Disconnected) }
             }
-            _ => Err(Gone),
+            _ => Err(Disconnected),
         }
     }
 }

@@ -11,16 +11,16 @@ use super::{CONTROL_BYTES_MAX, Session};
 
 /// The refusals to send, in order.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(VecDeque<Refusal>);
+pub(super) struct PendingRefusals(VecDeque<RepeatedRefusal>);
 
 #[derive(Debug)]
-struct Refusal {
+struct RepeatedRefusal {
     text: String,
     /// Records without their `-ERR`; at least one.
     records: usize,
 }
 
-impl Refusals {
+impl PendingRefusals {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -28,7 +28,7 @@ impl Refusals {
     fn add(&mut self, text: String, records: usize) {
         match self.0.back_mut() {
             Some(last) if last.text == text => last.records += records,
-            _ => self.0.push_back(Refusal { text, records }),
+            _ => self.0.push_back(RepeatedRefusal { text, records }),
         }
     }
 
@@ -56,7 +56,7 @@ impl Session {
     pub(super) fn go_on_refusing(&mut self) {
         if !self.refusals.is_empty() {
             self.refusals.write(&mut self.outbound.control);
-            self.hear_owners();
+            self.report_owner_refusals();
         }
     }
 }

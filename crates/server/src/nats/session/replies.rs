@@ -13,17 +13,17 @@ use dunlin::Inbox;
 use dunlin::topic::{Pattern, Subject, Topic};
 
 use super::Session;
-use super::publish::Full;
+use super::publish::RetryFrom;
 
 const REPLIES_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Replies {
+pub(super) struct ReplySubjectSet {
     subjects: RefCell<HashSet<Box<str>>>,
     has_forgotten: Cell<bool>,
 }
 
-impl Replies {
+impl ReplySubjectSet {
     /// Remembers the reply subject of a message to the client.
     #[inline]
     pub(super) fn expect(&self, reply: Option<&str>) {
@@ -55,7 +55,11 @@ impl Replies {
 
 impl Session {
     /// Whether this is a reply without a requester that would have to create a topic.
-    pub(super) fn is_vain_reply(&mut self, subject: &[u8], from: usize) -> Result<bool, Full> {
+    pub(super) fn is_reply_without_requester(
+        &mut self,
+        subject: &[u8],
+        from: usize,
+    ) -> Result<bool, RetryFrom> {
         let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.has(text));
         let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(false) };
         if self.node.has_owner(subject)
@@ -64,7 +68,7 @@ impl Session {
         {
             return Ok(false);
         }
-        Ok(!self.is_heard(&Pattern::from(subject), from)?)
+        Ok(!self.has_subscriber(&Pattern::from(subject), from)?)
     }
 
     /// The reply inbox for a reply. Queries other nodes; if one has a subscriber, the reply is published to a topic instead.
@@ -72,7 +76,7 @@ impl Session {
         &mut self,
         subject: &[u8],
         from: usize,
-    ) -> Result<Option<Arc<Topic>>, Full> {
+    ) -> Result<Option<Arc<Topic>>, RetryFrom> {
         let text = std::str::from_utf8(subject).ok().filter(|text| self.replies.may_have(text));
         let Some(subject) = text.and_then(|text| Subject::parse(text).ok()) else { return Ok(None) };
         if self.node.has_owner(subject) || self.node.may_publish(subject).is_err() {
@@ -81,14 +85,14 @@ impl Session {
         if let Some(inbox) = self.node.reply_inbox(subject) {
             // A record that need not be a reply goes to the subscribers of all nodes.
             let is_here = !inbox.logs()[0].is_mirror();
-            let is_heard = is_here
+            let has_subscriber = is_here
                 && !self.replies.has(subject.as_str())
-                && self.is_heard_elsewhere(&Pattern::from(subject), from)?;
-            return Ok(Some(inbox).filter(|_| !is_heard));
+                && self.has_subscriber_elsewhere(&Pattern::from(subject), from)?;
+            return Ok(Some(inbox).filter(|_| !has_subscriber));
         }
         // The node remembers the inbox that the query finds.
-        let is_heard = self.is_heard(&Pattern::from(subject), from)?;
-        Ok(self.node.reply_inbox(subject).filter(|_| is_heard))
+        let has_subscriber = self.has_subscriber(&Pattern::from(subject), from)?;
+        Ok(self.node.reply_inbox(subject).filter(|_| has_subscriber))
     }
 }
 
@@ -98,7 +102,7 @@ mod tests {
 
     #[test]
     fn replies_are_remembered_up_to_a_limit() {
-        let replies = Replies::default();
+        let replies = ReplySubjectSet::default();
         ["acme.reply.1", "_INBOX.a.1", "orders"].iter().for_each(|reply| replies.expect(Some(reply)));
         replies.expect(None);
         assert!(replies.may_have("acme.reply.1") && !replies.may_have("acme.reply.2"));

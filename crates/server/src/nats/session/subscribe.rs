@@ -7,32 +7,32 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{
-    Charge, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, Subject,
+    Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, OnGap, Pattern, Position, Start, Subject,
     SubjectError, SubscribeError, SubscribeOptions, Wait,
 };
 use dunlin::wire::{ErrorCode, nats};
 use dunlin::{Refused, TopicError};
 
 use super::Session;
-use super::access::{Entrance, not_to_subscribe, subscription_refused};
+use super::access::{LoginState, not_to_subscribe, subscription_refused};
 use super::inboxes::{is_inbox, names_its_owner};
 use super::members::{group_of, group_of_some};
-use super::publish::Full;
-use super::subscription::{Channel, Opening, SEQUENCED, Subscription, ToRead};
-use crate::door::Door;
+use super::publish::RetryFrom;
+use super::subscription::{Channel, FilteredLog, PendingChannel, SEQUENCED, Subscription};
+use crate::protocol::Protocol;
 
-fn queue_name(queue: &[u8]) -> Result<&str, NoSubscription> {
+fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
     let Ok(queue) = std::str::from_utf8(queue) else {
-        return Err(NoSubscription::Refused("the queue's name is not UTF-8".to_owned()));
+        return Err(SubscriptionRefusal::Refused("the queue's name is not UTF-8".to_owned()));
     };
     match Subject::parse(queue) {
         Ok(_) => Ok(queue),
-        Err(error) => Err(NoSubscription::Refused(format!("the queue's name: {error}"))),
+        Err(error) => Err(SubscriptionRefusal::Refused(format!("the queue's name: {error}"))),
     }
 }
 
 /// Why a subscription was refused. The connection goes on.
-enum NoSubscription {
+enum SubscriptionRefusal {
     /// nats-server refuses the subject too.
     Unsound,
     Forbidden,
@@ -41,34 +41,34 @@ enum NoSubscription {
     Refused(String),
 }
 
-impl NoSubscription {
+impl SubscriptionRefusal {
     /// The error text for the client.
     fn in_words(self, subject: &str, queue: Option<&str>) -> String {
         match self {
-            NoSubscription::Unsound => "Invalid Subject".to_owned(),
-            NoSubscription::Forbidden => not_to_subscribe(subject, queue),
-            NoSubscription::TooMany => "maximum subscriptions exceeded".to_owned(),
-            NoSubscription::Refused(why) => subscription_refused(subject, queue, &why),
+            SubscriptionRefusal::Unsound => "Invalid Subject".to_owned(),
+            SubscriptionRefusal::Forbidden => not_to_subscribe(subject, queue),
+            SubscriptionRefusal::TooMany => "maximum subscriptions exceeded".to_owned(),
+            SubscriptionRefusal::Refused(why) => subscription_refused(subject, queue, &why),
         }
     }
 }
 
-impl From<SubjectError> for NoSubscription {
-    fn from(error: SubjectError) -> NoSubscription {
+impl From<SubjectError> for SubscriptionRefusal {
+    fn from(error: SubjectError) -> SubscriptionRefusal {
         match error {
             SubjectError::Empty
             | SubjectError::EmptyToken(_)
-            | SubjectError::Character { character: '>', .. } => NoSubscription::Unsound,
-            error => NoSubscription::Refused(error.to_string()),
+            | SubjectError::Character { character: '>', .. } => SubscriptionRefusal::Unsound,
+            error => SubscriptionRefusal::Refused(error.to_string()),
         }
     }
 }
 
-impl From<SubscribeError> for NoSubscription {
-    fn from(error: SubscribeError) -> NoSubscription {
+impl From<SubscribeError> for SubscriptionRefusal {
+    fn from(error: SubscribeError) -> SubscriptionRefusal {
         match Refused::from(&error).code {
-            ErrorCode::Forbidden => NoSubscription::Forbidden,
-            _ => NoSubscription::Refused(error.to_string()),
+            ErrorCode::Forbidden => SubscriptionRefusal::Forbidden,
+            _ => SubscriptionRefusal::Refused(error.to_string()),
         }
     }
 }
@@ -80,15 +80,15 @@ impl Session {
         queue: Option<&[u8]>,
         sid: &[u8],
         begins: usize,
-    ) -> Result<(), Full> {
+    ) -> Result<(), RetryFrom> {
         // As in nats-server, the first subscription with a name stays.
         if self.by_sid.contains_key(sid) {
             self.done();
             return Ok(());
         }
         let shown = String::from_utf8_lossy(subject);
-        let subscribed = match self.is_of_foreign_inbox(&shown, begins)? {
-            true => Err(NoSubscription::Forbidden),
+        let subscribed = match self.is_in_foreign_inbox(&shown, begins)? {
+            true => Err(SubscriptionRefusal::Forbidden),
             false => self.try_subscribe(&shown, queue, sid),
         };
         match subscribed {
@@ -96,7 +96,7 @@ impl Session {
             Err(why) => {
                 let queue = queue.map(String::from_utf8_lossy);
                 let text = why.in_words(&shown, queue.as_deref());
-                self.visit.subscription_refused(&text);
+                self.session_trace.subscription_refused(&text);
                 nats::refuse(&mut self.outbound.control, &text);
             }
         }
@@ -108,38 +108,38 @@ impl Session {
         subject: &str,
         queue: Option<&[u8]>,
         sid: &[u8],
-    ) -> Result<(), NoSubscription> {
+    ) -> Result<(), SubscriptionRefusal> {
         let (is_sequenced, subject) = match subject.strip_prefix(SEQUENCED) {
             Some(rest) => (true, rest),
             None => (false, subject),
         };
         if is_sequenced && !self.connect.headers {
             let why = "sequence numbers need headers; set headers: true in CONNECT".to_owned();
-            return Err(NoSubscription::Refused(why));
+            return Err(SubscriptionRefusal::Refused(why));
         }
         let pattern = Pattern::parse(subject)?;
         if self.subscriptions.len() >= self.shared.limits.subscriptions_max as usize {
-            return Err(NoSubscription::TooMany);
+            return Err(SubscriptionRefusal::TooMany);
         }
         let queue = queue.map(queue_name).transpose()?;
         if let Some(queue) = queue
             && self.node.may_join_group(queue).is_err()
             && self.node.may_join_group(&group_of_some(queue, &pattern)).is_err()
         {
-            return Err(NoSubscription::Forbidden);
+            return Err(SubscriptionRefusal::Forbidden);
         }
         if is_inbox(subject) {
             if !names_its_owner(subject) {
-                return Err(NoSubscription::Forbidden);
+                return Err(SubscriptionRefusal::Forbidden);
             }
             let login = match &self.entrance {
-                Entrance::Known(login) => Some(login),
+                LoginState::LoggedIn(login) => Some(login),
                 _ => None,
             };
             match self.inboxes.open(&self.node, subject, login) {
                 Ok(true) => {}
-                Ok(false) | Err(TopicError::Forbidden { .. }) => return Err(NoSubscription::Forbidden),
-                Err(error) => return Err(NoSubscription::Refused(error.to_string())),
+                Ok(false) | Err(TopicError::Forbidden { .. }) => return Err(SubscriptionRefusal::Forbidden),
+                Err(error) => return Err(SubscriptionRefusal::Refused(error.to_string())),
             }
         }
         let begun = self.begin_reading(pattern, queue, is_sequenced, sid);
@@ -158,7 +158,7 @@ impl Session {
     ) -> Result<(), SubscribeError> {
         let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
         let charge = self.shared.charge_readers(1, texts)?;
-        let newcomers = Newcomers::waking(Arc::clone(&self.waiter));
+        let newcomers = NewLogs::waking(Arc::clone(&self.waiter));
         let logs = self.node.watch(&pattern, &newcomers)?;
         let number = self.next_number();
         let subscription = Subscription {
@@ -194,7 +194,7 @@ impl Session {
     /// Reads topics that were created after their subscriptions, from the first record on and in the order of
     /// creation.
     pub(super) fn take_newcomers(&mut self) {
-        let mut arrived: Vec<(u32, ToRead)> = Vec::new();
+        let mut arrived: Vec<(u32, FilteredLog)> = Vec::new();
         for (&number, subscription) in &self.subscriptions {
             arrived.extend(subscription.newcomers.take().into_iter().map(|log| (number, log)));
         }
@@ -211,7 +211,7 @@ impl Session {
     /// Ends a subscription that cannot read all it asked for, and sends the reason.
     fn refuse_reading(&mut self, subscription: u32, why: SubscribeError) {
         if let Some(of) = self.subscriptions.get(&subscription) {
-            let text = NoSubscription::from(why).in_words(&of.subject(), of.queue.as_deref());
+            let text = SubscriptionRefusal::from(why).in_words(&of.subject(), of.queue.as_deref());
             nats::refuse(&mut self.outbound.control, &text);
         }
         self.end_subscription(subscription);
@@ -220,7 +220,7 @@ impl Session {
     fn read_logs(
         &mut self,
         subscription: u32,
-        logs: impl IntoIterator<Item = ToRead>,
+        logs: impl IntoIterator<Item = FilteredLog>,
         start: Start,
     ) -> Result<(), SubscribeError> {
         let is_shared = self.subscriptions.get(&subscription).is_some_and(|of| of.queue.is_some());
@@ -264,7 +264,7 @@ impl Session {
         let charge = self.shared.charge_readers(1, name.len())?;
         let options = SubscribeOptions {
             name,
-            door: Door::Nats.name(),
+            protocol: Protocol::Nats.name(),
             start,
             on_gap: OnGap::Oldest,
             wait: Wait::Parked,
@@ -277,7 +277,7 @@ impl Session {
         };
         let channel = self.next_number();
         let topic = Arc::clone(log.name());
-        let mut cursor = self.node.open_cursor(log, &options, start, filter, Consumption::Told);
+        let mut cursor = self.node.open_cursor(log, &options, start, filter, ConsumeMode::Explicit);
         match cursor.take_now() {
             Some(cursor) => {
                 self.open_channel(number, channel, &options, cursor?, charge);
@@ -290,7 +290,8 @@ impl Session {
                     _ => None,
                 };
                 let subjects = subjects.and_then(Result::ok);
-                let opening = Opening { subscription: number, channel, options, subjects, cursor, charge };
+                let opening =
+                    PendingChannel { subscription: number, channel, options, subjects, cursor, charge };
                 self.opening.push(opening);
             }
         }
@@ -305,7 +306,7 @@ impl Session {
                 at += 1;
                 continue;
             };
-            let Opening { subscription, channel, options, charge, .. } = self.opening.swap_remove(at);
+            let PendingChannel { subscription, channel, options, charge, .. } = self.opening.swap_remove(at);
             self.opened += 1;
             match cursor {
                 Ok(cursor) => self.open_channel(subscription, channel, &options, cursor, charge),
@@ -314,7 +315,7 @@ impl Session {
             if self.opening_is_stale {
                 self.recheck(subscription);
             }
-            self.say_pongs();
+            self.write_due_pongs();
         }
         self.opening_is_stale &= !self.opening.is_empty();
     }

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading, SubscribeOptions};
+use dunlin::topic::{
+    Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, ReaderProgress, SubscribeOptions,
+};
 use dunlin::{CursorFuture, Inbox};
 
 /// The subject prefix of subscriptions whose messages carry sequence numbers.
@@ -36,7 +38,7 @@ pub(super) struct Subscription {
     /// When other nodes last answered that they have no subscriber for the same subjects.
     pub(super) alone_since: Option<Instant>,
     /// Receives logs of topics that are created later.
-    pub(super) newcomers: Arc<Newcomers>,
+    pub(super) newcomers: Arc<NewLogs>,
     /// The memory charge.
     pub(super) _charge: Charge,
 }
@@ -50,7 +52,7 @@ impl Subscription {
 }
 
 /// A log to read, and the filter of its records.
-pub(super) type ToRead = (Arc<Log>, Option<Filter>);
+pub(super) type FilteredLog = (Arc<Log>, Option<Filter>);
 
 /// One log of a subscription.
 #[derive(Debug)]
@@ -58,7 +60,7 @@ pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
     /// What operators see of the channel.
-    pub(super) reading: Arc<Reading>,
+    pub(super) reading: Arc<ReaderProgress>,
     /// Records that the connection published itself are skipped.
     pub(super) skips_own: bool,
     /// The last record to deliver.
@@ -75,7 +77,7 @@ pub(super) struct Channel {
 
 /// A channel whose start position is being looked up.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     /// The channel's number.
     pub(super) channel: u32,

@@ -9,28 +9,28 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use dunlin::topic::{PublisherPlace, Subject, Topic};
-use dunlin::wire::Next;
+use dunlin::topic::{PublisherRegistration, Subject, Topic};
+use dunlin::wire::Decoded;
 use dunlin::wire::nats::{self, Limits, Operation};
-use dunlin::{Missing, Node, Owner, TopicError, TopicFuture};
+use dunlin::{MissingTopicPolicy, Node, OwningTopic, TopicError, TopicFuture};
 
 use super::inboxes::{self, is_inbox};
 
 /// The topics that the connection publishes to, by subject; all subjects of one inbox share an entry.
 #[derive(Debug, Default)]
-pub(super) struct Targets {
-    by_key: HashMap<Box<str>, Remembered>,
+pub(super) struct PublishTargets {
+    by_key: HashMap<Box<str>, RememberedTarget>,
     /// The result of a search on a thread that may wait.
-    found: Option<(Box<str>, Result<Owner, TopicError>)>,
+    found: Option<(Box<str>, Result<OwningTopic, TopicError>)>,
     /// The inbox of the reply that is being published: its subject is used once.
-    reply: Option<(Box<str>, PublisherPlace)>,
+    reply: Option<(Box<str>, PublisherRegistration)>,
 }
 
 /// A pending search for a topic, and then for the topics of the records after it.
-pub(super) struct Finding {
+pub(super) struct TargetSearch {
     subject: Box<str>,
-    owner: TopicFuture<Owner>,
-    found: Option<(Result<Owner, TopicError>, TopicFuture<()>)>,
+    owner: TopicFuture<OwningTopic>,
+    found: Option<(Result<OwningTopic, TopicError>, TopicFuture<()>)>,
 }
 
 /// Subjects to look up ahead.
@@ -38,14 +38,14 @@ const AHEAD_MAX: usize = 256;
 
 /// Field order matters: the publisher is dropped before its topic may be deleted.
 #[derive(Debug)]
-struct Remembered {
-    place: PublisherPlace,
-    _owner: Owner,
+struct RememberedTarget {
+    place: PublisherRegistration,
+    _owner: OwningTopic,
 }
 
 /// The topic of a subject's records.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct PublishTarget<'a> {
     pub(super) topic: &'a Arc<Topic>,
     /// The part of the subject that records carry.
     pub(super) tail: &'a str,
@@ -53,7 +53,7 @@ pub(super) struct Target<'a> {
 
 /// Why there is no topic.
 #[derive(Debug)]
-pub(super) enum NoTarget {
+pub(super) enum TargetError {
     /// The subject is invalid.
     Unsound,
     /// The subject has no receiver: a closed inbox, or a subject of a feature that this node does not have.
@@ -61,24 +61,24 @@ pub(super) enum NoTarget {
     Refused(TopicError),
 }
 
-impl<'a> Target<'a> {
-    fn of(topic: &'a Arc<Topic>, subject: &'a str) -> Target<'a> {
+impl<'a> PublishTarget<'a> {
+    fn of(topic: &'a Arc<Topic>, subject: &'a str) -> PublishTarget<'a> {
         let prefix = &topic.logs()[0].name().subject_prefix;
-        Target { topic, tail: subject.strip_prefix(prefix.as_str()).unwrap_or("") }
+        PublishTarget { topic, tail: subject.strip_prefix(prefix.as_str()).unwrap_or("") }
     }
 }
 
-impl NoTarget {
-    fn of(error: TopicError, subject: &str) -> NoTarget {
+impl TargetError {
+    fn of(error: TopicError, subject: &str) -> TargetError {
         match error {
-            TopicError::Reserved(_) => NoTarget::Nobody,
-            TopicError::Unknown(_) if is_inbox(subject) => NoTarget::Nobody,
-            error => NoTarget::Refused(error),
+            TopicError::Reserved(_) => TargetError::Nobody,
+            TopicError::Unknown(_) if is_inbox(subject) => TargetError::Nobody,
+            error => TargetError::Refused(error),
         }
     }
 }
 
-impl Finding {
+impl TargetSearch {
     /// Polls the search. `unread` holds what the client sent after the record. Once the first topic is found, the
     /// topics of the records in there are created together, because each alone would wait for the cluster.
     pub(super) fn poll(
@@ -87,7 +87,7 @@ impl Finding {
         node: &Node,
         unread: &[u8],
         limits: &Limits,
-    ) -> Poll<Result<Owner, TopicError>> {
+    ) -> Poll<Result<OwningTopic, TopicError>> {
         if self.found.is_none() {
             let owner = ready!(Pin::new(&mut self.owner).poll(cx));
             let ahead = subjects_ahead(node, &self.subject, unread, limits);
@@ -109,14 +109,14 @@ fn subjects_ahead(node: &Node, first: &str, unread: &[u8], limits: &Limits) -> V
     let (mut ahead, mut known) = (Vec::new(), HashSet::from([first]));
     let mut at = 0;
     while ahead.len() < AHEAD_MAX
-        && let Ok(Next::Message(operation, taken)) = nats::next(&unread[at..], limits)
+        && let Ok(Decoded::Message(operation, taken)) = nats::next(&unread[at..], limits)
     {
         at += taken;
         let Operation::Publish(published) = operation else { continue };
         let Some(subject) = std::str::from_utf8(published.subject).ok() else { continue };
         if known.insert(subject)
             && let Ok(parsed) = Subject::parse(subject)
-            && !node.finds_at_once(parsed, Missing::Create)
+            && !node.finds_at_once(parsed, MissingTopicPolicy::Create)
         {
             ahead.push((subject.to_owned(), published.payload.len()));
         }
@@ -124,7 +124,7 @@ fn subjects_ahead(node: &Node, first: &str, unread: &[u8], limits: &Limits) -> V
     ahead
 }
 
-impl Targets {
+impl PublishTargets {
     /// The topic of a subject; created if the node does that for a record of this payload size.
     #[inline]
     pub(super) fn find<'a>(
@@ -133,34 +133,35 @@ impl Targets {
         subject: &'a [u8],
         payload_bytes: usize,
         targets_max: usize,
-    ) -> Result<Target<'a>, NoTarget> {
-        let subject = std::str::from_utf8(subject).map_err(|_| NoTarget::Unsound)?;
+    ) -> Result<PublishTarget<'a>, TargetError> {
+        let subject = std::str::from_utf8(subject).map_err(|_| TargetError::Unsound)?;
         if is_inbox(subject) {
             // The rest of an inbox subject is new each time, so it is checked each time.
-            Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
+            Subject::parse(subject).map_err(|_| TargetError::Unsound)?;
         }
         if let Some((_, place)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
-            return Ok(Target::of(place, subject));
+            return Ok(PublishTarget::of(place, subject));
         }
         let key = key(subject);
         if !self.by_key.contains_key(key) {
             let found = self.found.take().filter(|(found_for, _)| **found_for == *subject);
             let owner = match found {
-                Some((_, found)) => found.map_err(|error| NoTarget::of(error, subject))?,
+                Some((_, found)) => found.map_err(|error| TargetError::of(error, subject))?,
                 None => find(node, subject, payload_bytes)?,
             };
             if self.by_key.len() >= targets_max {
                 self.by_key.clear();
             }
-            self.by_key.insert(key.into(), Remembered { place: owner.publisher_place(), _owner: owner });
+            self.by_key
+                .insert(key.into(), RememberedTarget { place: owner.register_publisher(), _owner: owner });
         }
-        Ok(Target::of(&self.by_key[key].place, subject))
+        Ok(PublishTarget::of(&self.by_key[key].place, subject))
     }
 
     /// The next record is a reply with this subject, and goes to this inbox.
     pub(super) fn reply_to(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
         let subject = std::str::from_utf8(subject).ok();
-        self.reply = subject.map(|subject| (subject.into(), inbox.publisher_place()));
+        self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));
     }
 
     /// Ends [`reply_to`](Targets::reply_to) after the publish.
@@ -171,23 +172,28 @@ impl Targets {
         }
     }
 
-    /// Starts a search if finding the topic has to wait; [`Targets::find`] uses its result.
-    pub(super) fn begin_finding(&self, node: &Node, subject: &[u8], payload_bytes: usize) -> Option<Finding> {
+    /// Starts a search if finding the topic has to wait; [`PublishTargets::find`] uses its result.
+    pub(super) fn begin_finding(
+        &self,
+        node: &Node,
+        subject: &[u8],
+        payload_bytes: usize,
+    ) -> Option<TargetSearch> {
         let subject =
             std::str::from_utf8(subject).ok().filter(|subject| !self.by_key.contains_key(key(subject)))?;
         if self.found.as_ref().is_some_and(|(found_for, _)| **found_for == *subject) {
             return None;
         }
         let parsed = Subject::parse(subject).ok()?;
-        if node.finds_at_once(parsed, Missing::Create) {
+        if node.finds_at_once(parsed, MissingTopicPolicy::Create) {
             return None;
         }
         let owner = node.owner_for_no_reply_async(parsed, payload_bytes).if_waiting()?;
-        Some(Finding { subject: subject.into(), owner, found: None })
+        Some(TargetSearch { subject: subject.into(), owner, found: None })
     }
 
     /// Keeps the result of a search.
-    pub(super) fn found(&mut self, finding: Finding, owner: Result<Owner, TopicError>) {
+    pub(super) fn found(&mut self, finding: TargetSearch, owner: Result<OwningTopic, TopicError>) {
         self.found = Some((finding.subject, owner));
     }
 
@@ -211,7 +217,7 @@ fn key(subject: &str) -> &str {
     if is_inbox(subject) { inboxes::key(subject) } else { subject }
 }
 
-fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<Owner, NoTarget> {
-    let parsed = Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
-    node.owner_for_no_reply(parsed, payload_bytes).map_err(|error| NoTarget::of(error, subject))
+fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<OwningTopic, TargetError> {
+    let parsed = Subject::parse(subject).map_err(|_| TargetError::Unsound)?;
+    node.owner_for_no_reply(parsed, payload_bytes).map_err(|error| TargetError::of(error, subject))
 }

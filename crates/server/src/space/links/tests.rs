@@ -8,25 +8,25 @@ use crate::space::hello::WorldKey;
 const REGION: RegionId = RegionId(7);
 const EPOCH: u64 = 3;
 
-fn links(process: u64, regions: Vec<(RegionId, u64)>) -> Links {
+fn links(process: u64, regions: Vec<(RegionId, u64)>) -> ProcessLinks {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let world = WorldKey { name: "flock".to_owned(), setup: 5 };
     let secret = Secret::of([1; 32]);
-    Links::new(listener, Hello { process, world, regions }, secret, SpaceLimits::default())
+    ProcessLinks::new(listener, Hello { process, world, regions }, secret, SpaceLimits::default())
 }
 
 /// The connection work of a runner between ticks.
-fn turn(links: &mut Links) {
+fn turn(links: &mut ProcessLinks) {
     links.dial(0);
     links.accept(0);
     links.flush();
-    let keys: Vec<Key> = links.all().map(|(key, _)| key).collect();
+    let keys: Vec<LinkId> = links.all().map(|(key, _)| key).collect();
     for key in keys {
         links.writable(key);
         links.fill(key);
         let Some(link) = links.get(key) else { continue };
-        let mut came = link.connection.take_came();
+        let mut came = link.connection.take_read_buffer();
         while let Ok(Some((frame, taken))) = Frame::decode(came.unread(), 1 << 20) {
             let process = links.get(key).and_then(|link| link.process);
             match (frame, process) {
@@ -43,7 +43,7 @@ fn turn(links: &mut Links) {
 }
 
 /// The lower process has written its hello, and neither has read the other's.
-fn half_met(regions: Vec<(RegionId, u64)>) -> (Links, Links) {
+fn half_met(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
     higher.add_peer(Peer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
     higher.dial(0);
@@ -55,7 +55,7 @@ fn half_met(regions: Vec<(RegionId, u64)>) -> (Links, Links) {
     (lower, higher)
 }
 
-fn meet((lower, higher): &mut (Links, Links), done: impl Fn(&Links) -> bool) {
+fn meet((lower, higher): &mut (ProcessLinks, ProcessLinks), done: impl Fn(&ProcessLinks) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !(lower.is_connected(2) && higher.is_connected(1) && done(higher)) {
         assert!(Instant::now() < deadline, "{:?}", higher.routes().collect::<Vec<_>>());

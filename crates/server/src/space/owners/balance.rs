@@ -6,29 +6,29 @@
 //! with an old partition loses nothing.
 
 use dunlin::space::Behaviour;
-use dunlin::state::{Is, Target};
+use dunlin::state::{Comparison, Target};
 use dunlin_client::Transaction;
 
-use super::keys::{Cut, Seen, key};
-use super::thread::{KeepError, Keeper, Told};
+use super::keys::{Cut, WorldSnapshot, key};
+use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 
-impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
     /// Applies the newest partition of the cluster, before any region begins here.
-    pub(super) fn adopt(&mut self, seen: &Seen) -> Result<(), KeepError> {
+    pub(super) fn adopt(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some((_, cut)) = &seen.cut else { return Ok(()) };
         if cut.version <= self.cut_version {
             return Ok(());
         }
         match cut.partition(D) {
             Ok(partition) => self.space.order(move |runner| runner.cut(&partition))?,
-            Err(why) => (self.tell)(Told::Away(format!("the cluster's partition is invalid: {why}"))),
+            Err(why) => (self.tell)(WorldEvent::Away(format!("the cluster's partition is invalid: {why}"))),
         }
         self.cut_version = cut.version;
         Ok(())
     }
 
     /// Changes the partition if loads have diverged and this process owns the first region.
-    pub(super) fn balance(&mut self, seen: &Seen) -> Result<(), KeepError> {
+    pub(super) fn balance(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some(first) = self.config.regions.first().copied() else { return Ok(()) };
         let Some(epoch) = self.claims.get(&first).copied().filter(|_| !seen.hold) else { return Ok(()) };
         let Some(next) = self.space.ask(|runner| runner.next_cut())? else { return Ok(()) };
@@ -40,11 +40,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let (own, owner) = self.owner_key(first, epoch);
         let (cut_key, value) = (key(&self.config.world, "cut", 0), serde_json::to_vec(&Cut::of(&next)));
         let value = value.unwrap_or_default();
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &owner });
+        let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &owner });
         let cut = ours.if_modified_at(&cut_key, read.0).put(&cut_key, &value);
         if self.kv.transact(&cut)?.succeeded {
             self.cut_version = next.version();
-            (self.tell)(Told::Cut(next.version()));
+            (self.tell)(WorldEvent::Cut(next.version()));
             self.space.order(move |runner| runner.cut_for_all(&next))?;
         }
         Ok(())

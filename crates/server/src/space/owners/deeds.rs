@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::space::{Authority, Behaviour, RegionId, Succession};
-use dunlin::state::{Is, Operation, Target};
+use dunlin::space::{Authority, Behaviour, RegionId, Takeover};
+use dunlin::state::{Comparison, Operation, Target};
 use dunlin_client::Transaction;
 
-use super::keys::{Owner, Seen, StandbyKey, key};
-use super::plan::Deed;
-use super::thread::{KeepError, Keeper, Told};
+use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, key};
+use super::plan::RegionAction;
+use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 use crate::space::error::SpaceError;
 use crate::space::pace::monotonic_ns;
 use crate::space::runner::Runner;
@@ -19,13 +19,13 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Time for a released region's standby to catch up, and the pause between checks.
 const RELEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
 
-impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
-    pub(super) fn perform(&mut self, deed: Deed, seen: &Seen) -> Result<(), KeepError> {
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
+    pub(super) fn perform(&mut self, deed: RegionAction, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         match deed {
-            Deed::TakeOver(region) | Deed::Begin { region, .. } => {
+            RegionAction::TakeOver(region) | RegionAction::Begin { region, .. } => {
                 let Some(authority) = self.claim(region, deed, seen)? else { return Ok(()) };
                 let done = match deed {
-                    Deed::Begin { lost, .. } => self.begin(region, authority, lost, seen),
+                    RegionAction::Begin { lost, .. } => self.begin(region, authority, lost, seen),
                     _ => self.take_over(region, authority, seen),
                 };
                 // A region that does not run here must not stay claimed.
@@ -35,15 +35,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
                 }
                 done
             }
-            Deed::Name(region, standby) => self.name(region, standby),
-            Deed::Follow(region) => self.follow(region, seen),
-            Deed::Forget(region) => Ok(self.space.order(move |runner| runner.unfollow(region))?),
-            Deed::Release(region) => self.release(region),
+            RegionAction::Name(region, standby) => self.name(region, standby),
+            RegionAction::Follow(region) => self.follow(region, seen),
+            RegionAction::Forget(region) => Ok(self.space.order(move |runner| runner.unfollow(region))?),
+            RegionAction::Release(region) => self.release(region),
         }
     }
 
     /// Claims the region's key if it is free; returns the new epoch and until when the region may act.
-    fn claim(&mut self, region: RegionId, deed: Deed, seen: &Seen) -> Result<Option<Authority>, KeepError> {
+    fn claim(
+        &mut self,
+        region: RegionId,
+        deed: RegionAction,
+        seen: &WorldSnapshot,
+    ) -> Result<Option<Authority>, OwnershipError> {
         let Some(lease) = &self.lease else { return Ok(None) };
         let (until, lease) = (lease.check()?, lease.id());
         let known = seen.owners.get(&region).filter(|(process, _)| *process == self.config.process);
@@ -60,7 +65,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
                 // epochs of regions start there.
                 let (newest, read) = seen.epochs.get(&region).copied().unwrap_or_default();
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(heard) + 1);
-                let value = Owner { process: self.config.process, epoch }.bytes();
+                let value = RegionOwner { process: self.config.process, epoch }.bytes();
                 let of_region = |what| key(&self.config.world, what, region.0.into());
                 let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
                 let text = epoch.to_string();
@@ -78,22 +83,27 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(Some(Authority { epoch, until_ns: until_ns(until) }))
     }
 
-    fn take_over(&mut self, region: RegionId, authority: Authority, seen: &Seen) -> Result<(), KeepError> {
+    fn take_over(
+        &mut self,
+        region: RegionId,
+        authority: Authority,
+        seen: &WorldSnapshot,
+    ) -> Result<(), OwnershipError> {
         let others = seen.owners.iter().filter(|(other, _)| **other != region);
         let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
         let taken = self.space.ask(move |runner| {
             let from = runner.copy_of(region).map(|state| state.tick());
-            let succession = Succession { authority, peers: &peers, now_ns: monotonic_ns() };
+            let succession = Takeover { authority, peers: &peers, now_ns: monotonic_ns() };
             runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
         })?;
         let from_tick = taken.map_err(SpaceError::from)?;
         if from_tick.is_none() {
-            return Err(KeepError::NoCopy(region.0));
+            return Err(OwnershipError::NoCopy(region.0));
         }
         let reclaimed = self.memory.remove(&region).is_some_and(|memory| memory.owner);
         (self.tell)(match from_tick {
-            Some(tick) if reclaimed => Told::Reclaimed { region, epoch: authority.epoch, tick },
-            _ => Told::Owns { region, epoch: authority.epoch, from_tick },
+            Some(tick) if reclaimed => WorldEvent::Reclaimed { region, epoch: authority.epoch, tick },
+            _ => WorldEvent::Owns { region, epoch: authority.epoch, from_tick },
         });
         Ok(())
     }
@@ -103,8 +113,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         region: RegionId,
         authority: Authority,
         lost: bool,
-        seen: &Seen,
-    ) -> Result<(), KeepError> {
+        seen: &WorldSnapshot,
+    ) -> Result<(), OwnershipError> {
         let populate = Arc::clone(&self.populate);
         let begun = self.space.ask(move |runner| {
             runner.unfollow(region);
@@ -119,31 +129,31 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         self.memory.remove(&region);
         let (processes, expected) = (seen.processes.len(), self.config.expected);
         if lost {
-            (self.tell)(Told::Lost(region));
+            (self.tell)(WorldEvent::Lost(region));
         } else if processes < expected {
-            (self.tell)(Told::WaitedOut { region, processes, expected });
+            (self.tell)(WorldEvent::WaitedOut { region, processes, expected });
         }
-        (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick: None });
+        (self.tell)(WorldEvent::Owns { region, epoch: authority.epoch, from_tick: None });
         // Written again in a later turn if this fails.
         let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
         Ok(())
     }
 
     /// Deletes the region's key, if it still has this epoch.
-    fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, KeepError> {
+    fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, OwnershipError> {
         let (own, value) = self.owner_key(region, epoch);
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &value });
+        let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &value });
         Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
     }
 
     /// The key of a region that this process owns in this epoch, and its value.
     pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
-        let value = Owner { process: self.config.process, epoch }.bytes();
+        let value = RegionOwner { process: self.config.process, epoch }.bytes();
         (key(&self.config.world, "region", region.0.into()), value)
     }
 
     /// Names a region's standby, if this process still owns the region.
-    fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), KeepError> {
+    fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         let (own, owner) = self.owner_key(region, epoch);
         let key = key(&self.config.world, "standby", region.0.into());
@@ -152,18 +162,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             // From here on, nothing may happen that a copy could lack.
             self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Value { value: &owner });
+        let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &owner });
         if self.kv.transact(&ours.put(&key, &value))?.succeeded {
             self.space.order(move |runner| has_standby(runner, region, standby))?;
             self.standbys.insert(region, standby);
             if standby.is_nobody() {
-                (self.tell)(Told::Alone(region));
+                (self.tell)(WorldEvent::Alone(region));
             }
         }
         Ok(())
     }
 
-    fn follow(&mut self, region: RegionId, seen: &Seen) -> Result<(), KeepError> {
+    fn follow(&mut self, region: RegionId, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let epoch = seen.owners.get(&region).map_or(0, |(_, epoch)| *epoch);
         let recent = self.asked.get(&region).is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
         if !recent {
@@ -178,7 +188,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     /// Stops a region, waits until its standby knows everything, and gives the region up.
-    fn release(&mut self, region: RegionId) -> Result<(), KeepError> {
+    fn release(&mut self, region: RegionId) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         self.space.ask(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE.0;
@@ -192,7 +202,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         if self.give_up(region, epoch)? {
             self.claims.remove(&region);
             self.space.ask(move |runner| runner.end_region(region))?;
-            (self.tell)(Told::Released(region));
+            (self.tell)(WorldEvent::Released(region));
         }
         Ok(())
     }

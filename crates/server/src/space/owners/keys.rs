@@ -11,19 +11,19 @@ use crate::space::secret::Secret;
 
 /// The entry of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct ProcessRecord {
     /// The address for other processes of the world.
     pub(super) address: SocketAddr,
     /// The address of its node for clients.
     pub(super) url: String,
     /// The regions that it had in memory when it registered, for a cluster that has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) memory: BTreeMap<u32, Memory>,
+    pub(super) memory: BTreeMap<u32, RegionMemory>,
 }
 
 /// A region's state in a process that does not own the region. The higher epoch counts, and of one epoch the owner's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Memory {
+pub(super) struct RegionMemory {
     /// The epoch of the owner whose state it is.
     pub(super) epoch: u64,
     /// Whether the process was that owner; otherwise it was a standby whose copy counted.
@@ -32,12 +32,12 @@ pub(super) struct Memory {
 
 /// The owner of a region, and its epoch, which only grows, even if the cluster loses its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Owner {
+pub(super) struct RegionOwner {
     pub(super) process: u64,
     pub(super) epoch: u64,
 }
 
-impl Owner {
+impl RegionOwner {
     pub(super) fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -93,8 +93,8 @@ impl Cut {
 
 /// All keys of a world, as they were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) processes: BTreeMap<u64, Place>,
+pub(super) struct WorldSnapshot {
+    pub(super) processes: BTreeMap<u64, ProcessRecord>,
     /// Process and epoch of each region's owner.
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
@@ -131,10 +131,10 @@ pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
     format!("space/{world}/{what}/{number}").into_bytes()
 }
 
-impl Seen {
+impl WorldSnapshot {
     /// Decodes a world's keys; unreadable ones count as missing.
-    pub(super) fn of(world: &str, entries: &[Entry]) -> Seen {
-        let (prefix, mut seen) = (prefix(world), Seen::default());
+    pub(super) fn of(world: &str, entries: &[Entry]) -> WorldSnapshot {
+        let (prefix, mut seen) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
             let Some(rest) = str::from_utf8(&entry.key).ok().and_then(|key| key.strip_prefix(&prefix)) else {
                 continue;
@@ -152,7 +152,7 @@ impl Seen {
                     }
                 }
                 "region" => {
-                    if let Ok(Owner { process, epoch }) = serde_json::from_slice(&entry.value) {
+                    if let Ok(RegionOwner { process, epoch }) = serde_json::from_slice(&entry.value) {
                         seen.owners.insert(region, (process, epoch));
                     }
                 }
@@ -181,7 +181,8 @@ impl Seen {
 
     /// The process whose memory of a region counts.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
-        let memory = |(process, place): (&u64, &Place)| Some((*place.memory.get(&region.0)?, *process));
+        let memory =
+            |(process, place): (&u64, &ProcessRecord)| Some((*place.memory.get(&region.0)?, *process));
         self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use dunlin::space::RegionId;
 
-use super::keys::{Memory, Seen, StandbyKey};
+use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
 /// What a process knows besides the keys.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Own {
+pub(super) struct LocalState {
     pub(super) process: u64,
     /// All regions of the world.
     pub(super) regions: Vec<RegionId>,
@@ -20,11 +20,11 @@ pub(super) struct Own {
     /// Copies of other processes' regions, with their owners' epochs.
     pub(super) copies: BTreeMap<RegionId, u64>,
     /// Regions in memory that the process does not own.
-    pub(super) memory: BTreeMap<RegionId, Memory>,
+    pub(super) memory: BTreeMap<RegionId, RegionMemory>,
     /// Regions of this process whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
     /// Actions whose responses were lost.
-    pub(super) in_doubt: BTreeMap<RegionId, Deed>,
+    pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     /// How long each region has had no owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
     /// How long a region waits for a process with a copy before it begins anew, ms.
@@ -33,7 +33,7 @@ pub(super) struct Own {
 
 /// An action on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum RegionAction {
     /// Continue from a copy, of another owner's region or of an own one.
     TakeOver(RegionId),
     /// Begin without a copy; `lost` if the region had an owner before.
@@ -48,7 +48,7 @@ pub(super) enum Deed {
     Release(RegionId),
 }
 
-pub(super) fn plan(seen: &Seen, own: &Own) -> Vec<Deed> {
+pub(super) fn plan(seen: &WorldSnapshot, own: &LocalState) -> Vec<RegionAction> {
     let mut deeds = Vec::new();
     for region in &own.regions {
         match seen.owners.get(region) {
@@ -63,29 +63,29 @@ pub(super) fn plan(seen: &Seen, own: &Own) -> Vec<Deed> {
     // One region begins or is released at a time, so that its effects are seen first.
     let (mut released, mut begun, mut given) = (false, false, false);
     deeds.retain(|deed| match deed {
-        Deed::Release(_) => !std::mem::replace(&mut released, true),
-        Deed::Begin { lost: false, .. } => !std::mem::replace(&mut begun, true),
-        Deed::Name(..) if !own.standby => !std::mem::replace(&mut given, true),
+        RegionAction::Release(_) => !std::mem::replace(&mut released, true),
+        RegionAction::Begin { lost: false, .. } => !std::mem::replace(&mut begun, true),
+        RegionAction::Name(..) if !own.standby => !std::mem::replace(&mut given, true),
         _ => true,
     });
     deeds
 }
 
-fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed> {
+fn as_owner(seen: &WorldSnapshot, own: &LocalState, region: RegionId, epoch: u64) -> Option<RegionAction> {
     let named = seen.standbys.get(&region).copied();
     let is_there = |process: u64| process != own.process && seen.processes.contains_key(&process);
     if let Some(StandbyKey { process, before: Some(_), .. }) = named
         && is_there(process)
     {
         let has_copy = own.begun_copies.contains(&region);
-        return has_copy.then_some(Deed::Name(region, StandbyKey { process, before: None, epoch }));
+        return has_copy.then_some(RegionAction::Name(region, StandbyKey { process, before: None, epoch }));
     }
     let best = seen.processes.keys().copied().filter(|process| *process != own.process);
     // The process with the fewest regions; of equals, the next number.
     let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)));
     let Some(best) = best else {
         let nobody = StandbyKey::nobody(epoch);
-        return (own.standby && named != Some(nobody)).then_some(Deed::Name(region, nobody));
+        return (own.standby && named != Some(nobody)).then_some(RegionAction::Name(region, nobody));
     };
     let gains = seen.count(best) + 2 <= seen.count(own.process);
     // Without standbys, a process is named only to receive the region, one region at a time.
@@ -98,36 +98,36 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed
     let counts = named.map_or(0, |named| named.before.unwrap_or(named.process));
     let current = named.filter(|named| named.before.is_none() && is_there(named.process));
     match current.map(|named| named.process) {
-        Some(process) if process == best && gains => Some(Deed::Release(region)),
+        Some(process) if process == best && gains => Some(RegionAction::Release(region)),
         Some(process) if process == best || !gains => None,
-        _ => Some(Deed::Name(region, StandbyKey { process: best, before: Some(counts), epoch })),
+        _ => Some(RegionAction::Name(region, StandbyKey { process: best, before: Some(counts), epoch })),
     }
 }
 
 /// Whether this process has no region and cannot receive one: it owns nothing, is no standby, and no other process
 /// has a region to give.
-pub(super) fn is_idle(seen: &Seen, own: &Own) -> bool {
+pub(super) fn is_idle(seen: &WorldSnapshot, own: &LocalState) -> bool {
     let busiest = seen.processes.keys().map(|process| seen.count(*process)).max().unwrap_or(0);
     let stands_by = seen.standbys.values().any(|standby| standby.process == own.process);
     seen.owners.len() == own.regions.len() && seen.count(own.process) == 0 && busiest < 2 && !stands_by
 }
 
-fn as_standby(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
+fn as_standby(seen: &WorldSnapshot, own: &LocalState, region: RegionId) -> Option<RegionAction> {
     let named = seen.standbys.get(&region)?;
     if named.process == own.process {
-        return Some(Deed::Follow(region));
+        return Some(RegionAction::Follow(region));
     }
     let counts = named.before == Some(own.process);
-    (!counts && own.copies.contains_key(&region)).then_some(Deed::Forget(region))
+    (!counts && own.copies.contains_key(&region)).then_some(RegionAction::Forget(region))
 }
 
 /// The action on a region without an owner.
-fn as_heir(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
+fn as_heir(seen: &WorldSnapshot, own: &LocalState, region: RegionId) -> Option<RegionAction> {
     let newest = seen.epochs.get(&region).map(|(epoch, _)| *epoch);
     let memory = own.memory.get(&region);
     if memory.is_some_and(|memory| memory.owner && Some(memory.epoch) == newest) {
         // The lease of this process expired, and no process has claimed the region since.
-        return Some(Deed::TakeOver(region));
+        return Some(RegionAction::TakeOver(region));
     }
     let free_ms = own.free_ms.get(&region).copied().unwrap_or(0);
     let enough = seen.processes.len() >= own.expected || free_ms > own.patience_ms;
@@ -137,61 +137,71 @@ fn as_heir(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
     {
         // The cluster has lost its keys: the process with the best memory continues once all had time to return.
         let goes_on = best == own.process && memory.is_some() && enough;
-        return goes_on.then_some(Deed::TakeOver(region));
+        return goes_on.then_some(RegionAction::TakeOver(region));
     }
     if !seen.began.contains(&region) {
         let share = own.regions.len().div_ceil(own.expected.max(1));
         let is_ours = seen.count(own.process) < share || free_ms > 2 * own.patience_ms;
-        return (enough && is_ours).then_some(Deed::Begin { region, lost: false });
+        return (enough && is_ours).then_some(RegionAction::Begin { region, lost: false });
     }
     let standby = seen.standbys.get(&region);
     let goes_on = standby.is_some_and(|standby| {
         standby.counts(own.process) && own.copies.get(&region) == Some(&standby.epoch)
     });
     if goes_on {
-        return Some(Deed::TakeOver(region));
+        return Some(RegionAction::TakeOver(region));
     }
-    (free_ms > own.patience_ms).then_some(Deed::Begin { region, lost: true })
+    (free_ms > own.patience_ms).then_some(RegionAction::Begin { region, lost: true })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::Place;
+    use super::super::keys::ProcessRecord;
     use super::*;
 
     const R: RegionId = RegionId(1);
     const EPOCH: u64 = 7;
 
-    fn seen(processes: &[u64], owner: Option<u64>, standby: Option<(u64, Option<u64>)>) -> Seen {
-        let place =
-            || Place { address: "127.0.0.1:1".parse().unwrap(), url: String::new(), memory: [].into() };
+    fn seen(processes: &[u64], owner: Option<u64>, standby: Option<(u64, Option<u64>)>) -> WorldSnapshot {
+        let place = || ProcessRecord {
+            address: "127.0.0.1:1".parse().unwrap(),
+            url: String::new(),
+            memory: [].into(),
+        };
         let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
-        Seen {
+        WorldSnapshot {
             processes: processes.iter().map(|process| (*process, place())).collect(),
             owners: owner.into_iter().map(|owner| (R, (owner, EPOCH))).collect(),
             standbys: standby.into_iter().map(key).collect(),
             began: [R].into(),
             epochs: [(R, (EPOCH, 1))].into(),
-            ..Seen::default()
+            ..WorldSnapshot::default()
         }
     }
 
-    fn own(process: u64) -> Own {
-        Own { process, regions: vec![R], expected: 2, standby: true, patience_ms: 100, ..Own::default() }
+    fn own(process: u64) -> LocalState {
+        LocalState {
+            process,
+            regions: vec![R],
+            expected: 2,
+            standby: true,
+            patience_ms: 100,
+            ..LocalState::default()
+        }
     }
 
-    fn with_copy(process: u64) -> Own {
-        Own { copies: [(R, EPOCH)].into(), ..own(process) }
+    fn with_copy(process: u64) -> LocalState {
+        LocalState { copies: [(R, EPOCH)].into(), ..own(process) }
     }
 
     #[test]
     fn standby_is_named_first_and_counts_once_it_has_begun() {
-        let key = |process, before| Deed::Name(R, StandbyKey { process, before, epoch: EPOCH });
+        let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));
         assert_eq!(plan(&named, &own(1)), []);
-        assert_eq!(plan(&named, &own(2)), [Deed::Follow(R)]);
-        assert_eq!(plan(&named, &Own { begun_copies: vec![R], ..own(1) }), [key(2, None)]);
+        assert_eq!(plan(&named, &own(2)), [RegionAction::Follow(R)]);
+        assert_eq!(plan(&named, &LocalState { begun_copies: vec![R], ..own(1) }), [key(2, None)]);
         // The standby is gone: another is named, and the previous one counts until that has begun.
         assert_eq!(plan(&seen(&[1, 3], Some(1), Some((2, None))), &own(1)), [key(3, Some(2))]);
     }
@@ -199,11 +209,14 @@ mod tests {
     #[test]
     fn region_without_a_standby_runs_alone_and_voids_old_copies() {
         let alone = seen(&[1], Some(1), Some((2, None)));
-        assert_eq!(plan(&alone, &own(1)), [Deed::Name(R, StandbyKey::nobody(EPOCH))]);
-        assert_eq!(plan(&seen(&[1], Some(1), None), &own(1)), [Deed::Name(R, StandbyKey::nobody(EPOCH))]);
+        assert_eq!(plan(&alone, &own(1)), [RegionAction::Name(R, StandbyKey::nobody(EPOCH))]);
+        assert_eq!(
+            plan(&seen(&[1], Some(1), None), &own(1)),
+            [RegionAction::Name(R, StandbyKey::nobody(EPOCH))]
+        );
         let said = Some((0, None));
         assert_eq!(plan(&seen(&[1], Some(1), said), &own(1)), [], "it is said once");
-        let back = Deed::Name(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
+        let back = RegionAction::Name(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2], Some(1), said), &own(1)), [back]);
         assert_eq!(plan(&seen(&[2], None, said), &with_copy(2)), [], "its copy is from before");
     }
@@ -211,16 +224,16 @@ mod tests {
     #[test]
     fn only_a_process_with_a_valid_copy_takes_over() {
         let free = |standby| seen(&[1, 2, 3], None, Some(standby));
-        assert_eq!(plan(&free((2, None)), &with_copy(2)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&free((2, None)), &with_copy(2)), [RegionAction::TakeOver(R)]);
         assert_eq!(plan(&free((2, None)), &own(2)), [], "it has none");
         assert_eq!(plan(&free((2, None)), &with_copy(3)), [], "it is an older one");
-        let older = Own { copies: [(R, EPOCH - 1)].into(), ..own(2) };
+        let older = LocalState { copies: [(R, EPOCH - 1)].into(), ..own(2) };
         assert_eq!(plan(&free((2, None)), &older), [], "it is of an owner before the last");
         assert_eq!(plan(&free((2, Some(0))), &older), [], "who is named and has not begun");
         assert_eq!(plan(&free((2, Some(3))), &with_copy(2)), [], "its copy may lack what 3 was told");
-        assert_eq!(plan(&free((2, Some(3))), &with_copy(3)), [Deed::TakeOver(R)]);
-        let late = Own { free_ms: [(R, 101)].into(), ..own(1) };
-        assert_eq!(plan(&free((2, None)), &late), [Deed::Begin { region: R, lost: true }]);
+        assert_eq!(plan(&free((2, Some(3))), &with_copy(3)), [RegionAction::TakeOver(R)]);
+        let late = LocalState { free_ms: [(R, 101)].into(), ..own(1) };
+        assert_eq!(plan(&free((2, None)), &late), [RegionAction::Begin { region: R, lost: true }]);
     }
 
     #[test]
@@ -229,54 +242,57 @@ mod tests {
         let mut all = seen(&[1, 3], Some(1), Some((3, None)));
         all.owners.insert(other, (1, 8));
         all.standbys.insert(other, StandbyKey { process: 3, before: None, epoch: 8 });
-        let own = Own { regions: vec![R, other], ..own(1) };
-        assert_eq!(plan(&all, &own), [Deed::Release(R)], "one at a time");
+        let own = LocalState { regions: vec![R, other], ..own(1) };
+        assert_eq!(plan(&all, &own), [RegionAction::Release(R)], "one at a time");
         all.owners.insert(R, (3, 9));
-        let names = |deed: &Deed| matches!(deed, Deed::Release(_));
+        let names = |deed: &RegionAction| matches!(deed, RegionAction::Release(_));
         assert!(!plan(&all, &own).iter().any(names), "now each has one");
     }
 
     #[test]
     fn action_with_a_lost_response_is_completed() {
         let ours = seen(&[1, 2], Some(2), None);
-        let in_doubt = |deed| Own { in_doubt: [(R, deed)].into(), ..with_copy(2) };
-        assert_eq!(plan(&ours, &in_doubt(Deed::TakeOver(R))), [Deed::TakeOver(R)]);
-        let begin = Deed::Begin { region: R, lost: false };
+        let in_doubt = |deed| LocalState { in_doubt: [(R, deed)].into(), ..with_copy(2) };
+        assert_eq!(plan(&ours, &in_doubt(RegionAction::TakeOver(R))), [RegionAction::TakeOver(R)]);
+        let begin = RegionAction::Begin { region: R, lost: false };
         assert_eq!(plan(&ours, &in_doubt(begin)), [begin]);
         let theirs = seen(&[1, 2], Some(1), Some((2, None)));
-        assert_eq!(plan(&theirs, &in_doubt(begin)), [Deed::Follow(R)], "it was not done");
+        assert_eq!(plan(&theirs, &in_doubt(begin)), [RegionAction::Follow(R)], "it was not done");
     }
 
     #[test]
     fn regions_begin_once_all_processes_have_joined() {
-        let fresh =
-            |processes: &[u64]| Seen { began: [].into(), epochs: [].into(), ..seen(processes, None, None) };
+        let fresh = |processes: &[u64]| WorldSnapshot {
+            began: [].into(),
+            epochs: [].into(),
+            ..seen(processes, None, None)
+        };
         assert_eq!(plan(&fresh(&[1]), &own(1)), []);
-        assert_eq!(plan(&fresh(&[1, 2]), &own(1)), [Deed::Begin { region: R, lost: false }]);
-        let late = Own { free_ms: [(R, 101)].into(), ..own(1) };
-        assert_eq!(plan(&fresh(&[1]), &late), [Deed::Begin { region: R, lost: false }]);
+        assert_eq!(plan(&fresh(&[1, 2]), &own(1)), [RegionAction::Begin { region: R, lost: false }]);
+        let late = LocalState { free_ms: [(R, 101)].into(), ..own(1) };
+        assert_eq!(plan(&fresh(&[1]), &late), [RegionAction::Begin { region: R, lost: false }]);
     }
 
-    fn remembers(process: u64, epoch: u64, owner: bool) -> Own {
-        Own { memory: [(R, Memory { epoch, owner })].into(), ..own(process) }
+    fn remembers(process: u64, epoch: u64, owner: bool) -> LocalState {
+        LocalState { memory: [(R, RegionMemory { epoch, owner })].into(), ..own(process) }
     }
 
     #[test]
     fn owner_reclaims_regions_unclaimed_since_its_lease_expired() {
         let free = seen(&[1, 2], None, None);
-        assert_eq!(plan(&free, &remembers(1, EPOCH, true)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&free, &remembers(1, EPOCH, true)), [RegionAction::TakeOver(R)]);
         assert_eq!(plan(&free, &remembers(1, EPOCH - 1, true)), [], "another has owned it since");
         assert_eq!(plan(&free, &remembers(1, EPOCH, false)), [], "no key says that its copy counts");
         let alone = seen(&[1], None, Some((0, None)));
-        assert_eq!(plan(&alone, &remembers(1, EPOCH, true)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&alone, &remembers(1, EPOCH, true)), [RegionAction::TakeOver(R)]);
         let others = seen(&[1, 2], Some(2), None);
         assert_eq!(plan(&others, &remembers(1, EPOCH, true)), []);
     }
 
     /// A cluster that lost its keys, with these processes and their memories.
-    fn without_keys(back: &[(u64, Option<Memory>)]) -> Seen {
+    fn without_keys(back: &[(u64, Option<RegionMemory>)]) -> WorldSnapshot {
         let processes: Vec<u64> = back.iter().map(|(process, _)| *process).collect();
-        let mut seen = Seen { began: [].into(), epochs: [].into(), ..seen(&processes, None, None) };
+        let mut seen = WorldSnapshot { began: [].into(), epochs: [].into(), ..seen(&processes, None, None) };
         for (process, memory) in back {
             let place = seen.processes.get_mut(process).unwrap();
             place.memory = memory.iter().map(|memory| (R.0, *memory)).collect();
@@ -286,19 +302,19 @@ mod tests {
 
     #[test]
     fn newest_remembered_copy_takes_over_after_keys_are_lost() {
-        let memory = |epoch, owner| Some(Memory { epoch, owner });
+        let memory = |epoch, owner| Some(RegionMemory { epoch, owner });
         let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
         assert_eq!(plan(&both, &remembers(1, EPOCH, false)), [], "its owner is there");
-        assert_eq!(plan(&both, &remembers(2, EPOCH, true)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&both, &remembers(2, EPOCH, true)), [RegionAction::TakeOver(R)]);
         let newer = without_keys(&[(1, memory(EPOCH + 1, false)), (2, memory(EPOCH, true))]);
-        assert_eq!(plan(&newer, &remembers(1, EPOCH + 1, false)), [Deed::TakeOver(R)]);
+        assert_eq!(plan(&newer, &remembers(1, EPOCH + 1, false)), [RegionAction::TakeOver(R)]);
         assert_eq!(plan(&newer, &remembers(2, EPOCH, true)), []);
         let standby = without_keys(&[(1, memory(EPOCH, false)), (2, None)]);
         assert_eq!(plan(&standby, &own(2)), [], "a newcomer does not populate what another remembers");
         let alone = without_keys(&[(2, memory(EPOCH, true))]);
         assert_eq!(plan(&alone, &remembers(2, EPOCH, true)), [], "others may come back with a later state");
-        let late = Own { free_ms: [(R, 101)].into(), ..remembers(2, EPOCH, true) };
-        assert_eq!(plan(&alone, &late), [Deed::TakeOver(R)]);
+        let late = LocalState { free_ms: [(R, 101)].into(), ..remembers(2, EPOCH, true) };
+        assert_eq!(plan(&alone, &late), [RegionAction::TakeOver(R)]);
     }
 
     #[test]
@@ -306,19 +322,20 @@ mod tests {
         let other = RegionId(2);
         let mut all = seen(&[1, 2], Some(1), None);
         all.owners.insert(other, (1, EPOCH));
-        let own = |begun: &[RegionId]| Own {
+        let own = |begun: &[RegionId]| LocalState {
             regions: vec![R, other],
             standby: false,
             begun_copies: begun.to_vec(),
             ..own(1)
         };
-        let name = |region, before| Deed::Name(region, StandbyKey { process: 2, before, epoch: EPOCH });
+        let name =
+            |region, before| RegionAction::Name(region, StandbyKey { process: 2, before, epoch: EPOCH });
         assert_eq!(plan(&all, &own(&[])), [name(R, Some(0))]);
         all.standbys.insert(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
         assert_eq!(plan(&all, &own(&[])), [], "one at a time");
         assert_eq!(plan(&all, &own(&[R])), [name(R, None)]);
         all.standbys.insert(R, StandbyKey { process: 2, before: None, epoch: EPOCH });
-        assert_eq!(plan(&all, &own(&[R])), [Deed::Release(R)]);
+        assert_eq!(plan(&all, &own(&[R])), [RegionAction::Release(R)]);
         all.owners.insert(R, (2, EPOCH + 1));
         all.standbys.remove(&R);
         assert_eq!(plan(&all, &own(&[])), [], "now each has one");
@@ -327,7 +344,8 @@ mod tests {
 
     #[test]
     fn process_without_present_or_future_region_is_idle() {
-        let idle = |process, seen: &Seen| is_idle(seen, &Own { standby: false, ..own(process) });
+        let idle =
+            |process, seen: &WorldSnapshot| is_idle(seen, &LocalState { standby: false, ..own(process) });
         assert!(idle(2, &seen(&[1, 2], Some(1), None)));
         assert!(!idle(1, &seen(&[1, 2], Some(1), None)), "it owns the region");
         assert!(!idle(2, &seen(&[1, 2], Some(1), Some((2, None)))), "it stands by");

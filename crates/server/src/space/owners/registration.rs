@@ -8,10 +8,10 @@ use dunlin::space::Behaviour;
 use dunlin::state::Operation;
 use dunlin_client::Transaction;
 
-use super::keys::{Cut, Place, Seen, key, secret_key};
-use super::thread::{KeepError, Keeper, Told};
+use super::keys::{Cut, ProcessRecord, WorldSnapshot, key, secret_key};
+use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 use crate::space::config::Peer;
-use crate::space::description::Description;
+use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
 
@@ -26,23 +26,23 @@ pub fn process_number() -> Result<u64, SpaceError> {
     Ok(1 + number % (NUMBERS - 1))
 }
 
-impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
     /// Returns until when the lease is certain to last. Without a lease, the process registers first, with its
     /// memory, under a free number.
-    pub(super) fn hold_lease(&mut self) -> Result<Instant, KeepError> {
+    pub(super) fn hold_lease(&mut self) -> Result<Instant, OwnershipError> {
         if let Some(lease) = &self.lease {
             return Ok(lease.check()?);
         }
         self.restore()?;
         let key = key(&self.config.world, "process", self.config.process);
         let memory = self.memory.iter().map(|(region, memory)| (region.0, *memory)).collect();
-        let place = Place { address: self.config.address, url: self.config.url.clone(), memory };
+        let place = ProcessRecord { address: self.config.address, url: self.config.url.clone(), memory };
         let found = self.kv.get(&key)?;
         if let Some(there) =
-            found.as_ref().and_then(|entry| serde_json::from_slice::<Place>(&entry.value).ok())
+            found.as_ref().and_then(|entry| serde_json::from_slice::<ProcessRecord>(&entry.value).ok())
             && there.address != place.address
         {
-            return Err(KeepError::Number { process: self.config.process, address: there.address });
+            return Err(OwnershipError::Number { process: self.config.process, address: there.address });
         }
         let mut lease = self.kv.lease(self.config.ttl)?;
         lease.keep()?;
@@ -51,7 +51,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let register =
             Transaction::new().if_modified_at(&key, found.map_or(0, |entry| entry.modified)).then(put);
         if !self.kv.transact(&register)?.succeeded {
-            return Err(KeepError::Registered);
+            return Err(OwnershipError::Registered);
         }
         let until = lease.check()?;
         self.lease = Some(lease);
@@ -59,12 +59,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     /// Restores the world's keys after the cluster has lost them: the begun regions, and the partition.
-    fn restore(&mut self) -> Result<(), KeepError> {
-        let description = Description::key(&self.config.world);
+    fn restore(&mut self) -> Result<(), OwnershipError> {
+        let description = WorldDescription::key(&self.config.world);
         if self.began.is_empty() || self.kv.get(&description)?.is_some() {
             return Ok(());
         }
-        (self.tell)(Told::KeysLost);
+        (self.tell)(WorldEvent::KeysLost);
         let partition = self.space.ask(|runner| runner.host().partition().clone())?;
         let cut = Cut::of(&partition);
         if cut.version > 1 {
@@ -78,21 +78,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     /// Writes the world's description if it is missing.
-    pub(super) fn describe(&self, seen: &Seen) -> Result<(), KeepError> {
+    pub(super) fn describe(&self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         if seen.described {
             return Ok(());
         }
-        self.create(Description::key(&self.config.world), &self.description.bytes())
+        self.create(WorldDescription::key(&self.config.world), &self.description.bytes())
     }
 
     /// Creates a missing key.
-    fn create(&self, key: Vec<u8>, value: &[u8]) -> Result<(), KeepError> {
+    fn create(&self, key: Vec<u8>, value: &[u8]) -> Result<(), OwnershipError> {
         self.kv.transact(&Transaction::new().if_modified_at(&key, 0).put(&key, value))?;
         Ok(())
     }
 
     /// Adopts the secret in the world's key. If the key is missing, this process's secret is written.
-    pub(super) fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), KeepError> {
+    pub(super) fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), OwnershipError> {
         let secret = match (found, self.secret) {
             (Some(found), _) => found,
             (None, own) => {
@@ -113,7 +113,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    pub(super) fn meet_others(&mut self, seen: &Seen) -> Result<(), KeepError> {
+    pub(super) fn meet_others(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let others = || seen.processes.iter().filter(|(process, _)| **process != self.config.process);
         let now: BTreeMap<u64, SocketAddr> =
             others().map(|(process, place)| (*process, place.address)).collect();

@@ -12,17 +12,17 @@ use dunlin_client::{Kv, KvError, Lease, LeaseLost, interruptible};
 use serde_json::Value;
 
 use super::deeds::{has_standby, until_ns};
-use super::keys::{Memory, Seen, StandbyKey, key, prefix, secret_key, secret_of};
-use super::plan::{Deed, Own, is_idle, plan};
-use crate::space::description::Description;
+use super::keys::{RegionMemory, StandbyKey, WorldSnapshot, key, prefix, secret_key, secret_of};
+use super::plan::{LocalState, RegionAction, is_idle, plan};
+use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::handle::Space;
-use crate::space::pace::Pace;
+use crate::space::pace::TickPace;
 use crate::space::secret::Secret;
 
 /// How a process takes part in a world.
 #[derive(Debug, Clone)]
-pub struct OwnersConfig {
+pub struct RegionOwnershipConfig {
     /// The world's name.
     pub world: String,
     /// This process's number, above 0 and unique in the world ([`process_number`](crate::space::process_number)
@@ -45,8 +45,8 @@ pub struct OwnersConfig {
     /// How long a region waits for a process with a copy.
     pub patience: Duration,
     /// When ticks are made.
-    pub pace: Pace,
-    /// Data from which this program creates the world again; part of the world's [`Description`].
+    pub pace: TickPace,
+    /// Data from which this program creates the world again; part of the world's [`WorldDescription`].
     pub recipe: Value,
 }
 
@@ -56,7 +56,7 @@ pub type Populate<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + S
 /// An event of a process's part in its world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Told {
+pub enum WorldEvent {
     /// A region runs here from now on.
     Owns {
         /// The region.
@@ -122,24 +122,24 @@ const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 /// A process's part in its world. Dropping it gives the regions to their standbys.
 #[derive(Debug)]
-pub struct Owners {
+pub struct RegionOwnership {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-pub(super) struct Keeper<const D: usize, B> {
+pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) kv: Kv,
-    pub(super) config: OwnersConfig,
+    pub(super) config: RegionOwnershipConfig,
     pub(super) space: Arc<Space<D, B>>,
     pub(super) populate: Populate<D, B>,
-    pub(super) tell: Box<dyn FnMut(Told) + Send>,
+    pub(super) tell: Box<dyn FnMut(WorldEvent) + Send>,
     pub(super) lease: Option<Lease>,
     /// The world's description for the cluster.
-    pub(super) description: Description,
+    pub(super) description: WorldDescription,
     /// Regions that are known to have begun.
     pub(super) began: BTreeSet<RegionId>,
     /// States in memory of regions that this process does not own.
-    pub(super) memory: BTreeMap<RegionId, Memory>,
+    pub(super) memory: BTreeMap<RegionId, RegionMemory>,
     /// Tick and number of entities of each state in memory.
     held: BTreeMap<RegionId, (u64, u64)>,
     /// Regions that run here, with their epochs.
@@ -151,7 +151,7 @@ pub(super) struct Keeper<const D: usize, B> {
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) asked: BTreeMap<RegionId, Instant>,
     /// Claims whose responses were lost: they may have succeeded.
-    pub(super) in_doubt: BTreeMap<RegionId, Deed>,
+    pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
     /// The world's secret, once it is known.
@@ -162,7 +162,7 @@ pub(super) struct Keeper<const D: usize, B> {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KeepError {
+pub(super) enum OwnershipError {
     #[error(transparent)]
     Kv(#[from] KvError),
     #[error(transparent)]
@@ -182,15 +182,15 @@ pub(super) enum KeepError {
     Registered,
 }
 
-impl Owners {
+impl RegionOwnership {
     /// Starts the thread. `tell` receives the events.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
-        config: OwnersConfig,
+        config: RegionOwnershipConfig,
         space: Arc<Space<D, B>>,
         populate: Populate<D, B>,
-        tell: impl FnMut(Told) + Send + 'static,
-    ) -> Result<Owners, SpaceError> {
+        tell: impl FnMut(WorldEvent) + Send + 'static,
+    ) -> Result<RegionOwnership, SpaceError> {
         if config.process == 0 {
             return Err(SpaceError::NumberZero);
         }
@@ -201,10 +201,10 @@ impl Owners {
             runner.name_standbys();
             runner.host().setup().clone()
         })?;
-        let OwnersConfig { regions, expected, standby, recipe, .. } = &config;
-        let description = Description::of(&setup, regions, *expected, *standby, recipe.clone());
+        let RegionOwnershipConfig { regions, expected, standby, recipe, .. } = &config;
+        let description = WorldDescription::of(&setup, regions, *expected, *standby, recipe.clone());
         let (look, stop) = (config.look, Arc::new(AtomicBool::new(false)));
-        let mut keeper = Keeper {
+        let mut keeper = OwnershipThread {
             kv,
             config,
             space,
@@ -243,11 +243,11 @@ impl Owners {
             }
         };
         let thread = std::thread::Builder::new().name("space-owners".to_owned()).spawn(work);
-        Ok(Owners { stop, thread: Some(thread.map_err(SpaceError::Thread)?) })
+        Ok(RegionOwnership { stop, thread: Some(thread.map_err(SpaceError::Thread)?) })
     }
 }
 
-impl Drop for Owners {
+impl Drop for RegionOwnership {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // The keys end with the lease.
@@ -255,20 +255,20 @@ impl Drop for Owners {
     }
 }
 
-impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
-    fn turn(&mut self) -> Result<(), KeepError> {
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
+    fn turn(&mut self) -> Result<(), OwnershipError> {
         if self.secret.is_none() {
             let found = self.kv.get(secret_key(&self.config.world))?;
             self.hold_secret(found.and_then(|entry| secret_of(&entry.value)))?;
         }
         let until = self.hold_lease()?;
-        let seen = Seen::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
+        let seen = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
         self.hold_secret(seen.secret)?;
         self.meet_others(&seen)?;
         self.adopt(&seen)?;
         if seen.hold != self.holds {
             self.holds = seen.hold;
-            let pace = if seen.hold { Pace::Hold } else { self.config.pace };
+            let pace = if seen.hold { TickPace::Hold } else { self.config.pace };
             self.space.order(move |runner| runner.set_pace(pace, None))?;
         }
         self.renew(&seen, until)?;
@@ -278,14 +278,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             if let Some(lease) = self.lease.take() {
                 lease.leave();
             }
-            return Err(KeepError::Registered);
+            return Err(OwnershipError::Registered);
         }
         self.describe(&seen)?;
         self.say_again(&seen)?;
         let own = self.own(&seen)?;
         let idle = is_idle(&seen, &own);
         if idle && !std::mem::replace(&mut self.idle, idle) {
-            (self.tell)(Told::Idle);
+            (self.tell)(WorldEvent::Idle);
         }
         self.idle = idle;
         for deed in plan(&seen, &own) {
@@ -294,12 +294,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         self.balance(&seen)
     }
 
-    fn went_wrong(&mut self, error: KeepError) {
+    fn went_wrong(&mut self, error: OwnershipError) {
         // The request was interrupted because the lease expired.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
-        let error = lost.map_or(error, KeepError::Lease);
-        if let KeepError::Lease(lost) = error {
-            (self.tell)(Told::LeaseLost(lost.to_string()));
+        let error = lost.map_or(error, OwnershipError::Lease);
+        if let OwnershipError::Lease(lost) = error {
+            (self.tell)(WorldEvent::LeaseLost(lost.to_string()));
             self.lease = None;
             self.in_doubt.clear();
             // Other processes may own the regions by now.
@@ -310,20 +310,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         }
         let text = error.to_string();
         if self.away.as_ref() != Some(&text) {
-            (self.tell)(Told::Away(text.clone()));
+            (self.tell)(WorldEvent::Away(text.clone()));
             self.away = Some(text);
         }
     }
 
     /// Stops a region of this process, and keeps its state in case no other process claims it.
     fn retire(&mut self, region: RegionId, epoch: u64) {
-        self.memory.insert(region, Memory { epoch, owner: true });
+        self.memory.insert(region, RegionMemory { epoch, owner: true });
         // The runner may have ended.
         let _ = self.space.order(move |runner| runner.retire_region(region));
     }
 
     /// Extends the time until which regions act, and stops regions that another process owns.
-    fn renew(&mut self, seen: &Seen, until: Instant) -> Result<(), KeepError> {
+    fn renew(&mut self, seen: &WorldSnapshot, until: Instant) -> Result<(), OwnershipError> {
         let process = self.config.process;
         let is_ours = |region: &RegionId, epoch: u64| seen.owners.get(region) == Some(&(process, epoch));
         let all = std::mem::take(&mut self.claims).into_iter();
@@ -341,7 +341,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     /// Deletes topics of regions that run at other nodes.
-    fn delete_topics(&mut self, seen: &Seen) -> Result<(), KeepError> {
+    fn delete_topics(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let is_elsewhere = |process: &u64| {
             let place = seen.processes.get(process);
             *process != self.config.process && place.is_some_and(|place| place.url != self.config.url)
@@ -357,7 +357,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     /// Repeats to the runner and the cluster what a lost order or response would have told them.
-    fn say_again(&mut self, seen: &Seen) -> Result<(), KeepError> {
+    fn say_again(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);
             standby.map(|standby| (*region, *standby))
@@ -378,7 +378,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
-    fn own(&mut self, seen: &Seen) -> Result<Own, KeepError> {
+    fn own(&mut self, seen: &WorldSnapshot) -> Result<LocalState, OwnershipError> {
         let regions = self.config.regions.clone();
         // An action on a region that another process owns did not succeed.
         let process = self.config.process;
@@ -402,7 +402,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         self.held.extend(held);
         self.remember(seen, &copies);
         let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
-        Ok(Own {
+        Ok(LocalState {
             process: self.config.process,
             regions,
             expected: self.config.expected,
@@ -417,12 +417,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
     }
 
     /// Decides which states in memory count, by the keys; without keys, the previous decision stays.
-    fn remember(&mut self, seen: &Seen, copies: &BTreeMap<RegionId, u64>) {
+    fn remember(&mut self, seen: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
         let process = self.config.process;
         for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
             let counts = |standby: &StandbyKey| standby.epoch == epoch && standby.counts(process);
             if seen.standbys.get(&region).is_some_and(counts) {
-                self.memory.entry(region).or_insert(Memory { epoch, owner: false });
+                self.memory.entry(region).or_insert(RegionMemory { epoch, owner: false });
             }
         }
         let mut given_up = Vec::new();
@@ -452,7 +452,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
                     region.0
                 ),
             }
-            (self.tell)(Told::GivenUp { region, held, heir });
+            (self.tell)(WorldEvent::GivenUp { region, held, heir });
         }
     }
 }

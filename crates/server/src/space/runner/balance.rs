@@ -2,7 +2,7 @@
 //!
 //! `owners` decides which process changes the partition: a change counts once the cluster has it.
 
-use dunlin::space::{Balance, Behaviour, Partition, Weight};
+use dunlin::space::{BalancePolicy, Behaviour, LoadReport, Partition};
 
 use super::Runner;
 use crate::space::error::Refused;
@@ -10,7 +10,7 @@ use crate::space::frame::Frame;
 use crate::space::pace::monotonic_ns;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    fn balance(&self) -> Option<Balance> {
+    fn balance(&self) -> Option<BalancePolicy> {
         self.config.balance.filter(|_| self.lockstep.is_none())
     }
 
@@ -20,18 +20,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if !self.ticks.is_multiple_of(balance.every_ticks.max(1)) {
             return;
         }
-        let weights: Vec<Weight> = self.host.regions().map(|(_, region)| region.weight()).collect();
+        let weights: Vec<LoadReport> = self.host.regions().map(|(_, region)| region.weight()).collect();
         let (now_ns, mut bytes) = (monotonic_ns(), Vec::new());
         for weight in weights {
             bytes.clear();
             weight.encode(&mut bytes);
-            self.links.send_all(&Frame::Weight(&bytes));
+            self.links.send_all(&Frame::LoadReport(&bytes));
             self.scales.hear(weight, now_ns);
         }
     }
 
     pub(super) fn hear_weight(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
-        let weight = Weight::decode(bytes).map_err(|_| Refused::Frame("an invalid weight"))?;
+        let weight = LoadReport::decode(bytes).map_err(|_| Refused::Frame("an invalid weight"))?;
         self.scales.hear(weight, now_ns);
         Ok(())
     }

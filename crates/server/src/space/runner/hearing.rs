@@ -1,10 +1,10 @@
 //! Handles the frames of other processes.
 
-use dunlin::space::{Behaviour, Heading, RegionId};
+use dunlin::space::{Behaviour, MessageSummary, RegionId};
 
 use super::super::error::Refused;
 use super::super::frame::Frame;
-use super::super::links::Key;
+use super::super::links::LinkId;
 use super::super::pace::monotonic_ns;
 use super::Runner;
 
@@ -13,9 +13,9 @@ const HELLO_BYTES_MAX: usize = 1 << 20;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Handles the received frames of a connection, up to the first that must wait.
-    pub(super) fn read(&mut self, key: Key) {
+    pub(super) fn read(&mut self, key: LinkId) {
         let Some(link) = self.links.get(key) else { return };
-        let mut came = link.connection.take_came();
+        let mut came = link.connection.take_read_buffer();
         let now_ns = monotonic_ns();
         let outcome = loop {
             // The peer may be verified by now.
@@ -47,7 +47,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
     }
 
-    fn hear(&mut self, key: Key, frame: &Frame<'_>, now_ns: u64) -> Result<(), Refused> {
+    fn hear(&mut self, key: LinkId, frame: &Frame<'_>, now_ns: u64) -> Result<(), Refused> {
         let Some(link) = self.links.get(key) else { return Ok(()) };
         let Some(process) = link.process else {
             return match frame {
@@ -79,11 +79,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Frame::Whole { region, bytes } => self.follow_on(region, process, bytes, true),
             Frame::Record { region, bytes } => self.follow_on(region, process, bytes, false),
             Frame::Knows { region, entries, tick } => {
-                if let Some((entries, tick)) = self.standing.hear(region, process, (entries, tick)) {
-                    self.host.standby_knows(region, entries, tick, now_ns);
+                if let Some((entries, tick)) = self.standby_tracker.hear(region, process, (entries, tick)) {
+                    self.host.standby_acknowledged(region, entries, tick, now_ns);
                 }
             }
-            Frame::Weight(bytes) => self.hear_weight(bytes, now_ns)?,
+            Frame::LoadReport(bytes) => self.hear_weight(bytes, now_ns)?,
             Frame::Cut(bytes) => self.hear_cut(bytes, now_ns)?,
             Frame::Ids { number, ids } => self.hear_ids(process, number, ids)?,
             Frame::Held { number, bytes } => self.hear_held(number, bytes)?,
@@ -95,13 +95,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     fn hear_message(&mut self, to: RegionId, bytes: &[u8], turn_ns: u64, now_ns: u64) {
-        match Heading::of(bytes) {
-            Heading::Taken { from, transfer } => {
+        match MessageSummary::of(bytes) {
+            MessageSummary::Taken { from, transfer } => {
                 if let Some((sent_ns, entities)) = self.timed.remove(&(to, from, transfer)) {
                     self.stats.handovers.record_many(now_ns.saturating_sub(sent_ns), entities.into());
                 }
             }
-            Heading::Ghosts { count, .. } => {
+            MessageSummary::Ghosts { count, .. } => {
                 self.stats.ghosts += u64::from(count);
                 self.host.receive(to, bytes, now_ns);
                 return self.stats.ghosts_late.record(monotonic_ns().saturating_sub(turn_ns));
@@ -125,7 +125,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     fn begin_standby(&mut self, region: RegionId, process: u64) {
         // Earlier records are not for this standby.
         self.ship();
-        if self.host.region(region).is_none() || !self.standing.begin(region, process) {
+        if self.host.region(region).is_none() || !self.standby_tracker.begin(region, process) {
             return;
         }
         if let Some((whole, _)) = self.host.standby_starts(region) {
@@ -137,11 +137,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     fn follow_on(&mut self, region: RegionId, process: u64, bytes: &[u8], whole: bool) {
         let from_owner = self.links.whereabouts(region).is_some_and(|(owner, _)| owner == process);
         // Records from before the copy are part of it.
-        let begins = whole || self.standing.copy(region).is_some();
-        if !from_owner || !self.standing.wants(region) || !begins {
+        let begins = whole || self.standby_tracker.copy(region).is_some();
+        if !from_owner || !self.standby_tracker.wants(region) || !begins {
             return;
         }
-        if !self.standing.take_in(region, bytes, whole) {
+        if !self.standby_tracker.take_in(region, bytes, whole) {
             self.links.send(process, &Frame::Follow(region));
         }
     }

@@ -15,11 +15,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dunlin::space::{Behaviour, CommandError, Entity, EntityId, Holding, RegionId, StoreError};
+use dunlin::space::{Behaviour, CommandError, Entity, EntityId, EntityStatus, RegionId, StoreError};
 
 use super::Runner;
 use crate::space::error::Refused;
-use crate::space::frame::{Body, Frame};
+use crate::space::frame::{FieldReader, Frame};
 use crate::space::pace::monotonic_ns;
 
 /// Interval at which a query is repeated: a response about a million ids takes a while.
@@ -43,11 +43,12 @@ pub enum SpawnError {
 type Spawned = (RegionId, u64);
 type Reply = Box<dyn FnOnce(Result<Spawned, SpawnError>) + Send>;
 /// Receives the entities that have one of the ids, or the regions that did not respond.
-type Then<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<Other>, Vec<RegionId>>) + Send>;
+type IdCallback<const D: usize, B> =
+    Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<RemoteEntity>, Vec<RegionId>>) + Send>;
 
 /// An entity of another process that has the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Other {
+struct RemoteEntity {
     id: EntityId,
     region: RegionId,
     /// The entity was just spawned, too.
@@ -60,20 +61,20 @@ const FRESH: u8 = 1;
 const COMING: u8 = 2;
 const OTHER_BYTES: usize = 13;
 
-struct Question<const D: usize, B> {
+struct IdQuery<const D: usize, B> {
     ids: Vec<EntityId>,
     /// Regions without a response.
     left: BTreeSet<RegionId>,
-    others: Vec<Other>,
+    others: Vec<RemoteEntity>,
     asked_ns: u64,
     until_ns: Option<u64>,
-    then: Then<D, B>,
+    then: IdCallback<D, B>,
 }
 
 /// Pending queries.
-pub(super) struct Ids<const D: usize, B> {
+pub(super) struct IdChecks<const D: usize, B> {
     last: u64,
-    questions: BTreeMap<u64, Question<D, B>>,
+    questions: BTreeMap<u64, IdQuery<D, B>>,
     /// Entities that were spawned here and not checked yet.
     next: Vec<EntityId>,
     is_asking: bool,
@@ -81,9 +82,9 @@ pub(super) struct Ids<const D: usize, B> {
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 
-impl<const D: usize, B> Default for Ids<D, B> {
-    fn default() -> Ids<D, B> {
-        Ids {
+impl<const D: usize, B> Default for IdChecks<D, B> {
+    fn default() -> IdChecks<D, B> {
+        IdChecks {
             last: 0,
             questions: BTreeMap::new(),
             next: Vec::new(),
@@ -93,7 +94,7 @@ impl<const D: usize, B> Default for Ids<D, B> {
     }
 }
 
-impl<const D: usize, B> Ids<D, B> {
+impl<const D: usize, B> IdChecks<D, B> {
     pub(super) fn is_pending(&self) -> bool {
         !self.questions.is_empty()
     }
@@ -118,13 +119,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Ok(_) => {}
         }
         let (components, entity) = (entity.components.to_vec(), Entity { components: &[], ..*entity });
-        let then = move |runner: &mut Runner<D, B>, others: Result<Vec<Other>, Vec<RegionId>>| {
+        let then = move |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
             let entity = Entity { components: &components, ..entity };
-            let taken = |other: &Other| StoreError::Taken { id: other.id, region: other.region };
+            let taken = |other: &RemoteEntity| StoreError::Taken { id: other.id, region: other.region };
             let spawned = match others.map(|others| others.first().map(taken)) {
                 Err(regions) => Err(SpawnError::NoOwner(regions)),
                 Ok(Some(taken)) => Err(CommandError::from(taken).into()),
-                Ok(None) => runner.host.admit(&entity, monotonic_ns()).map_err(SpawnError::from),
+                Ok(None) => runner.host.spawn_for_client(&entity, monotonic_ns()).map_err(SpawnError::from),
             };
             match spawned {
                 Ok(spawned) => drop(runner.ids.waiting.insert(entity.id, (Box::new(reply), spawned))),
@@ -150,7 +151,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let ids = std::mem::take(&mut self.ids.next);
         self.ids.is_asking = !ids.is_empty();
         if self.ids.is_asking {
-            let then = |runner: &mut Runner<D, B>, others: Result<Vec<Other>, Vec<RegionId>>| {
+            let then = |runner: &mut Runner<D, B>, others: Result<Vec<RemoteEntity>, Vec<RegionId>>| {
                 runner.settle_fresh(&others.unwrap_or_default());
             };
             self.ask(ids, None, Box::new(then));
@@ -158,9 +159,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Removes entities whose id another region has.
-    fn settle_fresh(&mut self, others: &[Other]) {
+    fn settle_fresh(&mut self, others: &[RemoteEntity]) {
         for other in others.iter().filter(|other| !other.is_coming) {
-            let Some((own, Holding::Own)) = self.host.holding(other.id) else { continue };
+            let Some((own, EntityStatus::Own)) = self.host.holding(other.id) else { continue };
             if !self.host.is_unproven(other.id) || other.is_fresh && other.region > own {
                 continue;
             }
@@ -179,10 +180,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         all.filter(|region| self.host.region(*region).is_none())
     }
 
-    fn ask(&mut self, ids: Vec<EntityId>, until_ns: Option<u64>, then: Then<D, B>) {
+    fn ask(&mut self, ids: Vec<EntityId>, until_ns: Option<u64>, then: IdCallback<D, B>) {
         let left = self.elsewhere_all().collect();
         self.ids.last += 1;
-        let question = Question { ids, left, others: Vec::new(), asked_ns: 0, until_ns, then };
+        let question = IdQuery { ids, left, others: Vec::new(), asked_ns: 0, until_ns, then };
         self.ids.questions.insert(self.ids.last, question);
         self.send_question(self.ids.last, monotonic_ns());
         self.finish_if_answered(self.ids.last);
@@ -201,8 +202,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Repeats queries without a response, and ends those that timed out.
     pub(super) fn elapse_questions(&mut self, now_ns: u64) {
-        let is_over =
-            |question: &Question<D, B>| question.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
+        let is_over = |question: &IdQuery<D, B>| question.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
         for number in self.questions(is_over) {
             if let Some(question) = self.ids.questions.remove(&number) {
                 (question.then)(self, Err(question.left.into_iter().collect()));
@@ -214,7 +214,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// The numbers of matching queries.
-    fn questions(&self, is_so: impl Fn(&Question<D, B>) -> bool) -> Vec<u64> {
+    fn questions(&self, is_so: impl Fn(&IdQuery<D, B>) -> bool) -> Vec<u64> {
         let questions = self.ids.questions.iter().filter(|(_, question)| is_so(question));
         questions.map(|(number, _)| *number).collect()
     }
@@ -251,7 +251,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             bytes.extend_from_slice(&id.0.to_le_bytes());
             bytes.extend_from_slice(&region.0.to_le_bytes());
             let fresh = if self.host.is_unproven(id) { FRESH } else { 0 };
-            bytes.push(fresh | if holding == Holding::Coming { COMING } else { 0 });
+            bytes.push(fresh | if holding == EntityStatus::Coming { COMING } else { 0 });
         }
         self.links.send(process, &Frame::Held { number, bytes: &bytes });
         Ok(())
@@ -259,7 +259,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Handles another process's response.
     pub(super) fn hear_held(&mut self, number: u64, bytes: &[u8]) -> Result<(), Refused> {
-        let mut body = Body(bytes);
+        let mut body = FieldReader(bytes);
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
@@ -270,11 +270,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             question.left.remove(&RegionId(u32::from_le_bytes(*region)));
         }
         for other in others {
-            let mut body = Body(other);
+            let mut body = FieldReader(other);
             let (id, region) = (EntityId(body.u64()?), body.region()?);
             let [how] = body.take::<1>()?;
             let (is_fresh, is_coming) = (how & FRESH != 0, how & COMING != 0);
-            question.others.push(Other { id, region, is_fresh, is_coming });
+            question.others.push(RemoteEntity { id, region, is_fresh, is_coming });
         }
         self.finish_if_answered(number);
         Ok(())

@@ -3,7 +3,7 @@
 use dunlin::space::Behaviour;
 
 use super::super::frame::Frame;
-use super::super::lockstep::Next;
+use super::super::lockstep::LockstepAction;
 use super::super::pace::monotonic_ns;
 use super::{ELAPSE_NS, Runner};
 
@@ -24,7 +24,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.ship();
         if self.open {
             // In lock-step, all ghosts of the last tick have arrived.
-            self.tell_viewers();
+            self.send_viewer_updates();
         }
     }
 
@@ -61,13 +61,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             let settled = self.host.under_way().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {
-                Next::Wait => return false,
-                Next::Tick => return true,
-                Next::Say(step) => {
+                LockstepAction::Wait => return false,
+                LockstepAction::Tick => return true,
+                LockstepAction::Say(step) => {
                     self.ship();
                     self.links.send_all(&Frame::Settled(step));
                 }
-                Next::TellGhosts => {
+                LockstepAction::TellGhosts => {
                     let now_ns = monotonic_ns();
                     self.links.begin_turn(self.step(), now_ns);
                     self.host.send_ghosts(now_ns);

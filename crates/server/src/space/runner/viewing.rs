@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use dunlin::space::{Answer, Behaviour, Denial, ViewerId, Watch};
+use dunlin::space::{Behaviour, Denial, ViewerId, Watch, WorldResponse};
 use dunlin::topic::{Publish, Publisher};
 
 use super::Runner;
-use crate::space::door::bytes_of;
+use crate::space::endpoint::bytes_of;
 
 /// Viewers by their inboxes.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
         let refused = self.host.watch(viewer, watch).err().map(|error| error.to_string());
         let answer = match &refused {
-            None => Answer::Watching,
-            Some(text) => Answer::Refused { why: Denial::Wrong, text },
+            None => WorldResponse::Watching,
+            Some(text) => WorldResponse::Refused { why: Denial::Wrong, text },
         };
         let heard = publisher.publish(&bytes_of(&answer)[..]).is_ok();
         *last = (*last).max(viewer.0);
@@ -51,22 +51,22 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Sends all viewers their changes. A viewer whose inbox cannot be written is removed.
-    pub(super) fn tell_viewers(&mut self) {
+    pub(super) fn send_viewer_updates(&mut self) {
         let Viewers { inboxes, bytes, .. } = &mut self.viewers;
         if inboxes.is_empty() {
             return;
         }
         let mut gone = Vec::new();
-        self.host.tell_viewers(|viewer, sight| {
+        self.host.send_viewer_updates(|viewer, sight| {
             let Some((_, publisher)) = inboxes.get_mut(&viewer) else { return };
             bytes.clear();
-            Answer::Sight(*sight).encode(bytes);
+            WorldResponse::ViewerUpdate(*sight).encode(bytes);
             if let Err(why) = publisher.publish(&bytes[..]) {
                 let text =
                     format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
                 // The viewer's session has probably ended.
-                let _ =
-                    publisher.publish(&bytes_of(&Answer::Refused { why: Denial::Wrong, text: &text })[..]);
+                let _ = publisher
+                    .publish(&bytes_of(&WorldResponse::Refused { why: Denial::Wrong, text: &text })[..]);
                 gone.push(viewer);
             }
         });

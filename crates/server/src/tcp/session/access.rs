@@ -6,19 +6,19 @@ use dunlin::topic::{Filter, Log, Pattern};
 use dunlin::wire::{ErrorCode, Hello, NO_PRODUCER};
 use dunlin::{Action, Extent, Refused};
 
-use super::reading::Taken;
+use super::reading::HandleOutcome;
 use super::{Phase, Session};
-use crate::access::{Credentials, Login, Pending, pause};
+use crate::access::{Credentials, Login, PendingLogin, pause};
 use crate::shared::LOGIN;
 
 /// The state of the client's login.
 #[derive(Debug, Default)]
-pub(super) enum Entrance {
+pub(super) enum LoginState {
     /// The client has sent no credentials, or needs none.
     #[default]
-    Unasked,
-    Asked(Pending),
-    Known(Arc<Login>),
+    NoCredentials,
+    Checking(PendingLogin),
+    LoggedIn(Arc<Login>),
     /// Another node of the cluster, which has shown its certificate.
     Node,
 }
@@ -30,12 +30,12 @@ const TENANT: &str = "default";
 
 impl Session {
     /// Handles HELLO. While its credentials are being checked, HELLO is handled again.
-    pub(super) fn hello(&mut self, hello: Hello<'_>) -> Taken {
-        self.visit.is_called(hello.client);
+    pub(super) fn hello(&mut self, hello: Hello<'_>) -> HandleOutcome {
+        self.session_trace.set_client_name(hello.client);
         self.from_node = hello.client.starts_with(NODE_CLIENT);
-        if let Entrance::Node = self.entrance {
+        if let LoginState::Node = self.entrance {
             self.welcome();
-            return Taken::Whole;
+            return HandleOutcome::Handled;
         }
         let Some(access) = &self.shared.access else {
             if !hello.tenant.is_empty() && hello.tenant != TENANT {
@@ -43,37 +43,37 @@ impl Session {
             } else {
                 self.welcome();
             }
-            return Taken::Whole;
+            return HandleOutcome::Handled;
         };
-        if let Entrance::Unasked = self.entrance {
+        if let LoginState::NoCredentials = self.entrance {
             let credentials = Credentials::of_hello(hello.credentials);
             let credentials = credentials.or_certificate(self.stream.client_certificate().as_ref());
             let told = (Arc::clone(&self.waiter), LOGIN);
             let pending = access.log_in_waking(credentials, hello.tenant, self.stream.peer_ip(), told);
-            self.entrance = Entrance::Asked(pending);
+            self.entrance = LoginState::Checking(pending);
         }
-        let Entrance::Asked(pending) = &self.entrance else { return Taken::Whole };
+        let LoginState::Checking(pending) = &self.entrance else { return HandleOutcome::Handled };
         match pending.take() {
-            None => return Taken::Blocked,
+            None => return HandleOutcome::Blocked,
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
-                self.entrance = Entrance::Known(login);
+                self.entrance = LoginState::LoggedIn(login);
                 self.welcome();
             }
             Some(Err(refused)) => self.fail(&refused),
         }
-        Taken::Whole
+        HandleOutcome::Handled
     }
 
     /// Whether HELLO waits for the check of its credentials.
-    pub(super) fn is_at_the_door(&self) -> bool {
-        matches!((&self.phase, &self.entrance), (Phase::Hello, Entrance::Asked(_)))
+    pub(super) fn is_login_pending(&self) -> bool {
+        matches!((&self.phase, &self.entrance), (Phase::Hello, LoginState::Checking(_)))
     }
 
     /// Checks the user's publish rate.
     pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         match &self.entrance {
-            Entrance::Known(login) => login.account().admit_publish(records.into(), bytes as u64),
+            LoginState::LoggedIn(login) => login.account().admit_publish(records.into(), bytes as u64),
             _ => Ok(()),
         }
     }
@@ -81,7 +81,7 @@ impl Session {
     /// The producer's number in topics, which differs between users.
     pub(super) fn producer(&self, id: u64) -> u64 {
         match &self.entrance {
-            Entrance::Known(login) if id != NO_PRODUCER => login.account().producer(id),
+            LoginState::LoggedIn(login) if id != NO_PRODUCER => login.account().producer(id),
             _ => id,
         }
     }
@@ -98,11 +98,11 @@ impl Session {
 
     /// Ends what the user may no longer do after a change of the users file, and tells the client why.
     pub(super) fn users_changed(&mut self) {
-        let Entrance::Known(login) = &self.entrance else { return };
+        let LoginState::LoggedIn(login) = &self.entrance else { return };
         if self.is_closing() {
             return;
         }
-        if let Err(refused) = login.standing() {
+        if let Err(refused) = login.validity() {
             return self.fail(&refused);
         }
         self.opening_is_stale = !self.opening.is_empty();
@@ -172,7 +172,7 @@ impl Session {
         let numbers: Vec<u32> = self.members.keys().copied().collect();
         for number in numbers {
             let Some(member) = self.members.get(&number) else { continue };
-            if let Err(error) = self.node.may_join(member.seat.topic(), member.seat.group()) {
+            if let Err(error) = self.node.may_join(member.group_member.topic(), member.group_member.group()) {
                 self.end_membership(number, &Refused::from(&error));
             }
         }

@@ -21,7 +21,7 @@ impl Session {
                 self.heartbeat();
                 self.alive.set_ms(self.shared.limits.heartbeat_ms);
             }
-            Phase::Closing(_) => self.farewell_is_over(),
+            Phase::Closing(_) => self.close_timed_out(),
         }
     }
 
@@ -46,7 +46,7 @@ impl Session {
                     self.line.push_back(number);
                 }
             }
-            channels.push(ChannelPosition { channel: number, position: position_to_wire(channel.told) });
+            channels.push(ChannelPosition { channel: number, position: position_to_wire(channel.reported) });
             if channels.len() == HEARTBEAT_CHANNELS_MAX {
                 break;
             }
@@ -56,7 +56,7 @@ impl Session {
                 channel.touch(number, &mut self.touched);
             }
         }
-        self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
     }
 }
 

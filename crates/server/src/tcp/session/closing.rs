@@ -7,8 +7,8 @@ use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
 
 use crate::departures::in_words;
-use crate::tcp::session::access::Entrance;
-use crate::tcp::session::{Gone, Phase, Session};
+use crate::tcp::session::access::LoginState;
+use crate::tcp::session::{Disconnected, Phase, Session};
 
 /// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
@@ -38,11 +38,11 @@ impl Session {
             Phase::Closing(_) => return,
         };
         match self.phase {
-            Phase::Open => self.visit.cut_off(&in_words(refused), self.behind()),
-            _ => self.visit.turned_away(&in_words(refused)),
+            Phase::Open => self.session_trace.cut_off(&in_words(refused), self.behind()),
+            _ => self.session_trace.connection_refused(&in_words(refused)),
         }
-        self.outbound.say(message);
-        self.part();
+        self.outbound.push(message);
+        self.begin_closing();
     }
 
     /// Records that the client has still to read, in the log where they are most.
@@ -52,41 +52,41 @@ impl Session {
 
     /// Whether the session must close. Connections of nodes stay until this node's clients are gone, and take their
     /// last records.
-    pub(super) fn is_to_end(&self) -> bool {
+    pub(super) fn must_close(&self) -> bool {
         match self.entrance {
-            Entrance::Node => self.shared.is_stopping_nodes(),
+            LoginState::Node => self.shared.is_stopping_nodes(),
             _ => self.shared.is_stopping(),
         }
     }
 
-    pub(super) fn say_good_bye(&mut self) {
-        self.visit.ends_with_the_node();
+    pub(super) fn begin_goodbye(&mut self) {
+        self.session_trace.node_is_stopping();
         let is_open = matches!(self.phase, Phase::Open);
-        self.part();
+        self.begin_closing();
         if let Phase::Closing(closing) = &mut self.phase {
             closing.owes_goodbye |= is_open;
         }
-        self.pay_goodbye();
+        self.send_goodbye_if_due();
         if matches!(&self.phase, Phase::Closing(closing) if closing.owes_goodbye) {
-            self.farewell_is_over();
+            self.close_timed_out();
         }
     }
 
-    fn pay_goodbye(&mut self) {
-        let is_answered = self.asking.is_answered() && self.tasking.is_answered();
+    fn send_goodbye_if_due(&mut self) {
+        let is_answered = self.control_requests.is_answered() && self.task_requests.is_answered();
         let Phase::Closing(closing) = &mut self.phase else { return };
         if is_answered && std::mem::take(&mut closing.owes_goodbye) {
             let numbers = [ALL_ANSWERED, 0, 0];
             let reason = Refused { numbers, ..Refused::new(ErrorCode::ShuttingDown, "") };
             let (reconnect_after_ms, reason) = (RECONNECT_AFTER_MS, reason.as_wire());
-            self.outbound.say(FromNode::Goodbye(Goodbye { reconnect_after_ms, reason }));
+            self.outbound.push(FromNode::Goodbye(Goodbye { reconnect_after_ms, reason }));
             self.alive.set_ms(FAREWELL_MS);
         }
     }
 
     /// Ends the time to close, unless responses are owed: without them the client would not know whether its commands
     /// were done.
-    pub(super) fn farewell_is_over(&mut self) {
+    pub(super) fn close_timed_out(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;
         if !closing.is_over {
@@ -94,18 +94,18 @@ impl Session {
             closing.waited_ms += wait_ms;
             self.alive.set_ms(wait_ms);
             // Without heartbeats, the client would give the node up.
-            self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
+            self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
         }
     }
 
     /// Refuses the client because the node has as many connections as it may.
-    pub(super) fn turn_away(&mut self) {
+    pub(super) fn refuse_connection(&mut self) {
         self.say_preamble(Preamble::OURS);
         self.fail(&self.shared.no_place());
     }
 
     /// Stops handling messages and sending records; pending output is still sent.
-    pub(super) fn part(&mut self) {
+    pub(super) fn begin_closing(&mut self) {
         if self.is_closing() {
             return;
         }
@@ -118,19 +118,19 @@ impl Session {
 
     /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
     /// with unread bytes would discard output on its way to the client.
-    pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
-        self.pay_goodbye();
+    pub(super) fn may_close(&mut self) -> Result<bool, Disconnected> {
+        self.send_goodbye_if_due();
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         if self.outbound.is_empty()
             && self.stream.is_flushed()
             && self.unstored.is_empty()
-            && self.asking.is_answered()
-            && self.tasking.is_answered()
+            && self.control_requests.is_answered()
+            && self.task_requests.is_answered()
             && !closing.owes_goodbye
             && !closing.ended_writing
         {
             closing.ended_writing = true;
-            self.stream.end_writing().map_err(|_| Gone)?;
+            self.stream.end_writing().map_err(|_| Disconnected)?;
         }
         Ok(closing.is_over)
     }

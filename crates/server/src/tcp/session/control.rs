@@ -15,7 +15,7 @@ use bytes::Bytes;
 use dunlin::raft::Commands;
 use dunlin::state::{Answered, Command, Query};
 use dunlin::topic::Waiter;
-use dunlin::wire::{self, ControlKind, Controlled, FromNode, Long, RequestRefused};
+use dunlin::wire::{self, ControlKind, ControlResult, FromNode, LongBytes, RequestRefused};
 use dunlin::{Control, ControlError, Refused};
 use tokio::task::AbortHandle;
 
@@ -32,12 +32,12 @@ const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// The control requests of a session.
 #[derive(Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct ControlRequests {
     commands: Commands,
-    of_commands: Vec<Request>,
-    questions: Vec<(Request, Bytes)>,
+    of_commands: Vec<PendingRequest>,
+    questions: Vec<(PendingRequest, Bytes)>,
     /// Results that are not sent yet.
-    outcomes: Arc<Mutex<VecDeque<Outcome>>>,
+    outcomes: Arc<Mutex<VecDeque<RequestOutcome>>>,
     unanswered: usize,
     unanswered_bytes: usize,
     /// Requests that wait for locks.
@@ -46,30 +46,30 @@ pub(super) struct Asking {
 
 /// A request's number and size.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct PendingRequest {
     number: u32,
     bytes: usize,
 }
 
 /// The result of a request.
 #[derive(Debug)]
-struct Outcome(Request, Result<Content, Refused>);
+struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
-enum Content {
+enum ResponseContent {
     /// The bytes of an [`Answered`].
     Answered(Bytes),
     /// The query may be evaluated now.
     Question(Bytes),
 }
 
-type Outcomes = Arc<Mutex<VecDeque<Outcome>>>;
+type OutcomeQueue = Arc<Mutex<VecDeque<RequestOutcome>>>;
 
-fn lock(outcomes: &Outcomes) -> MutexGuard<'_, VecDeque<Outcome>> {
+fn lock(outcomes: &OutcomeQueue) -> MutexGuard<'_, VecDeque<RequestOutcome>> {
     outcomes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tell(outcomes: &Outcomes, waiter: &Arc<Waiter>, came: impl Iterator<Item = Outcome>) {
+fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, came: impl Iterator<Item = RequestOutcome>) {
     lock(outcomes).extend(came);
     waiter.notify(CONTROLLED);
 }
@@ -86,11 +86,11 @@ impl Session {
             return Err(refused);
         }
         let (number, bytes) = (asked.request, asked.bytes.0.len());
-        let request = Request { number, bytes };
-        if self.asking.unanswered >= REQUESTS_MAX {
+        let request = PendingRequest { number, bytes };
+        if self.control_requests.unanswered >= REQUESTS_MAX {
             return Err(Refused::limit("control_requests_max", REQUESTS_MAX as u64));
         }
-        if self.asking.unanswered_bytes + bytes > REQUEST_BYTES_MAX {
+        if self.control_requests.unanswered_bytes + bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("control_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
         match asked.kind {
@@ -100,18 +100,19 @@ impl Session {
                 self.node.may_query(&query).map_err(|error| Refused::from(&error))?;
                 let bytes = Bytes::copy_from_slice(asked.bytes.0);
                 if asked.kind == ControlKind::Question {
-                    self.asking.questions.push((request, bytes));
+                    self.control_requests.questions.push((request, bytes));
                 } else {
-                    lock(&self.asking.outcomes).push_back(Outcome(request, Ok(Content::Question(bytes))));
+                    lock(&self.control_requests.outcomes)
+                        .push_back(RequestOutcome(request, Ok(ResponseContent::Question(bytes))));
                 }
             }
         }
-        self.asking.unanswered += 1;
-        self.asking.unanswered_bytes += bytes;
+        self.control_requests.unanswered += 1;
+        self.control_requests.unanswered_bytes += bytes;
         Ok(())
     }
 
-    fn take_command(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
+    fn take_command(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         if let Command::Move { topic, node, .. } = command {
             return self.take_move(request, topic, node);
@@ -120,43 +121,43 @@ impl Session {
             return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
         }
         self.admit_publish(1, bytes.len())?;
-        let permitted = self.node.permit(&command, bytes, &mut self.asking.commands);
+        let permitted = self.node.permit(&command, bytes, &mut self.control_requests.commands);
         permitted.map_err(|error| Refused::from(&error))?;
-        self.asking.of_commands.push(request);
+        self.control_requests.of_commands.push(request);
         Ok(())
     }
 
     /// Moves a topic, if the client may create and delete it. The node chooses the epoch.
-    fn take_move(&mut self, request: Request, topic: &[u8], to: u64) -> Result<(), Refused> {
+    fn take_move(&mut self, request: PendingRequest, topic: &[u8], to: u64) -> Result<(), Refused> {
         let name = std::str::from_utf8(topic).map_err(|error| protocol(error.to_string()))?;
         let command = self.node.command_to_move(name, to).map_err(|error| Refused::from(&error))?;
         self.admit_publish(1, request.bytes)?;
-        self.asking.commands.push_with(|out| command.encode(out));
-        self.asking.of_commands.push(request);
+        self.control_requests.commands.push_with(|out| command.encode(out));
+        self.control_requests.of_commands.push(request);
         Ok(())
     }
 
     fn wait_for_lock(
         &mut self,
-        request: Request,
+        request: PendingRequest,
         name: Vec<u8>,
         lease: u64,
         value: Vec<u8>,
     ) -> Result<(), Refused> {
         let node = self.node.clone();
-        let (outcomes, waiter) = (Arc::clone(&self.asking.outcomes), Arc::clone(&self.waiter));
+        let (outcomes, waiter) = (Arc::clone(&self.control_requests.outcomes), Arc::clone(&self.waiter));
         let waiting = tokio::spawn(async move {
             let held = node.acquire(&name, lease, &value).await;
             let content = held.map(|token| {
                 let mut out = Vec::new();
                 Answered::Done { reply: dunlin::state::Reply::Held { token } }.encode(&mut out);
-                Content::Answered(out.into())
+                ResponseContent::Answered(out.into())
             });
-            let outcome = Outcome(request, content);
-            tell(&outcomes, &waiter, std::iter::once(outcome));
+            let outcome = RequestOutcome(request, content);
+            push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
         });
-        self.asking.waits.retain(|wait| !wait.is_finished());
-        self.asking.waits.push(waiting.abort_handle());
+        self.control_requests.waits.retain(|wait| !wait.is_finished());
+        self.control_requests.waits.push(waiting.abort_handle());
         Ok(())
     }
 
@@ -166,29 +167,29 @@ impl Session {
 
     /// Proposes the collected commands, and catches up for the collected queries.
     pub(super) fn ask_cluster(&mut self) {
-        if self.asking.of_commands.is_empty() && self.asking.questions.is_empty() {
+        if self.control_requests.of_commands.is_empty() && self.control_requests.questions.is_empty() {
             return;
         }
-        let commands = std::mem::take(&mut self.asking.commands);
-        let of_commands = std::mem::take(&mut self.asking.of_commands);
-        let questions = std::mem::take(&mut self.asking.questions);
+        let commands = std::mem::take(&mut self.control_requests.commands);
+        let of_commands = std::mem::take(&mut self.control_requests.of_commands);
+        let questions = std::mem::take(&mut self.control_requests.questions);
         let control = match self.cluster() {
             Ok(control) => control,
             Err(refused) => {
                 let requests =
                     of_commands.into_iter().chain(questions.into_iter().map(|(request, _)| request));
-                let mut outcomes = lock(&self.asking.outcomes);
-                outcomes.extend(requests.map(|request| Outcome(request, Err(refused.clone()))));
+                let mut outcomes = lock(&self.control_requests.outcomes);
+                outcomes.extend(requests.map(|request| RequestOutcome(request, Err(refused.clone()))));
                 return;
             }
         };
-        let (outcomes, waiter) = (&self.asking.outcomes, &self.waiter);
+        let (outcomes, waiter) = (&self.control_requests.outcomes, &self.waiter);
         if !of_commands.is_empty() {
             let (control, outcomes, waiter) =
                 (Arc::clone(&control), Arc::clone(outcomes), Arc::clone(waiter));
             tokio::spawn(async move {
                 let answers = control.propose_known(commands).await;
-                tell(&outcomes, &waiter, each(of_commands, answers).into_iter());
+                push_outcomes(&outcomes, &waiter, each(of_commands, answers).into_iter());
             });
         }
         if !questions.is_empty() {
@@ -196,9 +197,9 @@ impl Session {
             tokio::spawn(async move {
                 let caught_up = control.catch_up().await.map_err(|error| Refused::from(&error));
                 let came = questions.into_iter().map(|(request, bytes)| {
-                    Outcome(request, caught_up.clone().map(|()| Content::Question(bytes)))
+                    RequestOutcome(request, caught_up.clone().map(|()| ResponseContent::Question(bytes)))
                 });
-                tell(&outcomes, &waiter, came);
+                push_outcomes(&outcomes, &waiter, came);
             });
         }
     }
@@ -206,12 +207,15 @@ impl Session {
     /// Sends results, as far as there is room.
     pub(super) fn answer_control(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
-            let Some(Outcome(request, content)) = lock(&self.asking.outcomes).pop_front() else { return };
-            self.asking.unanswered -= 1;
-            self.asking.unanswered_bytes -= request.bytes;
+            let Some(RequestOutcome(request, content)) = lock(&self.control_requests.outcomes).pop_front()
+            else {
+                return;
+            };
+            self.control_requests.unanswered -= 1;
+            self.control_requests.unanswered_bytes -= request.bytes;
             let said = content.and_then(|content| match content {
-                Content::Answered(bytes) => self.say_answered(request.number, &bytes),
-                Content::Question(bytes) => self.say_found(request.number, &bytes),
+                ResponseContent::Answered(bytes) => self.say_answered(request.number, &bytes),
+                ResponseContent::Question(bytes) => self.say_found(request.number, &bytes),
             });
             if let Err(refused) = said {
                 self.refuse_control(request.number, &refused);
@@ -226,7 +230,7 @@ impl Session {
         {
             return Err(Refused::from(&refusal));
         }
-        self.outbound.say(FromNode::Controlled(Controlled { request, bytes: Long(bytes) }));
+        self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(bytes) }));
         Ok(())
     }
 
@@ -235,24 +239,24 @@ impl Session {
         let found = self.cluster()?.with(|state| self.node.find_in(state, &query));
         let mut out = Vec::new();
         found.map_err(|error| Refused::from(&error))??.encode(&mut out);
-        self.outbound.say(FromNode::Controlled(Controlled { request, bytes: Long(&out) }));
+        self.outbound.push(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&out) }));
         Ok(())
     }
 
     fn refuse_control(&mut self, request: u32, refused: &Refused) {
         let refusal = refused.as_wire();
-        self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        self.outbound.push(FromNode::RequestRefused(RequestRefused { request, refusal }));
     }
 }
 
-impl Asking {
+impl ControlRequests {
     /// Whether all requests have their result, except those that wait for locks.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == self.waits.iter().filter(|wait| !wait.is_finished()).count()
     }
 }
 
-impl Drop for Asking {
+impl Drop for ControlRequests {
     fn drop(&mut self) {
         self.waits.iter().for_each(AbortHandle::abort);
     }
@@ -261,16 +265,16 @@ impl Drop for Asking {
 /// The second byte of an [`Answered`] that refuses.
 const REFUSED: u8 = 2;
 
-fn each(requests: Vec<Request>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<Outcome> {
+fn each(requests: Vec<PendingRequest>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<RequestOutcome> {
     match answers {
         Ok(answers) => requests
             .into_iter()
             .zip(answers)
-            .map(|(request, bytes)| Outcome(request, Ok(Content::Answered(bytes))))
+            .map(|(request, bytes)| RequestOutcome(request, Ok(ResponseContent::Answered(bytes))))
             .collect(),
         Err(error) => {
             let refused = Refused::from(&error);
-            requests.into_iter().map(|request| Outcome(request, Err(refused.clone()))).collect()
+            requests.into_iter().map(|request| RequestOutcome(request, Err(refused.clone()))).collect()
         }
     }
 }

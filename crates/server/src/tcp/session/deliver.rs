@@ -6,14 +6,14 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Fill, Notice};
+use dunlin::topic::{Notice, ReadOutcome};
 use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging, Publishers};
 
-use super::pace::Pace;
-use super::plan::{Plan, WriteScratch};
+use super::pace::WritePacer;
+use super::plan::{WritePlan, WriteScratch};
 use super::scratch::Scratch;
 use super::translate::position_to_wire;
-use super::{CONTROL_BYTES_MAX, Gone, Progress, Session};
+use super::{CONTROL_BYTES_MAX, Disconnected, Session, TurnProgress};
 use crate::session::pieces::WRITE_BYTES_MAX;
 
 /// Channels that share a write.
@@ -25,7 +25,7 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<Progress, Gone> {
+    ) -> Result<TurnProgress, Disconnected> {
         let Scratch { tcp: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.announce(cx);
@@ -40,31 +40,31 @@ impl Session {
                 if !scratch.moves.is_empty() {
                     self.resting.wrote(pace);
                 }
-                return Ok(Progress::Some);
+                return Ok(TurnProgress::Some);
             }
             self.outbound.full = true;
         }
         match self.stream.poll_writable(cx) {
-            Poll::Pending => Ok(Progress::None),
+            Poll::Pending => Ok(TurnProgress::None),
             Poll::Ready(ready) => {
-                ready.map_err(|_| Gone)?;
+                ready.map_err(|_| Disconnected)?;
                 self.outbound.full = false;
-                Ok(Progress::Some)
+                Ok(TurnProgress::Some)
             }
         }
     }
 
     /// Flushes bytes that were written but not yet taken by the socket.
     #[inline]
-    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<Progress, Gone> {
+    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, Disconnected> {
         match self.stream.poll_flush_taken(cx) {
-            Poll::Ready(Err(_)) => Err(Gone),
-            _ => Ok(Progress::None),
+            Poll::Ready(Err(_)) => Err(Disconnected),
+            _ => Ok(TurnProgress::None),
         }
     }
 
     /// Picks channels with records, from the head of the queue. Notices found on the way are sent.
-    fn choose(&mut self, turn: &mut Vec<u32>, pace: &Pace) {
+    fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         if self.is_closing() || !self.announcing.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// Whether the channel has records. If not, it waits, pauses, needs credit, or has ended.
-    fn look(&mut self, number: u32, pace: &Pace) -> bool {
+    fn look(&mut self, number: u32, pace: &WritePacer) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
@@ -106,15 +106,15 @@ impl Session {
                 return false;
             }
             match channel.cursor.fill() {
-                Fill::Records => {
+                ReadOutcome::Records => {
                     channel.pass_over_lost();
                     return true;
                 }
-                Fill::Empty => {
+                ReadOutcome::Empty => {
                     let has_lost = channel.pass_over_lost();
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
-                    } else if has_lost || !channel.is_told_all() {
+                    } else if has_lost || !channel.is_all_reported() {
                         // A subscriber that lost the last record notices by the next heartbeat.
                         channel.touch(number, &mut self.touched);
                     }
@@ -128,17 +128,17 @@ impl Session {
                         return false;
                     }
                 }
-                Fill::Notice(Notice::Snapshot(snapshot)) => {
+                ReadOutcome::Notice(Notice::Snapshot(snapshot)) => {
                     // The whole state counts against the credit now, so that nothing else starts without room at the
                     // client.
                     subscription.sent += channel.begin_sending(snapshot);
                     return true;
                 }
-                Fill::Notice(notice) => {
+                ReadOutcome::Notice(notice) => {
                     let before = self.outbound.control.len();
                     let ended = matches!(notice, Notice::Deleted { .. });
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
-                        channel.told_all();
+                        channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
                         // Only consumed records are waited for.
                         channel.in_flight = None;
@@ -151,7 +151,7 @@ impl Session {
                     let version = self.decoder.version();
                     let message = notice_to_wire(number, &notice);
                     if let Some(message) = message.filter(|message| version >= message.kind().since()) {
-                        self.outbound.say(message);
+                        self.outbound.push(message);
                     }
                     if ended {
                         self.end_channel(number);
@@ -159,7 +159,7 @@ impl Session {
                     }
                     subscription.sent += (self.outbound.control.len() - before) as u64;
                 }
-                Fill::Closed => {
+                ReadOutcome::Closed => {
                     self.end_channel(number);
                     return false;
                 }
@@ -168,9 +168,9 @@ impl Session {
     }
 
     /// Writes once. Returns whether the socket took anything.
-    fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, Gone> {
+    fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, Disconnected> {
         let WriteScratch { gathered, turn, moves } = scratch;
-        let mut plan = Plan::new(gathered, moves, &self.outbound);
+        let mut plan = WritePlan::new(gathered, moves, &self.outbound);
         let share = WRITE_BYTES_MAX / turn.len().max(1);
         for &number in turn.iter() {
             let Some(channel) = self.channels.get(&number) else { continue };
@@ -185,7 +185,7 @@ impl Session {
                 // A state is sent to its end; its bytes were counted at the start.
                 Some(sending) => plan.add_state(number, sending, share - debt),
                 None => {
-                    let sent = plan.add_runs(number, &channel.cursor, channel.told, share - debt, credit);
+                    let sent = plan.add_runs(number, &channel.cursor, channel.reported, share - debt, credit);
                     subscription.sent += sent as u64;
                     sent
                 }
@@ -200,10 +200,10 @@ impl Session {
         let sent = match wrote {
             Ok(sent) => sent,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
-            Err(_) => return Err(Gone),
+            Err(_) => return Err(Disconnected),
         };
         // Without the memory for its rest, a started record cannot be finished.
-        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Gone)?;
+        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Disconnected)?;
         let before_runs = self.outbound.sent(sent);
         debug_assert!(before_runs <= sent);
         self.outbound.rest.extend(cut);
@@ -213,7 +213,7 @@ impl Session {
 
     /// Moves the channels past what the socket took, or what is kept to be sent. The other messages' credit is given
     /// back.
-    fn settle(&mut self, turn: &[u32], moves: &[super::plan::Move], sent: usize) {
+    fn settle(&mut self, turn: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
         for made in moves {
             let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
             let message_bytes = made.bytes.end - made.bytes.start;
@@ -229,10 +229,10 @@ impl Session {
                 channel.touch(made.channel, &mut self.touched);
             } else if !channel.stopped {
                 channel.sent = true;
-                if made.is_told {
-                    self.visit.sent(made.records.into());
+                if made.is_reported {
+                    self.session_trace.sent(made.records.into());
                     channel.cursor.advance(made.records.into(), made.advance_bytes);
-                    channel.told_all();
+                    channel.mark_all_reported();
                 } else {
                     channel.cursor.skip(made.records.into(), made.advance_bytes);
                 }
@@ -269,14 +269,14 @@ impl Session {
     /// Sends the position if the channel has skipped records since the last one that the client knows.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        if channel.sending.is_none() && !channel.is_told_all() {
-            channel.told_all();
+        if channel.sending.is_none() && !channel.is_all_reported() {
+            channel.mark_all_reported();
             channel.in_flight = None;
-            let through = channel.told;
+            let through = channel.reported;
             channel.touch(number, &mut self.touched);
             let before = self.outbound.control.len();
             let through = position_to_wire(through);
-            self.outbound.say(FromNode::Advance(Advance { channel: number, through }));
+            self.outbound.push(FromNode::Advance(Advance { channel: number, through }));
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
                 subscription.sent += (self.outbound.control.len() - before) as u64;
             }

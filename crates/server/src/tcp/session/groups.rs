@@ -20,8 +20,8 @@ use super::outbound::protocol;
 use super::translate::{position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 
-pub(super) use member::Member;
-use member::{Ending, Seat, Turn};
+pub(super) use member::GroupMembership;
+use member::{GroupMember, LeaveProgress, TurnOutcome};
 
 impl Session {
     pub(super) fn join_group(&mut self, join: &JoinGroup<'_>) {
@@ -43,14 +43,14 @@ impl Session {
         let texts = join.topic.len() + join.group.len() + join.member.len();
         let charge = self.shared.charge_readers(1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
-        let seat = self.take_seat(join, token)?;
+        let group_member = self.open_membership(join, token)?;
         let mut channels = Vec::new();
-        for log in seat.topic().logs() {
+        for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
             // A member has no position of its own in a log.
             let after = Position { epoch: log.last().epoch, seq: 0 };
-            self.outbound.say(FromNode::Log(wire::Log {
+            self.outbound.push(FromNode::Log(wire::Log {
                 subscription: join.subscription,
                 channel: self.channel_last,
                 partition: log.name().partition,
@@ -60,39 +60,41 @@ impl Session {
             }));
         }
         let logs = channels.len() as u32;
-        self.outbound.say(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
+        self.outbound.push(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
         let gives_back =
             self.from_node && join.kind == GroupKind::Share && join.attempts_max & JoinGroup::GIVES_BACK > 0;
-        let member = Member::new(seat, channels, join.credit, gives_back, charge);
+        let member = GroupMembership::new(group_member, channels, join.credit, gives_back, charge);
         self.members.insert(join.subscription, member);
         self.member_tokens.insert(token, join.subscription);
         self.member_line.push_back(join.subscription);
         Ok(())
     }
 
-    fn take_seat(&self, join: &JoinGroup<'_>, token: u32) -> Result<Seat, Refused> {
+    fn open_membership(&self, join: &JoinGroup<'_>, token: u32) -> Result<GroupMember, Refused> {
         let (node, news) = (&self.node, (self.waiter.clone(), token));
         let joined = match join.kind {
-            GroupKind::Share if self.from_node => self.take_seat_for_node(join, news).map(Seat::Share),
-            GroupKind::Share => {
-                node.join_share_waking(join.topic, join.group, &share_options(join), news).map(Seat::Share)
+            GroupKind::Share if self.from_node => {
+                self.open_membership_for_node(join, news).map(GroupMember::Share)
             }
-            GroupKind::Work => {
-                node.join_work_waking(join.topic, join.group, &work_options(join), news).map(Seat::Work)
-            }
+            GroupKind::Share => node
+                .join_share_waking(join.topic, join.group, &share_options(join), news)
+                .map(GroupMember::Share),
+            GroupKind::Work => node
+                .join_work_waking(join.topic, join.group, &work_options(join), news)
+                .map(GroupMember::Work),
         };
-        let seat = joined.map_err(|error| Refused::from(&error))?;
+        let group_member = joined.map_err(|error| Refused::from(&error))?;
         let channels_max = self.shared.limits.channels_max;
         let channels: usize = self.members.values().map(|member| member.channels.len()).sum();
-        if self.channels.len() + channels + seat.topic().logs().len() > channels_max {
+        if self.channels.len() + channels + group_member.topic().logs().len() > channels_max {
             return Err(Refused::limit("channels_max", channels_max as u64));
         }
-        Ok(seat)
+        Ok(group_member)
     }
 
     /// Joins a share group for a client of another node. That node knows the topic, so it is not created. The start
     /// is after an epoch, whose records the group has had.
-    fn take_seat_for_node(
+    fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
         news: (Arc<Waiter>, u32),
@@ -121,10 +123,10 @@ impl Session {
         }
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
-            if member.ending != Some(Ending::Over) {
+            if member.ending != Some(LeaveProgress::Over) {
                 self.subscription_ended(number, &asked, 0);
             }
-            member.seat.give_back(&self.node);
+            member.group_member.give_back(&self.node);
         }
     }
 
@@ -132,7 +134,7 @@ impl Session {
     pub(super) fn end_membership(&mut self, number: u32, refused: &Refused) {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
-            member.seat.leave(&self.node);
+            member.group_member.leave(&self.node);
             self.subscription_ended(number, refused, 0);
         }
     }
@@ -142,13 +144,14 @@ impl Session {
         self.member_line.clear();
         self.member_tokens.clear();
         let members = std::mem::take(&mut self.members);
-        members.into_values().for_each(|member| member.seat.leave(&self.node));
+        members.into_values().for_each(|member| member.group_member.leave(&self.node));
     }
 
     /// Drops all memberships after a broken connection: records that the members had and did not consume are lost.
     pub(super) fn drop_members(&mut self) {
         for member in std::mem::take(&mut self.members).into_values() {
-            let (topic, group) = (member.seat.topic().name().to_owned(), member.seat.group().to_owned());
+            let (topic, group) =
+                (member.group_member.topic().name().to_owned(), member.group_member.group().to_owned());
             drop(member);
             self.node.end_group(&topic, &group);
         }
@@ -161,7 +164,7 @@ impl Session {
         member.granted = member.granted.max(credit.granted);
         for consumed in credit.consumed.iter() {
             let partition = member.channels.iter().position(|channel| *channel == consumed.channel);
-            if let (Some(partition), Seat::Share(share)) = (partition, &mut member.seat) {
+            if let (Some(partition), GroupMember::Share(share)) = (partition, &mut member.group_member) {
                 share.consume(partition as u16, consumed.position.seq);
             }
         }
@@ -202,11 +205,13 @@ impl Session {
         tokens: impl Iterator<Item = T>,
         settle: impl Fn(&mut WorkMember, T) -> (u64, bool),
     ) {
-        let Some(Member { seat: Seat::Work(work), .. }) = self.members.get_mut(&subscription) else {
+        let Some(GroupMembership { group_member: GroupMember::Work(work), .. }) =
+            self.members.get_mut(&subscription)
+        else {
             let numbers = [u64::from(subscription), 0, 0];
             let refused = Refused { numbers, ..Refused::new(ErrorCode::NotOpen, "") };
             let refusal = refused.as_wire();
-            return self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+            return self.outbound.push(FromNode::RequestRefused(RequestRefused { request, refusal }));
         };
         let (mut settled, mut stale) = (0, Vec::new());
         for token in tokens {
@@ -215,7 +220,7 @@ impl Session {
                 (token, false) => stale.push(token),
             }
         }
-        self.outbound.say(FromNode::Settled(Settled { request, settled, stale: List::new(&stale) }));
+        self.outbound.push(FromNode::Settled(Settled { request, settled, stale: List::new(&stale) }));
         self.member_line.push_back(subscription);
     }
 
@@ -228,10 +233,10 @@ impl Session {
             let Some(number) = self.member_line.pop_front() else { return };
             let Some(member) = self.members.get_mut(&number) else { continue };
             match member.turn(&mut self.outbound.control) {
-                Turn::Waits => {}
-                Turn::More => self.member_line.push_back(number),
-                Turn::Over => self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""), 0),
-                Turn::Ended(why) => self.membership_ended(number, &why),
+                TurnOutcome::Waits => {}
+                TurnOutcome::More => self.member_line.push_back(number),
+                TurnOutcome::Over => self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""), 0),
+                TurnOutcome::Ended(why) => self.membership_ended(number, &why),
             }
         }
     }

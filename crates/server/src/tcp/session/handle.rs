@@ -3,17 +3,17 @@
 use dunlin::wire::{FromClient, FromNode};
 
 use super::outbound::protocol;
-use super::reading::Taken;
+use super::reading::HandleOutcome;
 use super::{Phase, Session};
 
 impl Session {
-    pub(super) fn handle(&mut self, message: FromClient<'_>) -> Taken {
+    pub(super) fn handle(&mut self, message: FromClient<'_>) -> HandleOutcome {
         match (&self.phase, message) {
             (Phase::Hello, FromClient::Hello(hello)) => return self.hello(hello),
             (Phase::Open, FromClient::Publish(publish)) => return self.publish(&publish),
             (Phase::Open, message) => {
                 if self.must_wait(&message) {
-                    return Taken::Blocked;
+                    return HandleOutcome::Blocked;
                 }
                 self.handle_open(message);
                 self.waited = None;
@@ -22,7 +22,7 @@ impl Session {
                 self.fail(&protocol(format!("expected HELLO, received {:?}", other.kind())));
             }
         }
-        Taken::Whole
+        HandleOutcome::Handled
     }
 
     fn handle_open(&mut self, message: FromClient<'_>) {
@@ -33,12 +33,12 @@ impl Session {
             FromClient::Subscribe(subscribe) => self.subscribe(&subscribe),
             FromClient::Unsubscribe { subscription } => self.unsubscribe(subscription),
             FromClient::Credit(credit) => self.credit(&credit),
-            FromClient::Ping(ping) => self.outbound.say(FromNode::Pong(ping)),
+            FromClient::Ping(ping) => self.outbound.push(FromNode::Pong(ping)),
             FromClient::CreateTopic(create) => self.create_topic(&create),
             FromClient::DeleteTopic(delete) => self.delete_topic(delete),
             FromClient::ListTopics(list) => self.list_topics(&list),
             FromClient::DescribeTopic(describe) => self.describe_topic(describe),
-            FromClient::Leave => self.part(),
+            FromClient::Leave => self.begin_closing(),
             FromClient::Follow(follow) => self.follow(follow),
             FromClient::Resync(resync) => self.resync(resync),
             FromClient::CreateTopicWith(create) => self.create_topic_with(&create),

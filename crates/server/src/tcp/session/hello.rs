@@ -1,21 +1,23 @@
 //! The handshake.
 
 use dunlin::Refused;
-use dunlin::wire::{Added, ErrorCode, FromNode, NO_CLUSTER, Next, PREAMBLE_BYTES, Preamble, Welcome};
+use dunlin::wire::{
+    Decoded, ErrorCode, FromNode, NO_CLUSTER, OptionalText, PREAMBLE_BYTES, Preamble, Welcome,
+};
 
 use super::outbound::protocol;
-use super::reading::Taken;
+use super::reading::HandleOutcome;
 use super::{Phase, Session};
 
 impl Session {
-    pub(super) fn take_preamble(&mut self, bytes: &[u8]) -> Next<Taken> {
+    pub(super) fn take_preamble(&mut self, bytes: &[u8]) -> Decoded<HandleOutcome> {
         let offered = match Preamble::parse(bytes) {
             Ok(Some(offered)) => offered,
-            Ok(None) => return Next::Need(PREAMBLE_BYTES),
+            Ok(None) => return Decoded::Need(PREAMBLE_BYTES),
             Err(error) => {
                 self.say_preamble(Preamble::OURS);
                 self.fail(&protocol(error.to_string()));
-                return Next::Need(PREAMBLE_BYTES);
+                return Decoded::Need(PREAMBLE_BYTES);
             }
         };
         match Preamble::OURS.negotiate(offered) {
@@ -29,7 +31,7 @@ impl Session {
                 self.fail(&Refused { numbers: refusal.numbers, ..Refused::new(refusal.code, refusal.text) });
             }
         }
-        Next::Message(Taken::Whole, PREAMBLE_BYTES)
+        Decoded::Message(HandleOutcome::Handled, PREAMBLE_BYTES)
     }
 
     pub(super) fn say_preamble(&mut self, answer: Preamble) {
@@ -38,7 +40,7 @@ impl Session {
 
     pub(super) fn welcome(&mut self) {
         let (node, limits) = (&self.shared.node, &self.shared.limits);
-        self.outbound.say(FromNode::Welcome(Welcome {
+        self.outbound.push(FromNode::Welcome(Welcome {
             node: node.id(),
             session: self.id,
             node_name: &node.config().name,
@@ -49,12 +51,12 @@ impl Session {
             subscriptions_max: limits.subscriptions_max,
             publishers_max: limits.publishers_max,
             in_flight_bytes_max: limits.in_flight_bytes_max,
-            cluster: Added(self.shared.cluster_id().unwrap_or(NO_CLUSTER)),
+            cluster: OptionalText(self.shared.cluster_id().unwrap_or(NO_CLUSTER)),
         }));
         self.phase = Phase::Open;
         self.alive.set_ms(limits.heartbeat_ms);
-        if self.is_to_end() {
-            self.say_good_bye();
+        if self.must_close() {
+            self.begin_goodbye();
         }
     }
 

@@ -6,7 +6,7 @@ use dunlin::wire::{ErrorCode, FromNode};
 pub(super) use crate::session::outbound::Outbound;
 
 impl Outbound {
-    pub(super) fn say(&mut self, message: FromNode<'_>) {
+    pub(super) fn push(&mut self, message: FromNode<'_>) {
         message.encode(&mut self.control);
     }
 }

@@ -7,28 +7,28 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::topic::frame::{FLAG_BY_REF, RunHeader, padded};
-use dunlin::topic::{Budget, BudgetSpent, Content, Cursor, Position, Snapshot};
+use dunlin::topic::frame::{BatchHeader, FLAG_BY_REF, padded};
+use dunlin::topic::{Budget, BudgetSpent, Cursor, Position, Snapshot, SpanContent};
 use dunlin::wire::{SnapshotPart, run_head};
 
 use super::outbound::Outbound;
-use super::subscription::Sending;
+use super::subscription::SnapshotTransfer;
 use super::translate::position_to_wire;
-use crate::session::outbound::Rest;
+use crate::session::outbound::UnsentPart;
 use crate::session::pieces::Pieces;
 
 /// Bytes of one batch, or one larger record.
 pub(super) const RUN_BYTES_MAX: usize = 16 << 10;
 /// How one message, or skipped records, move a channel's cursor.
 #[derive(Debug, Clone)]
-pub(super) struct Move {
+pub(super) struct CursorMove {
     pub(super) channel: u32,
     pub(super) records: u32,
     pub(super) advance_bytes: u32,
     /// The message's bytes in the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
     /// The next message continues after this one: it is sent, or lost on purpose.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     /// Bytes of a state, instead of records.
     pub(super) state: Option<usize>,
 }
@@ -41,24 +41,24 @@ pub(crate) struct WriteScratch {
     /// Channels that share the next write.
     pub(super) turn: Vec<u32>,
     /// How each message of the write moves its channel's cursor.
-    pub(super) moves: Vec<Move>,
+    pub(super) moves: Vec<CursorMove>,
 }
 
 /// The content of one write.
-pub(super) struct Plan<'a, 's> {
+pub(super) struct WritePlan<'a, 's> {
     pieces: Pieces<'a, 's>,
-    moves: &'s mut Vec<Move>,
+    moves: &'s mut Vec<CursorMove>,
 }
 
-impl<'a, 's> Plan<'a, 's> {
+impl<'a, 's> WritePlan<'a, 's> {
     /// Starts with the output besides records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
-        moves: &'s mut Vec<Move>,
+        moves: &'s mut Vec<CursorMove>,
         outbound: &'a Outbound,
-    ) -> Plan<'a, 's> {
+    ) -> WritePlan<'a, 's> {
         moves.clear();
-        Plan { pieces: Pieces::new(gathered, outbound), moves }
+        WritePlan { pieces: Pieces::new(gathered, outbound), moves }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -70,19 +70,19 @@ impl<'a, 's> Plan<'a, 's> {
         &mut self,
         channel: u32,
         cursor: &'a Cursor,
-        told: Position,
+        reported: Position,
         share: usize,
         credit: u64,
     ) -> usize {
         let began = self.bytes();
-        let mut last = told.seq;
+        let mut last = reported.seq;
         let mut next = cursor.next();
         for span in cursor.spans(RUN_BYTES_MAX) {
             let sent = self.bytes() - began;
             if !self.pieces.has_room() || sent >= share || sent as u64 >= credit {
                 break;
             }
-            let head = |bytes| RunHeader {
+            let head = |bytes| BatchHeader {
                 topic_id: channel,
                 epoch: next.epoch,
                 prev_seq: last,
@@ -92,29 +92,29 @@ impl<'a, 's> Plan<'a, 's> {
             };
             let start = self.bytes();
             match span.content {
-                Content::Frames(frames) => {
+                SpanContent::Frames(frames) => {
                     self.pieces.gather(&run_head(&head(frames.len() as u32)));
                     self.pieces.put(frames);
                 }
-                Content::ByRef { head: frame_head, payload } => {
+                SpanContent::ByRef { head: frame_head, payload } => {
                     self.put_by_ref(frame_head, payload, head);
                 }
-                Content::Skipped | Content::Lost => {}
+                SpanContent::Skipped | SpanContent::Lost => {}
             }
             next.seq += u64::from(span.count);
-            let is_told = self.bytes() > start || matches!(span.content, Content::Lost);
-            if is_told {
+            let is_reported = self.bytes() > start || matches!(span.content, SpanContent::Lost);
+            if is_reported {
                 last = next.seq - 1;
             }
             let (records, advance_bytes) = (span.count, span.advance_bytes);
             let bytes = start..self.bytes();
-            self.moves.push(Move { channel, records, advance_bytes, bytes, is_told, state: None });
+            self.moves.push(CursorMove { channel, records, advance_bytes, bytes, is_reported, state: None });
         }
         self.bytes() - began
     }
 
     /// Adds parts of a state, up to `share` bytes. Returns the bytes added.
-    pub(super) fn add_state(&mut self, channel: u32, sending: &'a Sending, share: usize) -> usize {
+    pub(super) fn add_state(&mut self, channel: u32, sending: &'a SnapshotTransfer, share: usize) -> usize {
         let began = self.bytes();
         let Snapshot { position, checksum, bytes: whole, .. } = &sending.snapshot;
         let mut offset = sending.offset;
@@ -134,12 +134,12 @@ impl<'a, 's> Plan<'a, 's> {
             self.pieces.gather(&[0; 8][..padded(bytes.len()) - bytes.len()]);
             offset += bytes.len();
             let (message, state) = (start..self.bytes(), Some(bytes.len()));
-            self.moves.push(Move {
+            self.moves.push(CursorMove {
                 channel,
                 records: 0,
                 advance_bytes: 0,
                 bytes: message,
-                is_told: false,
+                is_reported: false,
                 state,
             });
             if offset == whole.len() {
@@ -150,7 +150,7 @@ impl<'a, 's> Plan<'a, 's> {
     }
 
     /// Adds one record whose payload is stored apart.
-    fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> RunHeader) {
+    fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> BatchHeader) {
         let len = frame_head.len() + payload.len();
         self.pieces.gather(&run_head(&head(padded(len) as u32)));
         self.pieces.gather(frame_head);
@@ -165,7 +165,11 @@ impl<'a, 's> Plan<'a, 's> {
     }
 
     /// What the socket did not take of a message, after the first `sent` bytes of the write.
-    pub(super) fn rest_of_cut(&self, sent: usize, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
+    pub(super) fn rest_of_cut(
+        &self,
+        sent: usize,
+        budget: &Arc<Budget>,
+    ) -> Result<Vec<UnsentPart>, BudgetSpent> {
         let cut = self.moves.iter().find(|m| m.bytes.start < sent && sent < m.bytes.end);
         cut.map_or_else(|| Ok(Vec::new()), |cut| self.pieces.rest(sent..cut.bytes.end, budget))
     }

@@ -9,28 +9,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Acknowledged, CheckedRun, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, RunAppend, Topic,
+    AckLevel, BatchAppend, CheckedBatch, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, Topic,
 };
 use dunlin::wire::{
     self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, Kind, List, NO_PRODUCER, OpenPublisher,
     PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
 };
-use dunlin::{Missing, Refused, now_ns};
+use dunlin::{MissingTopicPolicy, Refused, now_ns};
 use hashbrown::HashMap;
 
-use self::open::{Expected, Open};
+use self::open::{ExpectedTopic, Open};
 use super::Session;
 use super::outbound::protocol;
-use super::reading::Taken;
-use super::stored::Answer;
+use super::reading::HandleOutcome;
+use super::stored::PendingAck;
 use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
 
 /// The publishers of a session.
 #[derive(Debug, Default)]
-pub(super) struct Publishing {
+pub(super) struct SessionPublishers {
     by_number: HashMap<u32, Publisher>,
     /// What the next publisher to be opened expects of its topic.
-    expected: Option<Expected>,
+    expected: Option<ExpectedTopic>,
     /// Appended, but not acknowledged.
     unanswered: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
@@ -46,7 +46,7 @@ enum Publisher {
 }
 
 /// A topic to publish to.
-struct Found {
+struct PublisherTarget {
     topic: Arc<Topic>,
     pattern: Option<Pattern>,
     asked: Pattern,
@@ -61,7 +61,7 @@ pub(super) struct Blocked {
     try_again: bool,
 }
 
-impl Publishing {
+impl SessionPublishers {
     /// Notes that some topic has room.
     pub(super) fn room(&mut self) {
         if let Some(blocked) = &mut self.blocked {
@@ -98,7 +98,7 @@ impl Publishing {
 impl Session {
     pub(super) fn expect_topic(&mut self, expect: &ExpectTopic<'_>) {
         let acknowledged = expect.acknowledged.iter();
-        self.publishing.expected = Some(Expected {
+        self.publishing.expected = Some(ExpectedTopic {
             publisher: expect.publisher,
             create: expect.create,
             acknowledged: acknowledged.map(|of| (of.partition, position_from_wire(of.position))).collect(),
@@ -142,13 +142,13 @@ impl Session {
     }
 
     /// What to do if the publisher's topic does not exist.
-    pub(super) fn if_missing(&self, publisher: u32) -> Missing {
+    pub(super) fn if_missing(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);
-        if may_create { Missing::Create } else { Missing::Refuse }
+        if may_create { MissingTopicPolicy::Create } else { MissingTopicPolicy::Refuse }
     }
 
-    fn find_topic(&mut self, subject: &str, missing: Missing) -> Result<Found, Refused> {
+    fn find_topic(&mut self, subject: &str, missing: MissingTopicPolicy) -> Result<PublisherTarget, Refused> {
         let unsound =
             |error: dunlin::topic::SubjectError| Refused::new(ErrorCode::Subject, error.to_string());
         if self.inbox.holds(subject) {
@@ -163,11 +163,16 @@ impl Session {
         let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
         let asks_of_each = self.asks_of_each(&owned);
         let owned = (!owned.is_literal()).then_some(owned);
-        Ok(Found { topic, pattern: owned, asked: pattern, asks_of_each })
+        Ok(PublisherTarget { topic, pattern: owned, asked: pattern, asks_of_each })
     }
 
-    fn publisher_opened(&mut self, open: &OpenPublisher<'_>, found: Found, expected: Option<&Expected>) {
-        let Found { topic, pattern, asked, asks_of_each } = found;
+    fn publisher_opened(
+        &mut self,
+        open: &OpenPublisher<'_>,
+        found: PublisherTarget,
+        expected: Option<&ExpectedTopic>,
+    ) {
+        let PublisherTarget { topic, pattern, asked, asks_of_each } = found;
         let producer = self.producer(open.producer);
         let last_of = |log: &Arc<Log>| match producer {
             NO_PRODUCER => None,
@@ -181,13 +186,13 @@ impl Session {
             Vec::new()
         };
         if self.decoder.version() >= Kind::PublisherTopic.since() {
-            self.outbound.say(FromNode::PublisherTopic(PublisherTopic {
+            self.outbound.push(FromNode::PublisherTopic(PublisherTopic {
                 publisher: open.publisher,
                 by_itself: self.node.makes_by_itself(&topic),
                 keeps_state: topic.logs()[0].is_stateful(),
             }));
         }
-        self.outbound.say(FromNode::PublisherOpened(PublisherOpened {
+        self.outbound.push(FromNode::PublisherOpened(PublisherOpened {
             publisher: open.publisher,
             partitions: topic.config().partitions,
             record_bytes_max: topic.config().record_bytes_max,
@@ -197,9 +202,9 @@ impl Session {
         }));
         let OpenPublisher { publisher, producer_epoch, .. } = *open;
         let topic = match (self.from_node, producer, producer_epoch) {
-            (true, NO_PRODUCER, PRESENT) => topic.place_of_node_with_publishers(),
-            (true, ..) => topic.publisher_place_of_node(),
-            (false, ..) => topic.publisher_place(),
+            (true, NO_PRODUCER, PRESENT) => topic.register_publishing_node(),
+            (true, ..) => topic.uncounted_publisher(),
+            (false, ..) => topic.register_publisher(),
         };
         let claims = if self.from_node { Box::default() } else { topic.claims() };
         for (partition, record) in expected.iter().flat_map(|expected| &expected.acknowledged) {
@@ -220,22 +225,22 @@ impl Session {
 
     pub(super) fn refuse_publisher(&mut self, publisher: u32, refused: &Refused) {
         let refusal = refused.as_wire();
-        self.outbound.say(FromNode::PublisherRefused(PublisherRefused { publisher, refusal }));
+        self.outbound.push(FromNode::PublisherRefused(PublisherRefused { publisher, refusal }));
     }
 
     pub(super) fn close_publisher(&mut self, publisher: u32) {
         self.publishing.by_number.remove(&publisher);
     }
 
-    pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> Taken {
-        let taken = self.take_in(publish);
-        if !matches!(taken, Taken::Blocked) {
+    pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> HandleOutcome {
+        let taken = self.handle_publish(publish);
+        if !matches!(taken, HandleOutcome::Blocked) {
             self.publishing.expected = None;
         }
         taken
     }
 
-    fn take_in(&mut self, publish: &wire::Publish<'_>) -> Taken {
+    fn handle_publish(&mut self, publish: &wire::Publish<'_>) -> HandleOutcome {
         let header = &publish.header;
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && let Err(hole) = open.follows(header)
@@ -243,22 +248,22 @@ impl Session {
             // The other node sends this batch again after the refused one.
             let hole = if self.from_node { PublishError::OwnerAway(hole.to_string()) } else { hole };
             self.refuse(header, &Refused::from(&hole));
-            return Taken::Whole;
+            return HandleOutcome::Handled;
         }
         let open = match self.publishing.by_number.get(&header.publisher) {
             Some(Publisher::Open(open)) => open,
-            Some(Publisher::Refused) => return Taken::Whole,
+            Some(Publisher::Refused) => return HandleOutcome::Handled,
             None => {
                 let number = [u64::from(header.publisher), 0, 0];
                 self.refuse(header, &Refused { numbers: number, ..Refused::new(ErrorCode::NotOpen, "") });
-                return Taken::Whole;
+                return HandleOutcome::Handled;
             }
         };
         let run = match open.check(publish, &self.node) {
             Ok(run) => run,
             Err(refused) => {
                 self.refuse(header, &refused);
-                return Taken::Whole;
+                return HandleOutcome::Handled;
             }
         };
         if self.publishing.blocked.is_none()
@@ -266,7 +271,7 @@ impl Session {
         {
             self.slow_down(&refused);
             self.refuse(header, &refused);
-            return Taken::Whole;
+            return HandleOutcome::Handled;
         }
         let now_ns = now_ns();
         match self.append(open, publish, run, now_ns) {
@@ -280,7 +285,7 @@ impl Session {
                 self.refuse(header, &Refused::from(&error));
             }
         }
-        Taken::Whole
+        HandleOutcome::Handled
     }
 
     /// If the topic is full, the session is on its list of waiters, and a second attempt has failed too.
@@ -288,7 +293,7 @@ impl Session {
         &self,
         open: &Open,
         publish: &wire::Publish<'_>,
-        run: CheckedRun<'_>,
+        run: CheckedBatch<'_>,
         now_ns: u64,
     ) -> Result<Receipt, PublishError> {
         let header = &publish.header;
@@ -301,7 +306,7 @@ impl Session {
         let expected = self.publishing.expected.as_ref();
         let expected = expected.filter(|of| of.publisher == header.publisher && self.from_node);
         let of_run = expected.and_then(|expected| expected.claim(header.partition));
-        let append = RunAppend {
+        let append = BatchAppend {
             run,
             claim: of_run.as_ref().or(open.claim(header)),
             partition: header.partition as usize,
@@ -323,7 +328,7 @@ impl Session {
         self.publishing.blocked = None;
         let is_quiet = publish.flags & FLAG_QUIET != 0;
         // A refusal of another owner is sent even for quiet batches.
-        if is_quiet && receipt.acknowledged != Acknowledged::ByOwner {
+        if is_quiet && receipt.acknowledged != AckLevel::ByOwner {
             return;
         }
         let header = &publish.header;
@@ -335,13 +340,14 @@ impl Session {
             acknowledged: acknowledged_to_wire(receipt.acknowledged),
             duplicate: receipt.duplicate,
         };
-        if receipt.acknowledged > Acknowledged::Memory {
+        if receipt.acknowledged > AckLevel::Memory {
             let level = receipt.acknowledged;
             let claim = match self.publishing.by_number.get(&header.publisher) {
                 Some(Publisher::Open(open)) => open.claim(header).cloned(),
                 _ => None,
             };
-            let answer = Answer { header: *header, published, at: receipt.position, level, is_quiet, claim };
+            let answer =
+                PendingAck { header: *header, published, at: receipt.position, level, is_quiet, claim };
             return self.unstored.add(log, answer);
         }
         match self.publishing.unanswered.last_mut() {
@@ -358,12 +364,12 @@ impl Session {
     /// Sends the acknowledgements since the last call.
     pub(super) fn acknowledge(&mut self) {
         for published in self.publishing.unanswered.drain(..) {
-            self.outbound.say(FromNode::Published(published));
+            self.outbound.push(FromNode::Published(published));
         }
         self.acknowledge_stored();
     }
 
-    fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, full: PublishError) -> Taken {
+    fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, full: PublishError) -> HandleOutcome {
         let patience = self.patience_of(header.publisher);
         let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
             began_ns: now_ns,
@@ -373,12 +379,12 @@ impl Session {
         if now_ns < blocked.deadline_ns {
             let left_ms = (blocked.deadline_ns - now_ns).div_ceil(1_000_000);
             self.alive.set_ms(left_ms.min(self.shared.limits.heartbeat_ms.into()) as u32);
-            return Taken::Blocked;
+            return HandleOutcome::Blocked;
         }
         let waited = Duration::from_nanos(now_ns - blocked.began_ns);
         self.publishing.blocked = None;
         self.refuse(header, &Refused::from(&full.after(waited)));
-        Taken::Whole
+        HandleOutcome::Handled
     }
 
     fn patience_of(&self, publisher: u32) -> Duration {
@@ -417,7 +423,7 @@ impl Session {
                 open.forget_lost(header);
             }
         }
-        self.outbound.say(FromNode::PublishRefused(PublishRefused {
+        self.outbound.push(FromNode::PublishRefused(PublishRefused {
             publisher: header.publisher,
             partition: header.partition,
             producer_seq: header.producer_seq,

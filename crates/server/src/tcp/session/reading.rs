@@ -8,18 +8,18 @@ use std::task::{Context, Poll};
 
 use dunlin::Refused;
 use dunlin::topic::PublishError;
-use dunlin::wire::{FromClient, Next, PREAMBLE_BYTES, RUN_HEAD_BYTES};
+use dunlin::wire::{Decoded, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
 use super::outbound::protocol;
 use super::scratch::{READ_BYTES, Scratch};
-use super::waiting::Waits;
-use super::{CONTROL_BYTES_MAX, Gone, Phase, Progress, Session};
+use super::waiting::PreparationStatus;
+use super::{CONTROL_BYTES_MAX, Disconnected, Phase, Session, TurnProgress};
 
 /// Whether a message was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum HandleOutcome {
     /// The message was handled.
-    Whole,
+    Handled,
     /// The message must be handled again later.
     Blocked,
 }
@@ -30,36 +30,36 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<Progress, Gone> {
-        if self.is_at_the_door() {
+    ) -> Result<TurnProgress, Disconnected> {
+        if self.is_login_pending() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);
-            return Ok(if self.is_at_the_door() { Progress::None } else { Progress::Some });
+            return Ok(if self.is_login_pending() { TurnProgress::None } else { TurnProgress::Some });
         }
         match self.poll_waiting(cx) {
-            Waits::No => {}
-            Waits::Still => return Ok(Progress::None),
-            Waits::Done => {
+            PreparationStatus::No => {}
+            PreparationStatus::Still => return Ok(TurnProgress::None),
+            PreparationStatus::Done => {
                 let unread = std::mem::take(&mut self.unread);
                 self.handle_all(&unread);
-                return Ok(Progress::Some);
+                return Ok(TurnProgress::Some);
             }
         }
         if self.publishing.may_try_again() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);
-            return Ok(Progress::Some);
+            return Ok(TurnProgress::Some);
         }
         if self.publishing.is_held {
-            return Ok(Progress::None);
+            return Ok(TurnProgress::None);
         }
         if self.outbound.control.len() > CONTROL_BYTES_MAX || self.is_blocked() && !self.may_look_ahead() {
-            return Ok(Progress::None);
+            return Ok(TurnProgress::None);
         }
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
-                Poll::Pending => return Ok(Progress::None),
-                Poll::Ready(ready) => ready.map_err(|_| Gone)?,
+                Poll::Pending => return Ok(TurnProgress::None),
+                Poll::Ready(ready) => ready.map_err(|_| Disconnected)?,
             }
         }
         let read = if self.skip_bytes > 0 {
@@ -71,14 +71,14 @@ impl Session {
         };
         match read {
             Ok(0) => self.client_ended(),
-            Ok(_) => Ok(Progress::Some),
+            Ok(_) => Ok(TurnProgress::Some),
             // The last read emptied the socket, so readiness must be polled again.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
-                Ok(Progress::Some)
+                Ok(TurnProgress::Some)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Progress::Some),
-            Err(_) => Err(Gone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(TurnProgress::None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(TurnProgress::Some),
+            Err(_) => Err(Disconnected),
         }
     }
 
@@ -98,7 +98,8 @@ impl Session {
 
     fn look_ahead(&mut self) {
         let unread = std::mem::take(&mut self.unread);
-        while let Ok(Next::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..]) {
+        while let Ok(Decoded::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..])
+        {
             // Credit never falls, so it may be applied twice.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
@@ -172,9 +173,9 @@ impl Session {
         (self.unread_needs, self.ahead) = (0, 0);
         while !self.is_closing() {
             match self.handle_first(&bytes[at..]) {
-                Next::Message(Taken::Whole, taken) => at += taken,
-                Next::Message(Taken::Blocked, _) => break,
-                Next::Need(needs) => {
+                Decoded::Message(HandleOutcome::Handled, taken) => at += taken,
+                Decoded::Message(HandleOutcome::Blocked, _) => break,
+                Decoded::Need(needs) => {
                     self.unread_needs = needs;
                     break;
                 }
@@ -191,29 +192,29 @@ impl Session {
         }
     }
 
-    fn handle_first(&mut self, bytes: &[u8]) -> Next<Taken> {
+    fn handle_first(&mut self, bytes: &[u8]) -> Decoded<HandleOutcome> {
         if let Phase::Preamble = self.phase {
             return self.take_preamble(bytes);
         }
         match self.decoder.next_from_client(bytes) {
-            Ok(Next::Message(message, taken)) => Next::Message(self.handle(message), taken),
-            Ok(Next::Need(needs)) => Next::Need(needs),
+            Ok(Decoded::Message(message, taken)) => Decoded::Message(self.handle(message), taken),
+            Ok(Decoded::Need(needs)) => Decoded::Need(needs),
             Err(error) => {
                 self.fail(&protocol(error.to_string()));
-                Next::Need(PREAMBLE_BYTES)
+                Decoded::Need(PREAMBLE_BYTES)
             }
         }
     }
 
     /// The client has closed its side. Earlier messages were handled. A client that still wanted responses would have
     /// sent LEAVE.
-    fn client_ended(&mut self) -> Result<Progress, Gone> {
+    fn client_ended(&mut self) -> Result<TurnProgress, Disconnected> {
         match &mut self.phase {
             Phase::Closing(closing) => {
                 closing.is_over = self.outbound.is_empty();
-                if closing.is_over { Ok(Progress::None) } else { Err(Gone) }
+                if closing.is_over { Ok(TurnProgress::None) } else { Err(Disconnected) }
             }
-            _ => Err(Gone),
+            _ => Err(Disconnected),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::Refused;
-use dunlin::topic::{Acknowledged, Log, Position, Receipt, StateClaim, StoredState, Waiter};
+use dunlin::topic::{AckLevel, Log, Position, Receipt, StateClaim, StoredState, Waiter};
 use dunlin::wire::{FromNode, PublishHeader, Published};
 
 use super::Session;
@@ -18,23 +18,23 @@ pub(super) const STORED: u32 = u32::MAX - 2;
 
 /// Batches that were appended and are not acknowledged yet.
 #[derive(Debug, Default)]
-pub(super) struct Unstored(Vec<Lane>);
+pub(super) struct PendingAcks(Vec<AckQueue>);
 
 /// Batches of one publisher to one partition.
 #[derive(Debug)]
-struct Lane {
+struct AckQueue {
     publisher: u32,
     log: Arc<Log>,
-    waiting: VecDeque<Answer>,
+    waiting: VecDeque<PendingAck>,
 }
 
 /// What is sent for a batch when it is stored.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct PendingAck {
     pub(super) header: PublishHeader,
     pub(super) published: Published,
     pub(super) at: Position,
-    pub(super) level: Acknowledged,
+    pub(super) level: AckLevel,
     /// Only a refusal is sent.
     pub(super) is_quiet: bool,
     /// The state that the publisher knows.
@@ -43,14 +43,14 @@ pub(super) struct Answer {
 
 /// Acknowledgements and refusals that are due.
 #[derive(Debug, Default)]
-struct Outcome {
+struct AckOutcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
     /// There may be more.
     more: bool,
 }
 
-impl Answer {
+impl PendingAck {
     /// The acknowledgement with the receipt of another owner.
     fn answered(self, receipt: &Receipt) -> Published {
         Published {
@@ -62,17 +62,17 @@ impl Answer {
     }
 }
 
-impl Unstored {
+impl PendingAcks {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn add(&mut self, log: &Arc<Log>, answer: Answer) {
+    pub(super) fn add(&mut self, log: &Arc<Log>, answer: PendingAck) {
         let publisher = answer.published.publisher;
-        let of_lane = |lane: &&mut Lane| lane.publisher == publisher && Arc::ptr_eq(&lane.log, log);
+        let of_lane = |lane: &&mut AckQueue| lane.publisher == publisher && Arc::ptr_eq(&lane.log, log);
         match self.0.iter_mut().find(of_lane) {
             Some(lane) => lane.waiting.push_back(answer),
-            None => self.0.push(Lane { publisher, log: Arc::clone(log), waiting: [answer].into() }),
+            None => self.0.push(AckQueue { publisher, log: Arc::clone(log), waiting: [answer].into() }),
         }
     }
 
@@ -82,10 +82,10 @@ impl Unstored {
     }
 }
 
-impl Lane {
+impl AckQueue {
     /// Takes the batches that are stored or failed; the waiter is notified of the others.
-    fn settle(&mut self, waiter: &Arc<Waiter>) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn settle(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
+        let mut outcome = AckOutcome::default();
         while let Some(first) = self.waiting.front() {
             match self.log.await_stored(first.at, first.level, waiter, STORED) {
                 StoredState::Reached => {
@@ -99,7 +99,7 @@ impl Lane {
                     outcome.stored.extend(loud.map(|first| first.answered(&receipt)));
                 }
                 StoredState::Waiting => break,
-                StoredState::Failed(error) if first.level == Acknowledged::ByOwner => {
+                StoredState::Failed(error) if first.level == AckLevel::ByOwner => {
                     // Each forwarded batch after it has a result of its own, which comes later.
                     let lost = self.waiting.pop_front().map(|answer| answer.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
@@ -126,11 +126,11 @@ impl Session {
         let outcomes: Vec<_> = self.unstored.0.iter_mut().map(|lane| lane.settle(&waiter)).collect();
         self.unstored.0.retain(|lane| !lane.waiting.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
-        for Outcome { stored, refused, .. } in outcomes {
+        for AckOutcome { stored, refused, .. } in outcomes {
             // One acknowledgement covers the earlier ones, except to another node, which forwards for many
             // publishers.
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
-            stored[all..].iter().for_each(|published| self.outbound.say(FromNode::Published(*published)));
+            stored[all..].iter().for_each(|published| self.outbound.push(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {
                 lost.iter().for_each(|header| self.refuse(header, &refused));
             }

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{
-    self, Charge, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start,
-    SubscribeError, SubscribeOptions, Wait,
+    self, Charge, ConsumeMode, Cursor, Filter, Log, NewLogs, OnGap, Pattern, Position, Start, SubscribeError,
+    SubscribeOptions, Wait,
 };
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
 };
-use dunlin::{Missing, Refused};
+use dunlin::{MissingTopicPolicy, Refused};
 use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
-use super::subscription::{Channel, Opening, Resumed, Subscription};
+use super::subscription::{Channel, PendingChannel, ResumePositions, Subscription};
 use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
-use crate::door::Door;
+use crate::protocol::Protocol;
 
 impl Session {
     pub(super) fn resume(&mut self, resume: &Resume<'_>) {
@@ -30,7 +30,8 @@ impl Session {
             return self.fail(&Refused::limit("channels_max", channels_max as u64));
         }
         let budget = self.shared.node.budget();
-        let resumed = self.resuming.entry(resume.subscription).or_insert_with(|| Resumed::new(budget));
+        let resumed =
+            self.resuming.entry(resume.subscription).or_insert_with(|| ResumePositions::new(budget));
         for log in resume.logs.iter() {
             if let Err(spent) = resumed.add(log.topic, log.partition, position_from_wire(log.position)) {
                 return self.fail(&Refused::limit("memory_bytes_max", spent.limit));
@@ -60,7 +61,7 @@ impl Session {
     fn begin_subscription(
         &mut self,
         subscribe: &wire::Subscribe<'_>,
-        resumed: Option<Resumed>,
+        resumed: Option<ResumePositions>,
     ) -> Result<Subscription, Refused> {
         self.check_subscriptions()?;
         let texts = subscribe.pattern.len() + subscribe.name.len();
@@ -74,14 +75,14 @@ impl Session {
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
         let follow = self.following.remove(&subscribe.subscription);
-        let mut options = options(subscribe, follow, self.stream.door());
+        let mut options = options(subscribe, follow, self.stream.protocol());
         options.here = self.from_node;
         options.names_subjects = pattern.is_literal();
         if self.from_node {
-            options.door = dunlin::NODE_DOOR;
+            options.protocol = dunlin::NODE_PROTOCOL;
         }
         let waiter = &self.waiter;
-        let newcomers = || Newcomers::waking(waiter.clone());
+        let newcomers = || NewLogs::waking(waiter.clone());
         let missing = self.if_unknown(options.start, resumes);
         let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
@@ -94,15 +95,16 @@ impl Session {
             starved: Vec::new(),
             newcomers: selected.newcomers,
             unannounced: VecDeque::from(selected.logs),
-            resumed: resumes.then(|| resumed.unwrap_or_else(|| Resumed::new(self.shared.node.budget()))),
+            resumed: resumes
+                .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.shared.node.budget()))),
             beginning: Some(0),
             _charge: charge,
         })
     }
 
     /// What to do if a subscription's topic does not exist.
-    pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> Missing {
-        if self.from_node { Missing::Refuse } else { Missing::of(start, goes_on) }
+    pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> MissingTopicPolicy {
+        if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, goes_on) }
     }
 
     /// Whether a subscription or membership has this number.
@@ -153,7 +155,7 @@ impl Session {
                     if let Some(logs) = subscription.beginning.take() {
                         self.line.extend(subscription.starved.drain(..));
                         let subscribed = Subscribed { subscription: number, logs };
-                        self.outbound.say(FromNode::Subscribed(subscribed));
+                        self.outbound.push(FromNode::Subscribed(subscribed));
                     }
                     self.announcing.pop_front();
                 }
@@ -168,7 +170,7 @@ impl Session {
         let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
-        let mut cursor = self.node.open_cursor(log, options, start, filter, Consumption::Told);
+        let mut cursor = self.node.open_cursor(log, options, start, filter, ConsumeMode::Explicit);
         let channels_max = self.shared.limits.channels_max;
         let charge = self.shared.charge_readers(1, subscription.options.name.len());
         let refused = match (cursor.take_now(), charge) {
@@ -178,7 +180,7 @@ impl Session {
             }
             (Some(Ok(cursor)), Ok(charge)) => return self.open_channel(number, cursor, charge),
             (None, Ok(charge)) => {
-                return self.opening.push(Opening { subscription: number, cursor, charge });
+                return self.opening.push(PendingChannel { subscription: number, cursor, charge });
             }
         };
         self.end_subscription(number, &refused);
@@ -192,7 +194,7 @@ impl Session {
                 at += 1;
                 continue;
             };
-            let Opening { subscription, charge, .. } = self.opening.swap_remove(at);
+            let PendingChannel { subscription, charge, .. } = self.opening.swap_remove(at);
             match cursor {
                 Ok(cursor) => self.open_channel(subscription, cursor, charge),
                 Err(error) => self.end_subscription(subscription, &Refused::from(&error)),
@@ -213,12 +215,12 @@ impl Session {
         self.channel_last += 1;
         let channel = self.channel_last;
         let next = cursor.next();
-        let told = Position { seq: next.seq - 1, ..next };
-        self.outbound.say(FromNode::Log(wire::Log {
+        let reported = Position { seq: next.seq - 1, ..next };
+        self.outbound.push(FromNode::Log(wire::Log {
             subscription: number,
             channel,
             partition: name.partition,
-            after: position_to_wire(told),
+            after: position_to_wire(reported),
             topic: &name.topic,
             subject_prefix: &name.subject_prefix,
         }));
@@ -227,12 +229,12 @@ impl Session {
         }
         subscription.channels.push(channel);
         let options = &subscription.options;
-        let reading = cursor.log().show_reader(options, cursor.is_registered(), told);
+        let reading = cursor.log().show_reader(options, cursor.is_registered(), reported);
         let debt = Default::default();
         let opened = Channel {
             subscription: number,
             cursor,
-            told,
+            reported,
             reading,
             debt,
             stopped: false,
@@ -258,8 +260,10 @@ impl Session {
         for consumed in credit.consumed.iter() {
             let number = consumed.channel;
             let Some(channel) = self.channels.get_mut(&consumed.channel) else { continue };
-            if channel.subscription == credit.subscription && channel.told.epoch == consumed.position.epoch {
-                channel.cursor.consume(consumed.position.seq.min(channel.told.seq));
+            if channel.subscription == credit.subscription
+                && channel.reported.epoch == consumed.position.epoch
+            {
+                channel.cursor.consume(consumed.position.seq.min(channel.reported.seq));
                 let consumed = position_from_wire(consumed.position);
                 if channel.in_flight.take_if(|sent| *sent <= consumed).is_some() {
                     self.line.push_back(number);
@@ -286,7 +290,7 @@ impl Session {
         let how = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
         channel.cursor.rouse(&self.waiter, resync.channel);
         channel.cursor.resync(how);
-        channel.told = if resync.state { channel.cursor.read_through() } else { after };
+        channel.reported = if resync.state { channel.cursor.read_through() } else { after };
         (channel.in_flight, channel.touched, channel.stopped) = (None, false, false);
         self.channel_last += 1;
         let number = self.channel_last;
@@ -298,11 +302,11 @@ impl Session {
             subscription.starved.retain(|&other| other != resync.channel);
         }
         let name = channel.cursor.name();
-        self.outbound.say(FromNode::Log(wire::Log {
+        self.outbound.push(FromNode::Log(wire::Log {
             subscription: channel.subscription,
             channel: number,
             partition: name.partition,
-            after: position_to_wire(channel.told),
+            after: position_to_wire(channel.reported),
             topic: &name.topic,
             subject_prefix: &name.subject_prefix,
         }));
@@ -333,9 +337,9 @@ impl Session {
     }
 
     pub(super) fn subscription_ended(&mut self, subscription: u32, refused: &Refused, behind: u64) {
-        self.visit.subscription_ended(refused, behind);
+        self.session_trace.subscription_ended(refused, behind);
         let refusal = refused.as_wire();
-        self.outbound.say(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
+        self.outbound.push(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }
 
     /// Ends a channel whose log has no more records. The subscription ends with its last log, unless new topics may
@@ -375,8 +379,8 @@ impl Subscription {
     }
 }
 
-fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>, door: Door) -> SubscribeOptions {
-    let mut options = plain_options(subscribe, door);
+fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>, protocol: Protocol) -> SubscribeOptions {
+    let mut options = plain_options(subscribe, protocol);
     if let Some(follow) = follow {
         if follow.start {
             options.start = Start::Snapshot;
@@ -390,10 +394,10 @@ fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>, door: Door) 
     options
 }
 
-fn plain_options(subscribe: &wire::Subscribe<'_>, door: Door) -> SubscribeOptions {
+fn plain_options(subscribe: &wire::Subscribe<'_>, protocol: Protocol) -> SubscribeOptions {
     SubscribeOptions {
         name: subscribe.name.to_owned(),
-        door: door.name(),
+        protocol: protocol.name(),
         start: match subscribe.start {
             StartAt::Earliest | StartAt::Resume => Start::Earliest,
             StartAt::Latest => Start::Latest,

@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::CursorFuture;
-use dunlin::topic::Reading;
+use dunlin::topic::ReaderProgress;
 use dunlin::topic::{
-    Budget, BudgetSpent, Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Snapshot,
-    SubscribeOptions,
+    Budget, BudgetSpent, Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, Snapshot, SubscribeOptions,
 };
 use dunlin::wire::SNAPSHOT_HEAD_BYTES;
 use hashbrown::HashMap;
@@ -28,11 +27,11 @@ pub(super) struct Subscription {
     /// Channels with records that wait for credit.
     pub(super) starved: Vec<u32>,
     /// Receives logs of topics that are created later.
-    pub(super) newcomers: Option<Arc<Newcomers>>,
+    pub(super) newcomers: Option<Arc<NewLogs>>,
     /// Logs without a channel.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
     /// The client's positions when its connection broke.
-    pub(super) resumed: Option<Resumed>,
+    pub(super) resumed: Option<ResumePositions>,
     /// Logs announced so far; `None` after the announcement is complete.
     pub(super) beginning: Option<u32>,
     /// The memory charge.
@@ -41,7 +40,7 @@ pub(super) struct Subscription {
 
 /// A channel whose start position is being looked up.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     pub(super) cursor: CursorFuture,
     /// The memory charge.
@@ -50,7 +49,7 @@ pub(super) struct Opening {
 
 /// Positions by topic and partition, and their memory charge.
 #[derive(Debug)]
-pub(super) struct Resumed {
+pub(super) struct ResumePositions {
     pub(super) positions: HashMap<(String, u16), Position>,
     charge: Charge,
     bytes: usize,
@@ -59,9 +58,9 @@ pub(super) struct Resumed {
 /// About one table entry at half load, and the text's allocation.
 const POSITION_BYTES: usize = 128;
 
-impl Resumed {
-    pub(super) fn new(budget: &Arc<Budget>) -> Resumed {
-        Resumed { positions: HashMap::new(), charge: Charge::none(budget), bytes: 0 }
+impl ResumePositions {
+    pub(super) fn new(budget: &Arc<Budget>) -> ResumePositions {
+        ResumePositions { positions: HashMap::new(), charge: Charge::none(budget), bytes: 0 }
     }
 
     pub(super) fn add(&mut self, topic: &str, partition: u16, position: Position) -> Result<(), BudgetSpent> {
@@ -78,9 +77,9 @@ pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
     /// The client's position when it has read everything that was sent.
-    pub(super) told: Position,
+    pub(super) reported: Position,
     /// What operators see of the channel.
-    pub(super) reading: Arc<Reading>,
+    pub(super) reading: Arc<ReaderProgress>,
     /// Bytes sent beyond its share, to be compensated.
     pub(super) debt: Cell<usize>,
     /// The socket took no more of the channel in the last write.
@@ -92,7 +91,7 @@ pub(super) struct Channel {
     /// The channel is in the next heartbeat.
     pub(super) touched: bool,
     /// The state that is being sent.
-    pub(super) sending: Option<Sending>,
+    pub(super) sending: Option<SnapshotTransfer>,
     /// With conflation: what was sent and not yet consumed.
     pub(super) in_flight: Option<Position>,
     /// The memory charge.
@@ -101,12 +100,12 @@ pub(super) struct Channel {
 
 /// A state, and how much of it was sent.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct SnapshotTransfer {
     pub(super) snapshot: Snapshot,
     pub(super) offset: usize,
 }
 
-impl Sending {
+impl SnapshotTransfer {
     /// Bytes of the messages that are still to be sent.
     pub(super) fn message_bytes(&self) -> u64 {
         let rest = self.snapshot.bytes.len() - self.offset;
@@ -128,23 +127,23 @@ impl Channel {
     }
 
     /// Notes that the client knows the current position.
-    pub(super) fn told_all(&mut self) {
-        self.told = self.read_through();
-        self.reading.at(self.told);
-        self.in_flight = self.cursor.is_conflated().then_some(self.told);
+    pub(super) fn mark_all_reported(&mut self) {
+        self.reported = self.read_through();
+        self.reading.at(self.reported);
+        self.in_flight = self.cursor.is_conflated().then_some(self.reported);
     }
 
     /// Starts to send a state. Returns the bytes of its messages.
     pub(super) fn begin_sending(&mut self, snapshot: Snapshot) -> u64 {
-        self.sending.insert(Sending { snapshot, offset: 0 }).message_bytes()
+        self.sending.insert(SnapshotTransfer { snapshot, offset: 0 }).message_bytes()
     }
 
     /// Treats records lost on purpose as sent, without telling the client. Returns whether there were any.
     pub(super) fn pass_over_lost(&mut self) -> bool {
         let given = self.cursor.prev_seq();
-        let has_lost = self.told.epoch == self.cursor.next().epoch && given > self.told.seq;
+        let has_lost = self.reported.epoch == self.cursor.next().epoch && given > self.reported.seq;
         if has_lost {
-            self.told.seq = given;
+            self.reported.seq = given;
         }
         has_lost
     }
@@ -155,12 +154,12 @@ impl Channel {
         sending.offset += bytes;
         if sending.offset == sending.snapshot.bytes.len() {
             self.sending = None;
-            self.told_all();
+            self.mark_all_reported();
         }
     }
 
     /// Whether the client knows the current position.
-    pub(super) fn is_told_all(&self) -> bool {
-        self.read_through() == self.told
+    pub(super) fn is_all_reported(&self) -> bool {
+        self.read_through() == self.reported
     }
 }

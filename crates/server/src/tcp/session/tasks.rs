@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
-use dunlin::scheduler::{Attach, Attached, Command, Order, Query};
+use dunlin::scheduler::{Attach, Attached, Command, Query, WorkerOrder};
 use dunlin::topic::Waiter;
-use dunlin::wire::{self, FromNode, Long, RequestRefused, TaskOrders, Tasked, TasksKind};
-use dunlin::{Attaching, Outlet, Refused, TaskRule, Tasks, TasksError};
+use dunlin::wire::{self, FromNode, LongBytes, RequestRefused, TaskOrders, TasksKind, TasksResult};
+use dunlin::{OrderQueue, Refused, TaskRule, Tasks, TasksError, WorkerAttachment};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -45,23 +45,23 @@ const ORDERS_BYTES_MAX: usize = 256 << 10;
 
 /// The task requests and workers of a session.
 #[derive(Debug, Default)]
-pub(super) struct Tasking {
+pub(super) struct TaskRequests {
     commands: Commands,
-    of_commands: Vec<Batch>,
-    questions: Vec<(Request, Bytes)>,
-    outcomes: Outcomes,
+    of_commands: Vec<CommandBatch>,
+    questions: Vec<(PendingRequest, Bytes)>,
+    outcomes: OutcomeQueue,
     unanswered: usize,
     unanswered_bytes: usize,
     /// Tenants that are known to exist.
     tenants: HashSet<Vec<u8>>,
-    outlet: Option<Arc<Outlet>>,
+    outlet: Option<Arc<OrderQueue>>,
     /// The scheduler of the session's workers.
     scheduler: Weak<Tasks>,
     /// The collected commands contain a worker's heartbeat.
     beats: bool,
     workers: Arc<AtomicUsize>,
     /// Attached workers, by number.
-    attached: HashMap<u64, Worker>,
+    attached: HashMap<u64, AttachedWorker>,
     /// Workers that lost their permission: they receive no orders.
     revoked: HashSet<u64>,
     /// Workers that are being attached.
@@ -70,14 +70,14 @@ pub(super) struct Tasking {
 
 /// A request's number and size.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct PendingRequest {
     number: u32,
     bytes: usize,
 }
 
 /// An attached worker.
 #[derive(Debug)]
-struct Worker {
+struct AttachedWorker {
     /// The request that attached it.
     request: u32,
     /// The tenants whose tasks it runs; empty for all.
@@ -86,33 +86,33 @@ struct Worker {
 
 /// One request's commands in a proposal.
 #[derive(Debug)]
-struct Batch {
-    request: Request,
+struct CommandBatch {
+    request: PendingRequest,
     /// For each command, whether it is the client's or was added by the session.
     is_own: Vec<bool>,
 }
 
 /// The result of a request.
 #[derive(Debug)]
-struct Outcome(Request, Result<Content, Refused>);
+struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
-enum Content {
-    /// The bytes of an [`Answered`](dunlin::scheduler::Answered) for each command.
-    Answered(Vec<Bytes>),
+enum ResponseContent {
+    /// The bytes of an [`CommandOutcome`](dunlin::scheduler::Answered) for each command.
+    CommandOutcome(Vec<Bytes>),
     /// The query may be evaluated now.
     Question(Bytes),
     /// A worker is attached, for these tenants; empty for all.
     Attached(Attached, Vec<Vec<u8>>),
 }
 
-type Outcomes = Arc<Mutex<VecDeque<Outcome>>>;
+type OutcomeQueue = Arc<Mutex<VecDeque<RequestOutcome>>>;
 
-fn lock(outcomes: &Outcomes) -> MutexGuard<'_, VecDeque<Outcome>> {
+fn lock(outcomes: &OutcomeQueue) -> MutexGuard<'_, VecDeque<RequestOutcome>> {
     outcomes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tell(outcomes: &Outcomes, waiter: &Arc<Waiter>, came: impl Iterator<Item = Outcome>) {
+fn push_outcomes(outcomes: &OutcomeQueue, waiter: &Arc<Waiter>, came: impl Iterator<Item = RequestOutcome>) {
     lock(outcomes).extend(came);
     waiter.notify(TASKED);
 }
@@ -128,11 +128,11 @@ impl Session {
         if let Some(Err(refused)) = self.waited.take() {
             return Err(refused);
         }
-        let request = Request { number: asked.request, bytes: asked.bytes.0.len() };
-        if self.tasking.unanswered >= REQUESTS_MAX {
+        let request = PendingRequest { number: asked.request, bytes: asked.bytes.0.len() };
+        if self.task_requests.unanswered >= REQUESTS_MAX {
             return Err(Refused::limit("task_requests_max", REQUESTS_MAX as u64));
         }
-        if self.tasking.unanswered_bytes + request.bytes > REQUEST_BYTES_MAX {
+        if self.task_requests.unanswered_bytes + request.bytes > REQUEST_BYTES_MAX {
             return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
         }
         match asked.kind {
@@ -142,19 +142,20 @@ impl Session {
                 Query::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
                 let bytes = Bytes::copy_from_slice(asked.bytes.0);
                 if asked.kind == TasksKind::Question {
-                    self.tasking.questions.push((request, bytes));
+                    self.task_requests.questions.push((request, bytes));
                 } else {
-                    lock(&self.tasking.outcomes).push_back(Outcome(request, Ok(Content::Question(bytes))));
+                    lock(&self.task_requests.outcomes)
+                        .push_back(RequestOutcome(request, Ok(ResponseContent::Question(bytes))));
                 }
             }
         }
-        self.tasking.unanswered += 1;
-        self.tasking.unanswered_bytes += request.bytes;
+        self.task_requests.unanswered += 1;
+        self.task_requests.unanswered_bytes += request.bytes;
         Ok(())
     }
 
     /// Takes all commands of a request, or none.
-    fn take_task_commands(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
+    fn take_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let (mut taken, mut is_own) = (Commands::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
         let short = || protocol("the commands are incomplete");
@@ -165,16 +166,16 @@ impl Session {
                 after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(short)?;
             rest = after;
             let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-            self.tasking.beats |= matches!(command, Command::Beat { .. });
+            self.task_requests.beats |= matches!(command, Command::Beat { .. });
             self.take_task_command((command, bytes), &rule, &mut taken, &mut is_own, &mut found)?;
         }
         for bytes in taken.iter() {
-            self.tasking.commands.push(bytes);
+            self.task_requests.commands.push(bytes);
         }
-        if self.tasking.tenants.len() + found.len() <= TENANTS_KEPT_MAX {
-            self.tasking.tenants.extend(found);
+        if self.task_requests.tenants.len() + found.len() <= TENANTS_KEPT_MAX {
+            self.task_requests.tenants.extend(found);
         }
-        self.tasking.of_commands.push(Batch { request, is_own });
+        self.task_requests.of_commands.push(CommandBatch { request, is_own });
         Ok(())
     }
 
@@ -187,7 +188,7 @@ impl Session {
         found: &mut Vec<Vec<u8>>,
     ) -> Result<(), Refused> {
         let is_named = name_tenant(&mut command, rule.tenant.as_bytes());
-        if rule.is_bounded() && !self.tasking.are_own(command.workers(), rule) {
+        if rule.is_bounded() && !self.task_requests.are_own(command.workers(), rule) {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "the worker belongs to another connection"));
         }
         if let Command::Submit { tenant, ref tasks } = command {
@@ -214,7 +215,8 @@ impl Session {
         is_own: &mut Vec<bool>,
         found: &mut Vec<Vec<u8>>,
     ) {
-        let is_known = || self.tasking.tenants.contains(tenant) || found.iter().any(|known| known == tenant);
+        let is_known =
+            || self.task_requests.tenants.contains(tenant) || found.iter().any(|known| known == tenant);
         if tenant.is_empty() || !self.node.config().auto_create || is_known() {
             return;
         }
@@ -223,39 +225,39 @@ impl Session {
         found.push(tenant.to_vec());
     }
 
-    fn take_worker(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
+    fn take_worker(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let attach = Attach::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-        let mut asked = Attaching::from(&attach);
+        let mut asked = WorkerAttachment::from(&attach);
         asked.tenants = self.node.may_work(asked.tenants).map_err(|error| Refused::from(&error))?;
-        let workers = &self.tasking.workers;
+        let workers = &self.task_requests.workers;
         if workers.load(Ordering::Relaxed) >= WORKERS_MAX {
             return Err(Refused::limit("session_workers_max", WORKERS_MAX as u64));
         }
         workers.fetch_add(1, Ordering::Relaxed);
         let tasks = self.scheduler()?;
         let waiter = Arc::clone(&self.waiter);
-        self.tasking.scheduler = Arc::downgrade(&tasks);
-        let outlet = self.tasking.outlet.get_or_insert_with(|| Outlet::new(waiter, TASKED));
-        let (outlet, outcomes) = (Arc::downgrade(outlet), Arc::clone(&self.tasking.outcomes));
-        let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.tasking.workers));
+        self.task_requests.scheduler = Arc::downgrade(&tasks);
+        let outlet = self.task_requests.outlet.get_or_insert_with(|| OrderQueue::new(waiter, TASKED));
+        let (outlet, outcomes) = (Arc::downgrade(outlet), Arc::clone(&self.task_requests.outcomes));
+        let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.task_requests.workers));
         let tenants = asked.tenants.clone();
         let attaching = tokio::spawn(async move {
             let Some(outlet) = outlet.upgrade() else { return };
             let mut is_told = false;
             let attached = tasks.attach(&asked, &outlet, |attached| {
                 is_told = true;
-                let outcome = Outcome(request, Ok(Content::Attached(attached, tenants)));
-                tell(&outcomes, &waiter, std::iter::once(outcome));
+                let outcome = RequestOutcome(request, Ok(ResponseContent::Attached(attached, tenants)));
+                push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
             });
             let attached = attached.await;
             if let (Err(error), false) = (attached, is_told) {
                 workers.fetch_sub(1, Ordering::Relaxed);
-                let outcome = Outcome(request, Err(Refused::from(&error)));
-                tell(&outcomes, &waiter, std::iter::once(outcome));
+                let outcome = RequestOutcome(request, Err(Refused::from(&error)));
+                push_outcomes(&outcomes, &waiter, std::iter::once(outcome));
             }
         });
-        self.tasking.attaching.retain(|attaching| !attaching.is_finished());
-        self.tasking.attaching.push(attaching.abort_handle());
+        self.task_requests.attaching.retain(|attaching| !attaching.is_finished());
+        self.task_requests.attaching.push(attaching.abort_handle());
         Ok(())
     }
 
@@ -265,29 +267,30 @@ impl Session {
 
     /// Proposes the collected commands, and catches up for the collected queries.
     pub(super) fn ask_scheduler(&mut self) {
-        if self.tasking.of_commands.is_empty() && self.tasking.questions.is_empty() {
+        if self.task_requests.of_commands.is_empty() && self.task_requests.questions.is_empty() {
             return;
         }
-        let commands = std::mem::take(&mut self.tasking.commands);
-        let of_commands = std::mem::take(&mut self.tasking.of_commands);
-        let questions = std::mem::take(&mut self.tasking.questions);
+        let commands = std::mem::take(&mut self.task_requests.commands);
+        let of_commands = std::mem::take(&mut self.task_requests.of_commands);
+        let questions = std::mem::take(&mut self.task_requests.questions);
         let tasks = match self.scheduler() {
             Ok(tasks) => tasks,
             Err(refused) => {
                 let requests = of_commands.into_iter().map(|batch| batch.request);
                 let requests = requests.chain(questions.into_iter().map(|(request, _)| request));
-                let mut outcomes = lock(&self.tasking.outcomes);
-                outcomes.extend(requests.map(|request| Outcome(request, Err(refused.clone()))));
+                let mut outcomes = lock(&self.task_requests.outcomes);
+                outcomes.extend(requests.map(|request| RequestOutcome(request, Err(refused.clone()))));
                 return;
             }
         };
-        let (outcomes, waiter) = (&self.tasking.outcomes, &self.waiter);
+        let (outcomes, waiter) = (&self.task_requests.outcomes, &self.waiter);
         if !of_commands.is_empty() {
             let (tasks, outcomes, waiter) = (Arc::clone(&tasks), Arc::clone(outcomes), Arc::clone(waiter));
-            let heard = self.tasking.outlet.clone().filter(|_| std::mem::take(&mut self.tasking.beats));
+            let heard =
+                self.task_requests.outlet.clone().filter(|_| std::mem::take(&mut self.task_requests.beats));
             tokio::spawn(async move {
                 let answers = tasks.propose_known(commands).await;
-                tell(&outcomes, &waiter, each(of_commands, answers).into_iter());
+                push_outcomes(&outcomes, &waiter, each(of_commands, answers).into_iter());
                 if let Some(outlet) = heard {
                     // If this fails, the workers' leases end at their usual time.
                     let _ = tasks.heard(&outlet).await;
@@ -299,9 +302,9 @@ impl Session {
             tokio::spawn(async move {
                 let caught_up = tasks.catch_up().await.map_err(|error| Refused::from(&error));
                 let came = questions.into_iter().map(|(request, bytes)| {
-                    Outcome(request, caught_up.clone().map(|()| Content::Question(bytes)))
+                    RequestOutcome(request, caught_up.clone().map(|()| ResponseContent::Question(bytes)))
                 });
-                tell(&outcomes, &waiter, came);
+                push_outcomes(&outcomes, &waiter, came);
             });
         }
     }
@@ -309,21 +312,22 @@ impl Session {
     /// Sends results, and then orders, as far as there is room.
     pub(super) fn answer_tasks(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
-            let Some(Outcome(request, content)) = lock(&self.tasking.outcomes).pop_front() else {
+            let Some(RequestOutcome(request, content)) = lock(&self.task_requests.outcomes).pop_front()
+            else {
                 return self.say_orders();
             };
-            self.tasking.unanswered -= 1;
-            self.tasking.unanswered_bytes -= request.bytes;
+            self.task_requests.unanswered -= 1;
+            self.task_requests.unanswered_bytes -= request.bytes;
             let said = content.and_then(|content| match content {
-                Content::Answered(answers) => {
+                ResponseContent::CommandOutcome(answers) => {
                     self.say_tasked(request.number, &answers::write_all(&answers));
                     Ok(())
                 }
-                Content::Question(bytes) => self.say_task_found(request.number, &bytes),
-                Content::Attached(attached, tenants) => {
-                    let worker = Worker { request: request.number, tenants };
-                    self.tasking.revoked.remove(&attached.worker);
-                    self.tasking.attached.insert(attached.worker, worker);
+                ResponseContent::Question(bytes) => self.say_task_found(request.number, &bytes),
+                ResponseContent::Attached(attached, tenants) => {
+                    let worker = AttachedWorker { request: request.number, tenants };
+                    self.task_requests.revoked.remove(&attached.worker);
+                    self.task_requests.attached.insert(attached.worker, worker);
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.say_tasked(request.number, &out);
@@ -352,17 +356,17 @@ impl Session {
     }
 
     fn say_tasked(&mut self, request: u32, bytes: &[u8]) {
-        self.outbound.say(FromNode::Tasked(Tasked { request, bytes: Long(bytes) }));
+        self.outbound.push(FromNode::TasksResult(TasksResult { request, bytes: LongBytes(bytes) }));
     }
 
     fn say_orders(&mut self) {
-        let Some(outlet) = self.tasking.outlet.clone() else { return };
+        let Some(outlet) = self.task_requests.outlet.clone() else { return };
         while self.outbound.control.len() <= CONTROL_BYTES_MAX && !outlet.is_empty() {
             let mut out = Vec::new();
-            Order::begin(&mut out);
+            WorkerOrder::begin(&mut out);
             let none = out.len();
             outlet.take(|order| {
-                if !self.tasking.revoked.contains(&order.worker()) {
+                if !self.task_requests.revoked.contains(&order.worker()) {
                     order.encode(&mut out);
                 }
                 out.len() < ORDERS_BYTES_MAX
@@ -370,17 +374,17 @@ impl Session {
             if out.len() == none {
                 continue;
             }
-            self.outbound.say(FromNode::TaskOrders(TaskOrders { bytes: Long(&out) }));
+            self.outbound.push(FromNode::TaskOrders(TaskOrders { bytes: LongBytes(&out) }));
         }
     }
 
     fn refuse_tasks(&mut self, request: u32, refused: &Refused) {
         let refusal = refused.as_wire();
-        self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        self.outbound.push(FromNode::RequestRefused(RequestRefused { request, refusal }));
     }
 }
 
-impl Tasking {
+impl TaskRequests {
     /// Whether all requests have their result.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == 0
@@ -394,13 +398,13 @@ impl Tasking {
     }
 }
 
-impl Drop for Tasking {
+impl Drop for TaskRequests {
     fn drop(&mut self) {
         self.attaching.iter().for_each(AbortHandle::abort);
         let Some(outlet) = self.outlet.take().filter(|outlet| outlet.has_workers()) else { return };
         if let (Some(tasks), Ok(runtime)) = (self.scheduler.upgrade(), Handle::try_current()) {
             // If this fails, the workers' leases end it.
-            runtime.spawn(async move { tasks.deserted(&outlet).await });
+            runtime.spawn(async move { tasks.connection_ended(&outlet).await });
         }
     }
 }
@@ -432,22 +436,22 @@ fn ask_of_tenant<'a>(query: &mut Query<'a>, own: &'a [u8]) {
     }
 }
 
-fn each(batches: Vec<Batch>, answers: Result<Vec<Bytes>, TasksError>) -> Vec<Outcome> {
+fn each(batches: Vec<CommandBatch>, answers: Result<Vec<Bytes>, TasksError>) -> Vec<RequestOutcome> {
     match answers {
         Ok(answers) => {
             let mut answers = answers.into_iter();
-            let of = |Batch { request, is_own }: Batch| {
+            let of = |CommandBatch { request, is_own }: CommandBatch| {
                 // One that is missing keeps its place, too.
                 let mut next = || answers.next().unwrap_or_default();
                 let own = is_own.into_iter().map(|is_own| (is_own, next()));
                 let own = own.filter_map(|(is_own, answer)| is_own.then_some(answer));
-                Outcome(request, Ok(Content::Answered(own.collect())))
+                RequestOutcome(request, Ok(ResponseContent::CommandOutcome(own.collect())))
             };
             batches.into_iter().map(of).collect()
         }
         Err(error) => {
             let refused = Refused::from(&error);
-            batches.into_iter().map(|batch| Outcome(batch.request, Err(refused.clone()))).collect()
+            batches.into_iter().map(|batch| RequestOutcome(batch.request, Err(refused.clone()))).collect()
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use dunlin::topic::{
-    ConfigError, Durable, FoldConfig, FoldInfo, LogInfo, Pattern, Position, ReaderInfo, Subject, Topic,
+    ConfigError, Durable, LogInfo, Pattern, Position, ReaderInfo, ReducerConfig, StateInfo, Subject, Topic,
     TopicConfig,
 };
 use dunlin::wire::{
@@ -15,14 +15,16 @@ use dunlin::wire::{
 use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
 
 use super::Session;
-use super::access::Entrance;
+use super::access::LoginState;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
-use super::waiting::Waiting;
-use crate::figures::{Answers, Figures, Held, READERS_SHOWN, Users, Wanted};
+use super::waiting::Preparation;
+use crate::figures::{
+    ClusterFigures, FiguresRequest, OwnerFigures, READERS_SHOWN, TopicClients, TopicFigures,
+};
 use crate::peers::interest::{self, INTEREST};
 
 /// The prefix of a subject whose subscribers are queried.
-pub(super) const HEARD: &str = "$DUNLIN.heard.";
+pub(super) const HAS_SUBSCRIBER: &str = "$DUNLIN.heard.";
 
 /// The setting of a durable topic's acknowledgement level.
 const DURABLE: &str = "durable";
@@ -63,8 +65,8 @@ impl Session {
     }
 
     pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
-        if let Some(subject) = describe.topic.strip_prefix(HEARD) {
-            return self.say_who_hears(describe.request, subject);
+        if let Some(subject) = describe.topic.strip_prefix(HAS_SUBSCRIBER) {
+            return self.answer_subscriber_query(describe.request, subject);
         }
         if let Some(pattern) = describe.topic.strip_prefix(INTEREST) {
             return self.describe_interest(describe.request, pattern);
@@ -78,29 +80,29 @@ impl Session {
         }
         let lines: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
         let settings = Settings { request: describe.request, settings: List::new(&lines) };
-        self.outbound.say(FromNode::Settings(settings));
+        self.outbound.push(FromNode::Settings(settings));
     }
 
     /// Tells a requester whether its subject has a subscriber, before anything is created for the request.
-    fn say_who_hears(&mut self, request: u32, subject: &str) {
+    fn answer_subscriber_query(&mut self, request: u32, subject: &str) {
         let heard = match self.waited.take() {
             Some(heard) => heard,
             // The result is known without waiting.
             None => self
-                .query_listeners(subject)
-                .and_then(|mut query| heard_or_refused(subject, query.take_now().unwrap_or(Ok(true)))),
+                .query_subscribers(subject)
+                .and_then(|mut query| subscriber_or_refusal(subject, query.take_now().unwrap_or(Ok(true)))),
         };
         match heard {
             Ok(()) => {
                 let settings = List::new(&[]);
-                self.outbound.say(FromNode::Settings(Settings { request, settings }));
+                self.outbound.push(FromNode::Settings(Settings { request, settings }));
             }
             Err(refused) => self.refuse_request(request, &refused),
         }
     }
 
     /// Whether the cluster has a subscriber to the subject, which the client may publish to.
-    pub(super) fn query_listeners(&self, subject: &str) -> Result<TopicFuture<bool>, Refused> {
+    pub(super) fn query_subscribers(&self, subject: &str) -> Result<TopicFuture<bool>, Refused> {
         let parsed = Subject::parse(subject);
         let subject = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         self.node.may_publish(subject).map_err(|error| Refused::from(&error))?;
@@ -109,7 +111,7 @@ impl Session {
 
     /// Answers another node's query about subscribers.
     fn describe_interest(&mut self, request: u32, pattern: &str) {
-        let is_node = matches!(self.entrance, Entrance::Node) || self.shared.access.is_none();
+        let is_node = matches!(self.entrance, LoginState::Node) || self.shared.access.is_none();
         let pattern = match Pattern::parse(pattern) {
             Ok(pattern) if is_node => pattern,
             Ok(_) => {
@@ -126,7 +128,7 @@ impl Session {
         interest.inbox_user = user.or(interest.inbox_user);
         let settings = interest::settings_of(&interest);
         let lines: Vec<_> = settings.into_iter().map(|(name, value)| Setting { name, value }).collect();
-        self.outbound.say(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
+        self.outbound.push(FromNode::Settings(Settings { request, settings: List::new(&lines) }));
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
@@ -139,14 +141,14 @@ impl Session {
 
     fn answer(&mut self, request: u32, outcome: Result<(), Refused>) {
         match outcome {
-            Ok(()) => self.outbound.say(FromNode::Done { request }),
+            Ok(()) => self.outbound.push(FromNode::Done { request }),
             Err(refused) => self.refuse_request(request, &refused),
         }
     }
 
     fn refuse_request(&mut self, request: u32, refused: &Refused) {
         let refusal = refused.as_wire();
-        self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        self.outbound.push(FromNode::RequestRefused(RequestRefused { request, refusal }));
     }
 
     pub(super) fn list_topics(&mut self, list: &ListTopics<'_>) {
@@ -174,7 +176,7 @@ impl Session {
         };
         lines.extend(refused.iter().filter(is_wanted).take(fit - lines.len().min(fit)).map(refused_line));
         let topics = Topics { request: list.request, more: page.more, topics: List::new(&lines) };
-        self.outbound.say(FromNode::Topics(topics));
+        self.outbound.push(FromNode::Topics(topics));
     }
 
     /// A line takes at most two names and 64 bytes.
@@ -183,7 +185,7 @@ impl Session {
     }
 
     /// Queries other nodes for figures of the topics to list; `None` if no other node is needed.
-    pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Waiting> {
+    pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Preparation> {
         let pattern = match list.pattern {
             "" => None,
             pattern => Some(Pattern::parse(pattern).ok()?),
@@ -193,13 +195,14 @@ impl Session {
     }
 
     /// The same for the topic to describe.
-    pub(super) fn figures_for_topic(&self, name: &str) -> Option<Waiting> {
+    pub(super) fn figures_for_topic(&self, name: &str) -> Option<Preparation> {
         self.figures_for(|| self.node.topic(name).into_iter().collect())
     }
 
-    fn figures_for(&self, topics: impl FnOnce() -> Vec<Arc<Topic>>) -> Option<Waiting> {
+    fn figures_for(&self, topics: impl FnOnce() -> Vec<Arc<Topic>>) -> Option<Preparation> {
         let names = || topics().iter().map(|topic| topic.name().to_owned()).collect();
-        let asked = self.shared.ask_for_figures(|| Wanted { names: names(), ..Wanted::default() })?;
+        let asked =
+            self.shared.ask_for_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() })?;
         let figures = Arc::clone(&self.figures);
         Some(Box::pin(async move {
             let answers = asked.await;
@@ -208,7 +211,7 @@ impl Session {
         }))
     }
 
-    fn take_figures(&self) -> Answers {
+    fn take_figures(&self) -> ClusterFigures {
         std::mem::take(&mut *self.figures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -216,15 +219,19 @@ impl Session {
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.node.why_missing(describe.topic));
         };
-        let Figures { held, users } = self.take_figures().of(&self.shared, &topic);
+        let TopicFigures { held, users } = self.take_figures().of(&self.shared, &topic);
         let (logs, infos) = held.map(|held| (held.logs, held.groups)).unwrap_or_default();
         let logs: Vec<_> = logs.into_iter().map(|(partition, info)| log_state(partition, info)).collect();
         let groups: Vec<_> = infos.iter().map(group_state).collect();
-        let unknown = Users { publishers: UNKNOWN_COUNT, readers_total: UNKNOWN_COUNT, ..Users::default() };
+        let unknown = TopicClients {
+            publishers: UNKNOWN_COUNT,
+            readers_total: UNKNOWN_COUNT,
+            ..TopicClients::default()
+        };
         let users = users.unwrap_or(unknown);
         let readers: Vec<_> =
             users.readers.iter().take(READERS_SHOWN).map(|(_, reader)| reader_state(reader)).collect();
-        self.outbound.say(FromNode::Topic(TopicState {
+        self.outbound.push(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
             publishers: users.publishers,
@@ -237,7 +244,10 @@ impl Session {
 }
 
 /// A node that cannot query assumes a subscriber.
-pub(super) fn heard_or_refused(subject: &str, is_heard: Result<bool, TopicError>) -> Result<(), Refused> {
+pub(super) fn subscriber_or_refusal(
+    subject: &str,
+    is_heard: Result<bool, TopicError>,
+) -> Result<(), Refused> {
     if is_heard.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
 }
 
@@ -251,7 +261,8 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
         match setting.name.strip_prefix("fold.") {
             Some(option) => drop(options.insert(option.to_owned(), setting.value.to_owned())),
             None if setting.name == "fold" => {
-                config.fold = Some(FoldConfig { kind: setting.value.to_owned(), options: BTreeMap::new() });
+                config.fold =
+                    Some(ReducerConfig { kind: setting.value.to_owned(), options: BTreeMap::new() });
             }
             None if setting.name == LOSE_EVERY => {
                 let every =
@@ -297,7 +308,7 @@ fn settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     settings.push(("fold".to_owned(), fold.kind.clone()));
     settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
     for log in topic.logs().iter().filter(|_| is_here) {
-        if let Some((position, FoldInfo { entries, bytes, checksum })) = log.fold_info() {
+        if let Some((position, StateInfo { entries, bytes, checksum })) = log.state_info() {
             let value = format!("at {position}: {entries} entries, {bytes} bytes, checksum {checksum:016x}");
             settings.push((format!("fold/{}", log.name().partition), value));
         }
@@ -342,15 +353,15 @@ fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
     }
 }
 
-fn line<'t>(topic: &'t Topic, Figures { held, users }: &Figures) -> TopicLine<'t> {
+fn line<'t>(topic: &'t Topic, TopicFigures { held, users }: &TopicFigures) -> TopicLine<'t> {
     TopicLine {
         name: topic.name(),
         pattern: topic.pattern(),
         partitions: topic.config().partitions,
         reliable: topic.config().reliable.is_some(),
-        records: held.as_ref().map_or(UNKNOWN, Held::records),
-        bytes: held.as_ref().map_or(UNKNOWN, Held::bytes),
-        appended: held.as_ref().map_or(UNKNOWN, Held::appended),
+        records: held.as_ref().map_or(UNKNOWN, OwnerFigures::records),
+        bytes: held.as_ref().map_or(UNKNOWN, OwnerFigures::bytes),
+        appended: held.as_ref().map_or(UNKNOWN, OwnerFigures::appended),
         readers: users.as_ref().map_or(UNKNOWN_COUNT, |users| users.readers_total),
     }
 }

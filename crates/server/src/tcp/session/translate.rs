@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin::topic::{self, Acknowledged, OnFull, Reliable, TopicConfig};
+use dunlin::topic::{self, AckLevel, OnFull, Reliable, TopicConfig};
 use dunlin::wire::{self, AckKind, WhenFull};
 
 pub(super) fn position_to_wire(position: topic::Position) -> wire::Position {
@@ -21,11 +21,11 @@ pub(super) fn on_gap_from_wire(on_gap: wire::OnGap) -> topic::OnGap {
     }
 }
 
-pub(super) fn acknowledged_to_wire(acknowledged: Acknowledged) -> AckKind {
+pub(super) fn acknowledged_to_wire(acknowledged: AckLevel) -> AckKind {
     match acknowledged {
-        Acknowledged::Written => AckKind::Written,
-        Acknowledged::Synced => AckKind::Synced,
-        Acknowledged::Quorum => AckKind::Quorum,
+        AckLevel::Written => AckKind::Written,
+        AckLevel::Synced => AckKind::Synced,
+        AckLevel::Quorum => AckKind::Quorum,
         // The lowest level, also for levels without a code in this protocol.
         _ => AckKind::Memory,
     }

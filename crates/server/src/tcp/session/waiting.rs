@@ -10,17 +10,17 @@ use dunlin::{Node, Refused, TopicFuture};
 
 use super::Session;
 use super::groups::work_options;
-use super::topics::{HEARD, heard_or_refused};
+use super::topics::{HAS_SUBSCRIBER, subscriber_or_refusal};
 
 /// Work that a message waits for.
-pub(super) type Waiting = Pin<Box<dyn Future<Output = Waited> + Send>>;
+pub(super) type Preparation = Pin<Box<dyn Future<Output = PreparationResult> + Send>>;
 
 /// The result of that work.
-pub(super) type Waited = Result<(), Refused>;
+pub(super) type PreparationResult = Result<(), Refused>;
 
 /// Whether the session may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum PreparationStatus {
     No,
     Still,
     /// The work has just been done.
@@ -29,13 +29,13 @@ pub(super) enum Waits {
 
 impl Session {
     /// Polls the work that the session waits for.
-    pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Waits {
-        let Some(waiting) = &mut self.waiting else { return Waits::No };
+    pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> PreparationStatus {
+        let Some(waiting) = &mut self.waiting else { return PreparationStatus::No };
         match waiting.as_mut().poll(cx) {
-            Poll::Pending => Waits::Still,
+            Poll::Pending => PreparationStatus::Still,
             Poll::Ready(waited) => {
                 (self.waiting, self.waited) = (None, Some(waited));
-                Waits::Done
+                PreparationStatus::Done
             }
         }
     }
@@ -58,7 +58,7 @@ impl Session {
         self.waiting.is_some()
     }
 
-    fn wait_for(&self, message: &FromClient<'_>) -> Option<Waiting> {
+    fn wait_for(&self, message: &FromClient<'_>) -> Option<Preparation> {
         let node = &self.node;
         match message {
             FromClient::OpenPublisher(open) => {
@@ -87,10 +87,10 @@ impl Session {
                 waiting(node.create_topic_async(create.config.name, config, create.or_same))
             }
             FromClient::DescribeSettings(describe) => {
-                let subject = describe.topic.strip_prefix(HEARD)?;
-                let query = self.query_listeners(subject).ok()?.if_waiting()?;
+                let subject = describe.topic.strip_prefix(HAS_SUBSCRIBER)?;
+                let query = self.query_subscribers(subject).ok()?.if_waiting()?;
                 let subject = subject.to_owned();
-                Some(Box::pin(async move { heard_or_refused(&subject, query.await) }))
+                Some(Box::pin(async move { subscriber_or_refusal(&subject, query.await) }))
             }
             FromClient::DeleteTopic(delete) => (!node.deletes_at_once(delete.topic))
                 .then(|| node.delete_topic_async(delete.topic))
@@ -112,7 +112,7 @@ impl Session {
     }
 }
 
-fn waiting<T: Send + 'static>(future: TopicFuture<T>) -> Option<Waiting> {
+fn waiting<T: Send + 'static>(future: TopicFuture<T>) -> Option<Preparation> {
     let future = future.if_waiting()?;
     Some(Box::pin(async move { future.await.map(drop).map_err(|error| Refused::from(&error)) }))
 }

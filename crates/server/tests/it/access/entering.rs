@@ -4,7 +4,7 @@ use dunlin::wire::ErrorCode;
 use dunlin_client::Credentials;
 use dunlin_wait::until;
 
-use super::{Door, Guarded, HttpPeer, PASSWORD, PATIENCE, TOKEN, basic, bearer, refusal};
+use super::{Guarded, HttpPeer, PASSWORD, PATIENCE, Protocol, TOKEN, basic, bearer, refusal};
 use crate::nats_peer::NatsPeer;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\
@@ -117,7 +117,7 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
         .map(|number| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
             socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
-            socket.connect(&guarded.address(Door::Nats).into()).unwrap();
+            socket.connect(&guarded.address(Protocol::Nats).into()).unwrap();
             let mut stream = std::net::TcpStream::from(socket);
             let connect = format!("CONNECT {{\"user\":\"guess{number}\",\"pass\":\"x\"}}\r\n");
             std::io::Write::write_all(&mut stream, connect.as_bytes()).unwrap();
@@ -213,7 +213,7 @@ fn known_user_is_not_kept_out_by_others_at_its_address() {
 fn request_with_two_credentials_is_refused() {
     let guarded = Guarded::new(USERS);
     let (password, token) = (basic("ana", PASSWORD), bearer("dunlin_guess"));
-    let mut peer = HttpPeer::connect(guarded.address(Door::Http));
+    let mut peer = HttpPeer::connect(guarded.address(Protocol::Http));
     let answer =
         peer.request("GET", "/v1/topics", &[("authorization", &password), ("authorization", &token)], b"");
     assert_eq!(answer.status, 401, "{answer:?}");
@@ -223,7 +223,7 @@ fn request_with_two_credentials_is_refused() {
 #[test]
 fn user_naming_another_tenant_is_refused() {
     let guarded = Guarded::new(USERS);
-    let url = format!("dunlin://{}", guarded.address(dunlin_server::Door::Tcp));
+    let url = format!("dunlin://{}", guarded.address(dunlin_server::Protocol::Tcp));
     let options = dunlin_client::Options {
         tenant: "acme".to_owned(),
         credentials: Credentials::token(TOKEN.0.as_str()),

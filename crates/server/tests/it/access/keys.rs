@@ -1,12 +1,12 @@
 //! Permissions for keys, through every protocol: `ana` may use all keys below `a/` except the secret, and the locks
 //! of that name.
 
-use dunlin_client::state::{Answer, Command, Compare, Is, NOT_SHOWN, Operation, Query, Target};
+use dunlin_client::state::{Answer, Command, Compare, Comparison, NOT_SHOWN, Operation, Query, Target};
 use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 use dunlin_client::{
     Client, Credentials, ErrorCode, KeyChange, Kv, KvError, Transaction, Watch, WatchError, WatchFrom,
 };
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
@@ -75,7 +75,7 @@ fn tcp_user_reaches_only_the_keys_it_is_allowed() {
         forbidden(ana.delete(denied));
         forbidden(ana.transact(&Transaction::new().put(b"a/1", b"").delete(denied.as_bytes())));
         let compare =
-            Compare { key: denied.as_bytes(), is: Is::Equal, target: Target::Version { version: 0 } };
+            Compare { key: denied.as_bytes(), is: Comparison::Equal, target: Target::Version { version: 0 } };
         let (then, otherwise) = (vec![], vec![Operation::Get { key: b"a/1" }]);
         forbidden(ana.command(&Command::Transaction { compare: vec![compare], then, otherwise }));
     }
@@ -231,7 +231,7 @@ fn http_user_reaches_only_the_keys_it_is_allowed() {
     let authorization = basic("ana", PASSWORD);
     let headers = [("authorization", authorization.as_str())];
     let mut events =
-        HttpPeer::connect(guarded.address(Door::Http)).events("/v1/watch?prefix=a/1&from=1", &headers);
+        HttpPeer::connect(guarded.address(Protocol::Http)).events("/v1/watch?prefix=a/1&from=1", &headers);
     let mut keys = Vec::new();
     for _ in 0..2 {
         let change: Value = serde_json::from_str(&events.next().unwrap().data).unwrap();

@@ -2,7 +2,7 @@
 
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
-use dunlin_client::{AskError, Group, GroupOptions, Refused};
+use dunlin_client::{CallError, Group, GroupOptions, Refused};
 
 use super::{Guarded, PASSWORD, basic, read_to};
 
@@ -13,9 +13,9 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"orders.>\"]\
                      groups = [\">\"]\nsurveys = true\n";
 
 /// What is forbidden, as a client is told.
-fn forbidden<T: std::fmt::Debug>(asked: Result<T, AskError>) -> String {
+fn forbidden<T: std::fmt::Debug>(asked: Result<T, CallError>) -> String {
     match asked {
-        Err(AskError::Refused(Refused { code: ErrorCode::Forbidden, text, .. })) => text,
+        Err(CallError::Refused(Refused { code: ErrorCode::Forbidden, text, .. })) => text,
         other => panic!("{other:?}"),
     }
 }
@@ -163,7 +163,7 @@ fn server_sent_events_omit_denied_records_without_a_gap() {
     for (subject, payload) in [("orders.eu", "a"), ("orders.secret.x", "hidden"), ("orders.eu", "b")] {
         guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
     }
-    let peer = crate::http::peer::Peer::connect(guarded.address(dunlin_server::Door::Http));
+    let peer = crate::http::peer::Peer::connect(guarded.address(dunlin_server::Protocol::Http));
     let authorization = basic("ana", PASSWORD);
     let mut events =
         peer.events("/v1/topics/orders.%3E/events?from=earliest", &[("authorization", &authorization)]);

@@ -19,7 +19,7 @@ type Publishes = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
 
 /// Publishes the first record of the user's producer over HTTP; returns whether it was deduplicated.
 fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
-    let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Door::Http));
+    let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Protocol::Http));
     let (authorization, producer) = (basic(user, PASSWORD), PRODUCER.to_string());
     let epoch = epoch.to_string();
     let headers = [

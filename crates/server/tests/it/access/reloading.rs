@@ -93,7 +93,7 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
     let ana = guarded.by_password("ana");
     let mut subscriber = ana.subscribe("a", SubscribeOptions::default()).unwrap();
     let mut nats = guarded.nats_by_password("ana");
-    let peer = crate::http::peer::Peer::connect(guarded.address(dunlin_server::Door::Http));
+    let peer = crate::http::peer::Peer::connect(guarded.address(dunlin_server::Protocol::Http));
     let authorization = basic("ana", PASSWORD);
     let mut events = peer.events("/v1/topics/a/events", &[("authorization", &authorization)]);
     guarded.rewrite("[users.bob]\npassword = \"HASH\"\n");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin::topic::{Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::ErrorCode;
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::until;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
     let authorization = basic("ana", PASSWORD);
     let headers = [("authorization", authorization.as_str()), ("content-length", "0")];
     for count in 1..=2 {
-        let mut peer = HttpPeer::connect(guarded.address(Door::Http));
+        let mut peer = HttpPeer::connect(guarded.address(Protocol::Http));
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
         until("it waits beside those whose clients are gone", || waits(&guarded) == count);
     }
@@ -134,7 +134,7 @@ fn stream_of_a_system_topic_ends_with_its_permission() {
         let guarded = Guarded::new(&users(permission));
         let client = guarded.by_password("ana");
         let mut tcp = client.subscribe(topic, SubscribeOptions::default()).unwrap();
-        let http = guarded.address(Door::Http);
+        let http = guarded.address(Protocol::Http);
         let authorization = basic("ana", PASSWORD);
         let path = format!("/v1/topics/{}/events", topic.replace('>', "%3E"));
         let mut events = HttpPeer::connect(http).events(&path, &[("authorization", &authorization)]);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 
 use super::{Guarded, PASSWORD, basic};
 
@@ -194,7 +194,7 @@ fn strangers_reach_only_the_routes_listed_as_open() {
         assert!(!is_list || nobody.text().contains("[]"), "{route}: {nobody:?}");
     }
     crate::grpc::run(async {
-        let address = guarded.address(Door::Grpc);
+        let address = guarded.address(Protocol::Grpc);
         let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
         let mut client = tonic::client::Grpc::new(channel.connect().await.unwrap());
         for (call, path) in calls() {

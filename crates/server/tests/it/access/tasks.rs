@@ -1,9 +1,9 @@
 //! Permissions for tasks: `ana` submits for her tenant and sees no other tenant's tasks, `walt` runs tasks of that
 //! tenant only.
 
-use dunlin_client::scheduler::{After, Command, Destination, NewTask, Stage};
+use dunlin_client::scheduler::{Command, Destination, NewTask, TaskDependency, TaskStage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_wait::find;
 use serde_json::json;
@@ -99,7 +99,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
 fn grpc_user_reaches_only_the_tasks_of_its_tenant() {
     run(async {
         let guarded = Guarded::new(USERS);
-        assert!(guarded.address(Door::Grpc).port() > 0);
+        assert!(guarded.address(Protocol::Grpc).port() > 0);
         let mut client = TasksClient::new(channel(&guarded.server).await);
         fn by<T>(user: &str, message: T) -> Request<T> {
             let mut request = Request::new(message);
@@ -185,7 +185,7 @@ fn publish_to(subject: &str) -> NewTask<'_> {
 }
 
 /// Waits until a task is over.
-fn end_of_task(tasks: &dunlin_client::Tasks, task: u64) -> (Stage, String) {
+fn end_of_task(tasks: &dunlin_client::Tasks, task: u64) -> (TaskStage, String) {
     let view = find(format!("the end of task {task}"), || {
         let view = tasks.get(task).unwrap();
         view.stage.is_over().then_some(view)
@@ -207,7 +207,7 @@ fn publishing_task_needs_the_submitters_permission() {
     let forged = NewTask { subject: &forged, ..NewTask::new(b"publish", b"") };
     assert_eq!(refusal_of(ana.submit("acme", forged)), ErrorCode::Subject);
     let task = ana.submit("acme", publish_to("acme.open")).unwrap().task;
-    assert_eq!(end_of_task(&ana, task).0, Stage::Completed);
+    assert_eq!(end_of_task(&ana, task).0, TaskStage::Completed);
 
     let body = json!({"kind": "publish", "subject": "admin.cmd"}).to_string();
     let http =
@@ -235,7 +235,8 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
     let guarded = Guarded::new(&publishing("\"acme.open\", \"acme.shut\""));
     let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
     let first = ana.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
-    let after = |subject| NewTask { after: vec![After::Task { task: first }], ..publish_to(subject) };
+    let after =
+        |subject| NewTask { after: vec![TaskDependency::Task { task: first }], ..publish_to(subject) };
     let open = ana.submit("acme", after("acme.open")).unwrap().task;
     let shut = ana.submit("acme", after("acme.shut")).unwrap().task;
     guarded.rewrite(&publishing("\"acme.open\""));
@@ -243,14 +244,14 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
         root.attach(WorkerOptions { kinds: vec!["k".to_owned()], ..WorkerOptions::default() }).unwrap();
     let given = worker.next(PATIENCE).unwrap().expect("a task");
     worker.complete(&given, b"", &Default::default());
-    assert_eq!(end_of_task(&root, open).0, Stage::Completed);
+    assert_eq!(end_of_task(&root, open).0, TaskStage::Completed);
     let (stage, why) = end_of_task(&root, shut);
-    assert_eq!(stage, Stage::Dead);
+    assert_eq!(stage, TaskStage::Dead);
     assert!(why.contains("no permission to publish to \"acme.shut\""), "{why}");
     guarded.rewrite(&publishing("").replace("[users.ana]", "[users.anna]"));
     root.retry(shut).unwrap();
     let (stage, why) = end_of_task(&root, shut);
-    assert_eq!(stage, Stage::Dead);
+    assert_eq!(stage, TaskStage::Dead);
     assert!(why.contains("there is no user \"ana\" any more"), "{why}");
 }
 
@@ -260,7 +261,7 @@ fn dependency_of_another_tenant_is_not_shown() {
     let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
     let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;
     let submit = |task| {
-        let after = vec![After::Task { task }];
+        let after = vec![TaskDependency::Task { task }];
         match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
             // The number is what was asked for.
             Err(TasksError::Refused(refused)) => {

@@ -1,7 +1,7 @@
 //! Permissions for worlds: a user may watch entities without commanding them.
 
-use dunlin::space::{Answer, Ask, Denial, RegionId};
-use dunlin_client::space::{Command, CommandError, Entity, EntityId, Schema, ViewError, Watch};
+use dunlin::space::{Denial, RegionId, WorldRequest, WorldResponse};
+use dunlin_client::space::{CommandError, Entity, EntityCommand, EntityId, Schema, ViewError, Watch};
 use serde_json::json;
 
 use super::{Guarded, PATIENCE};
@@ -24,7 +24,7 @@ fn watching_and_commanding_a_world_are_separate_permissions() {
     kv.put("space/seen/region/1", json!({"process": 1, "epoch": 1}).to_string()).unwrap();
 
     let (ana, pilot) = (guarded.by_password("ana").world("seen"), guarded.by_password("pilot").world("seen"));
-    let command = Command { kind: Some(5), ..Command::<3>::of(EntityId(0)) };
+    let command = EntityCommand { kind: Some(5), ..EntityCommand::<3>::of(EntityId(0)) };
     let watch = Watch::around(EntityId(0), 5.0);
     let commands = |mut world: dunlin_client::space::World| world.command(&command, PATIENCE);
     let mut seeing = ana.watch::<3>(watch, Schema::default()).unwrap();
@@ -45,12 +45,12 @@ fn watching_and_commanding_a_world_are_separate_permissions() {
         );
     }
     let mut bytes = Vec::new();
-    Ask::Spawn(new).encode(&mut bytes);
+    WorldRequest::Spawn(new).encode(&mut bytes);
     let mut requester = guarded.by_password("maker").requester();
     let reply = requester.request("space.seen.process.1.spawn", &bytes[..], PATIENCE).unwrap();
-    let answer = Answer::decode(&reply.payload).unwrap();
+    let answer = WorldResponse::decode(&reply.payload).unwrap();
     assert!(
-        matches!(answer, Answer::Refused { why: Denial::NoOwner, text } if text.starts_with("region 2 is owned by no process")),
+        matches!(answer, WorldResponse::Refused { why: Denial::NoOwner, text } if text.starts_with("region 2 is owned by no process")),
         "{answer:?}"
     );
     assert_eq!(maker.despawn(EntityId(0), PATIENCE).unwrap().region, RegionId(1));

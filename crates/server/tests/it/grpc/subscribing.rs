@@ -1,4 +1,4 @@
-use dunlin::topic::{FoldConfig, Publish, Retention, TopicConfig};
+use dunlin::topic::{Publish, ReducerConfig, Retention, TopicConfig};
 use tonic::Code;
 
 use super::*;
@@ -232,7 +232,7 @@ fn filtered_records_are_skipped_and_counted() {
 fn state_is_sent_in_parts_before_its_changes() {
     run(async {
         let (node, server) = serve_grpc();
-        let fold = FoldConfig { kind: "last".to_owned(), ..Default::default() };
+        let fold = ReducerConfig { kind: "last".to_owned(), ..Default::default() };
         node.create_topic("s", TopicConfig { fold: Some(fold), ..Default::default() }, false).unwrap();
         let mut publisher = node.publisher("s").unwrap();
         for number in 0..1_000u32 {

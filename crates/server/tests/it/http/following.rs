@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
-use dunlin::topic::{FoldConfig, Publish, TopicConfig};
+use dunlin::topic::{Publish, ReducerConfig, TopicConfig};
 use serde_json::json;
 
 use super::Stage;
 
 /// A topic that keeps the last value of each key.
 fn stateful(stage: &Stage) {
-    let fold = FoldConfig { kind: "last".to_owned(), options: BTreeMap::new() };
+    let fold = ReducerConfig { kind: "last".to_owned(), options: BTreeMap::new() };
     stage
         .node
         .create_topic("state", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false)

@@ -3,7 +3,9 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::journal::RealDisk;
-use dunlin::topic::{Event, FoldConfig, Record, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::topic::{
+    Event, Record, ReducerConfig, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
 use dunlin::{Config, Node};
 use dunlin_wait::PATIENCE;
 use serde_json::json;
@@ -265,7 +267,7 @@ fn level(price: i64) -> Vec<u8> {
 #[test]
 fn http_publisher_learns_that_its_topic_was_recreated() {
     let stage = Stage::new();
-    let fold = Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() });
+    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     for config in [TopicConfig::default(), TopicConfig { fold, ..TopicConfig::default() }] {
         let keeps_state = config.fold.is_some();
         stage.node.create_topic("t", config.clone(), false).unwrap();

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use dunlin::topic::{FoldConfig, TopicConfig};
+use dunlin::topic::{ReducerConfig, TopicConfig};
 use dunlin::{Config, Node};
 use serde_json::json;
 
@@ -168,7 +168,7 @@ fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
 #[test]
 fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     let stage = Stage::new();
-    let fold = FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() };
+    let fold = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     stage.node.create_topic("t", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false).unwrap();
     let old = stage.node.topic("t").unwrap().logs()[0].last();
     let old = format!("{}-0", old.epoch);

@@ -175,7 +175,7 @@ fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
     let hall = Hall::of(3);
     hall.topic_at(2, "live", TopicConfig::default());
     hall.topic_at(3, "dead", TopicConfig::default());
-    let fold = Some(dunlin::topic::FoldConfig { kind: "book".to_owned(), ..Default::default() });
+    let fold = Some(dunlin::topic::ReducerConfig { kind: "book".to_owned(), ..Default::default() });
     hall.topic_at(2, "book", TopicConfig { fold, ..TopicConfig::default() });
     let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
     other.subscribe("live 1");

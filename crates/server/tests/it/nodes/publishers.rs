@@ -2,15 +2,15 @@
 
 use std::sync::mpsc;
 
-use dunlin::topic::{FoldConfig, OnGap};
-use dunlin_client::{Relay, Relayed, RunToRelay};
+use dunlin::topic::{OnGap, ReducerConfig};
+use dunlin_client::{BatchToRelay, Relay, RelayOutcome};
 use dunlin_server::grpc::proto::dunlin as v1;
 
 use super::*;
 
 fn book() -> TopicConfig {
     TopicConfig {
-        fold: Some(FoldConfig { kind: "book".to_owned(), ..FoldConfig::default() }),
+        fold: Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     }
 }
@@ -41,7 +41,7 @@ fn level(number: i64) -> Vec<u8> {
 fn refused_remote_record_does_not_fail_others() {
     let hall = Hall::of(3);
     hall.topic_at(1, "md", book());
-    let log = || hall.node(1).topic("md").unwrap().logs()[0].fold_info().unwrap();
+    let log = || hall.node(1).topic("md").unwrap().logs()[0].state_info().unwrap();
     let client = hall.client(2);
     let mut publisher = client.publisher("md").unwrap();
     let mut left_out = 0;
@@ -87,7 +87,7 @@ fn refused_remote_record_does_not_fail_others() {
 
 /// Publishes levels through node 3 in one stream: how far it was answered, and which were refused.
 async fn stream_levels(hall: &Hall, numbers: std::ops::RangeInclusive<i64>) -> (u64, Vec<u64>) {
-    let address = format!("http://{}", hall.address(3, Door::Grpc));
+    let address = format!("http://{}", hall.address(3, Protocol::Grpc));
     let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
     let messages: Vec<_> = numbers
         .map(|number| v1::PublishStreamRequest {
@@ -161,8 +161,14 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
     let hand_on = |relay: &Relay, text: &str| {
         let (sender, told) = mpsc::channel();
         let frames = &record(text)[..];
-        let run =
-            RunToRelay { partition: 0, frames, count: 1, producer_seq: None, expect_last: None, after: None };
+        let run = BatchToRelay {
+            partition: 0,
+            frames,
+            count: 1,
+            producer_seq: None,
+            expect_last: None,
+            after: None,
+        };
         relay.send(run, Box::new(move |relayed| sender.send(relayed).unwrap()));
         let mut outcome = None;
         until("it is answered", || {
@@ -175,16 +181,16 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
     let relay = node.relay("t", None);
     // It owns the topic by the time at which what was sent behind the first arrives.
     let given_back = hand_on(&relay, "first");
-    assert!(matches!(given_back, Relayed::NotTaken(_)), "{given_back:?}");
+    assert!(matches!(given_back, RelayOutcome::NotTaken(_)), "{given_back:?}");
     let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
     ownership.move_topic("t", 1).unwrap();
     until("it owns the topic", || !hall.node(1).topic("t").unwrap().logs()[0].is_mirror());
     let given_back = hand_on(&relay, "second");
-    assert!(matches!(given_back, Relayed::NotTaken(_)), "{given_back:?}");
+    assert!(matches!(given_back, RelayOutcome::NotTaken(_)), "{given_back:?}");
     let relay = node.relay("t", None);
     for (seq, text) in [(1, "first"), (2, "second")] {
         match hand_on(&relay, text) {
-            Relayed::Answered(Ok(receipt)) => assert_eq!(receipt.position.seq, seq),
+            RelayOutcome::Answered(Ok(receipt)) => assert_eq!(receipt.position.seq, seq),
             other => panic!("{other:?}"),
         }
     }
@@ -207,8 +213,8 @@ impl GoesOn {
         vec![
             GoesOn::Tcp(hall.client(id).publisher("md").unwrap()),
             GoesOn::Inside(hall.node(id).publisher("md").unwrap()),
-            GoesOn::Http(hall.address(id, Door::Http), None),
-            GoesOn::Grpc(hall.address(id, Door::Grpc), None),
+            GoesOn::Http(hall.address(id, Protocol::Http), None),
+            GoesOn::Grpc(hall.address(id, Protocol::Grpc), None),
         ]
     }
 
@@ -354,9 +360,11 @@ fn state_that_is_whole_at_its_new_owner_refuses_no_publisher() {
     assert_eq!(last.seq, count + 3 * (count - 1));
     until("node 3 has read all of it", || mirror.logs()[0].last() == last);
     hall.kill(2);
-    let mut beyond =
-        GoesOn::Http(hall.address(1, Door::Http), Some(Position { seq: last.seq + 1, ..last }.to_string()));
-    let mut with_the_last = GoesOn::Http(hall.address(1, Door::Http), Some(last.to_string()));
+    let mut beyond = GoesOn::Http(
+        hall.address(1, Protocol::Http),
+        Some(Position { seq: last.seq + 1, ..last }.to_string()),
+    );
+    let mut with_the_last = GoesOn::Http(hall.address(1, Protocol::Http), Some(last.to_string()));
     assert_eq!(beyond.publish(1), Err("STATE_LOST".to_owned()), "the owner that died had acknowledged more");
     assert!(with_the_last.publish(1).unwrap().1);
     for publisher in &mut publishers {

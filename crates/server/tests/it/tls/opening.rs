@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
 use dunlin_client::{Client, Limits, Options};
-use dunlin_server::{Door, Opening, Server, ServerConfig};
+use dunlin_server::{Opening, Protocol, Server, ServerConfig};
 
 use super::authority::Authority;
-use super::other_doors::{curl, line, secured, text};
+use super::other_listeners::{curl, line, secured, text};
 use super::unhurried;
 
 #[test]
@@ -20,8 +20,8 @@ fn opening_node_refuses_tls_clients_on_every_listener() {
     config.tls = Some(authority.tls(false));
     config.limits.handshake_ms_max = 60_000;
     let opening = Opening::start(&config, "its topics are being counted").unwrap();
-    let port = |door| opening.addresses().iter().find(|(of, _)| *of == door).unwrap().1.port();
-    let (tcp, http) = (format!("tls://localhost:{}", port(Door::Tcp)), port(Door::Http));
+    let port = |protocol| opening.addresses().iter().find(|(of, _)| *of == protocol).unwrap().1.port();
+    let (tcp, http) = (format!("tls://localhost:{}", port(Protocol::Tcp)), port(Protocol::Http));
 
     let limits = Limits { connect_ms_max: 3_000, ..Limits::default() };
     let told = Client::connect(&tcp, Options { limits, ..unhurried(authority.trusted()) });

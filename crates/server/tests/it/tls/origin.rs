@@ -1,16 +1,16 @@
 //! Origins that may use HTTP over TLS.
 
-use dunlin_server::Door;
+use dunlin_server::Protocol;
 
 use super::authority::Authority;
-use super::other_doors::{curl, text};
+use super::other_listeners::{curl, text};
 use super::{at, serve_tls};
 
 #[test]
 fn http_origin_is_foreign_to_an_https_listener() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let (ca, place) = (authority.path("ca.pem"), at(&server, Door::Http));
+    let (ca, place) = (authority.path("ca.pem"), at(&server, Protocol::Http));
     for (scheme, status) in [("https", " 200"), ("http", " 403")] {
         let (origin, url) = (format!("Origin: {scheme}://{place}"), format!("https://{place}/v1/topics"));
         let answer = text(&curl(&["-i", "--cacert", ca.to_str().unwrap(), "-H", &origin, &url]).stdout);

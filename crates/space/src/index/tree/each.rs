@@ -6,24 +6,24 @@
 
 use super::{Node, Tree};
 use crate::curve::Curve;
-use crate::index::{Index, Near, Nearest};
+use crate::index::{Index, NearItem, NearestItems};
 use crate::world::Point;
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    pub(super) fn find_each(&self, count: usize, found: &mut Vec<Near>) {
+    pub(super) fn find_each(&self, count: usize, found: &mut Vec<NearItem>) {
         found.clear();
         let each = count.min(self.len().saturating_sub(1));
-        found.resize(each * self.len(), Near { item: 0, distance_sq: 0.0 });
+        found.resize(each * self.len(), NearItem { item: 0, distance_sq: 0.0 });
         if each == 0 {
             return;
         }
-        let mut search = Search { nearest: Nearest::new(each), reaches: Vec::new(), leaves: Vec::new() };
+        let mut search = Search { nearest: NearestItems::new(each), reaches: Vec::new(), leaves: Vec::new() };
         for leaf in self.nodes.iter().filter(|node| node.leaf) {
             self.find_for_leaf(leaf, each, &mut search, found);
         }
     }
 
-    fn find_for_leaf(&self, leaf: &Node<D>, each: usize, search: &mut Search<D>, found: &mut [Near]) {
+    fn find_for_leaf(&self, leaf: &Node<D>, each: usize, search: &mut Search<D>, found: &mut [NearItem]) {
         let Search { nearest, reaches, leaves } = search;
         let slots = leaf.first as usize..leaf.end as usize;
         reaches.clear();
@@ -46,7 +46,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
     }
 
     /// A squared distance within which at least `count` others are.
-    fn first_reach(&self, slot: usize, count: usize, nearest: &mut Nearest) -> f32 {
+    fn first_reach(&self, slot: usize, count: usize, nearest: &mut NearestItems) -> f32 {
         nearest.clear();
         let at = self.slot(slot);
         let (before, after) = (slot.saturating_sub(count), (slot + 1 + count).min(self.len()));
@@ -56,7 +56,14 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
     }
 
     #[inline]
-    fn look(&self, leaves: &[(f32, Node<D>)], own: usize, at: &Point<D>, reach: f32, nearest: &mut Nearest) {
+    fn look(
+        &self,
+        leaves: &[(f32, Node<D>)],
+        own: usize,
+        at: &Point<D>,
+        reach: f32,
+        nearest: &mut NearestItems,
+    ) {
         for (apart, node) in leaves {
             let reach = reach.min(nearest.reach());
             if *apart > reach {
@@ -78,7 +85,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
 
 /// Buffers that searches reuse.
 struct Search<const D: usize> {
-    nearest: Nearest,
+    nearest: NearestItems,
     reaches: Vec<f32>,
     leaves: Vec<(f32, Node<D>)>,
 }

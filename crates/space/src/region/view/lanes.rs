@@ -1,21 +1,21 @@
 //! What several adjacent entities see, computed at once: each candidate is compared with all of them.
 
-use super::{Look, View};
-use crate::behaviour::{AroundLanes, LANES, Lanes, OtherLanes, OwnLanes};
+use super::{SeenState, View};
+use crate::behaviour::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
 use crate::entity::EntityId;
 use crate::index::RowsAround;
 use crate::shape::Aabb;
 
 /// Entities that run together, by their slots in the view.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::region) struct Asked {
+pub(in crate::region) struct LaneSlots {
     slots: [u32; LANES],
     count: usize,
 }
 
-impl Asked {
-    pub(in crate::region) fn new() -> Asked {
-        Asked { slots: [0; LANES], count: 0 }
+impl LaneSlots {
+    pub(in crate::region) fn new() -> LaneSlots {
+        LaneSlots { slots: [0; LANES], count: 0 }
     }
 
     /// Adds a slot; the caller has checked that there is room.
@@ -37,8 +37,12 @@ impl Asked {
 
     /// The entities as a behaviour receives them.
     #[inline(always)]
-    pub(in crate::region) fn own<const D: usize>(&self, view: &View<D>, ids: &[EntityId]) -> OwnLanes<D> {
-        let mut own = OwnLanes {
+    pub(in crate::region) fn own<const D: usize>(
+        &self,
+        view: &View<D>,
+        ids: &[EntityId],
+    ) -> OwnEntityLanes<D> {
+        let mut own = OwnEntityLanes {
             ids: [EntityId(0); LANES],
             kinds: [0; LANES],
             position: [[0.0; LANES]; D],
@@ -46,7 +50,7 @@ impl Asked {
         };
         for (lane, slot) in self.slots.into_iter().enumerate() {
             let (slot, columns) = (slot as usize, view.grid.columns());
-            let Look { velocity, kind } = view.looks[slot];
+            let SeenState { velocity, kind } = view.looks[slot];
             (own.ids[lane], own.kinds[lane]) = (ids[view.item(slot)], kind);
             for axis in 0..D {
                 own.position[axis][lane] = columns[axis][slot];
@@ -58,15 +62,15 @@ impl Asked {
 }
 
 /// Entities within sight of some lanes.
-pub(in crate::region) struct SeenLanes<'a, const D: usize> {
+pub(in crate::region) struct LanesInSight<'a, const D: usize> {
     pub(in crate::region) view: &'a View<D>,
-    pub(in crate::region) asked: &'a Asked,
+    pub(in crate::region) asked: &'a LaneSlots,
     pub(in crate::region) position: [Lanes; D],
 }
 
-impl<const D: usize> AroundLanes<D> for SeenLanes<'_, D> {
+impl<const D: usize> NearbyEntityLanes<D> for LanesInSight<'_, D> {
     #[inline(always)]
-    fn others(&self) -> impl Iterator<Item = OtherLanes<D>> {
+    fn others(&self) -> impl Iterator<Item = OtherEntityLanes<D>> {
         let mut bounds = Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] };
         for axis in 0..D {
             for lane in 0..LANES {
@@ -80,7 +84,7 @@ impl<const D: usize> AroundLanes<D> for SeenLanes<'_, D> {
 }
 
 struct Others<'a, const D: usize> {
-    seen: &'a SeenLanes<'a, D>,
+    seen: &'a LanesInSight<'a, D>,
     sight_sq: f32,
     rows: RowsAround<'a, D>,
     slot: usize,
@@ -88,10 +92,10 @@ struct Others<'a, const D: usize> {
 }
 
 impl<const D: usize> Iterator for Others<'_, D> {
-    type Item = OtherLanes<D>;
+    type Item = OtherEntityLanes<D>;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<OtherLanes<D>> {
+    fn next(&mut self) -> Option<OtherEntityLanes<D>> {
         while self.slot == self.end {
             std::ops::Range { start: self.slot, end: self.end } = self.rows.next()?;
         }
@@ -104,10 +108,10 @@ impl<const D: usize> Iterator for Others<'_, D> {
 
 impl<const D: usize> Others<'_, D> {
     #[inline(always)]
-    fn other(&self, slot: usize) -> OtherLanes<D> {
+    fn other(&self, slot: usize) -> OtherEntityLanes<D> {
         let (view, position) = (self.seen.view, &self.seen.position);
-        let (Look { velocity, kind }, columns) = (view.looks[slot], view.grid.columns());
-        let mut other = OtherLanes {
+        let (SeenState { velocity, kind }, columns) = (view.looks[slot], view.grid.columns());
+        let mut other = OtherEntityLanes {
             kind,
             velocity,
             offset: [[0.0; LANES]; D],

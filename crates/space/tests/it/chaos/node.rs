@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dunlin_space::{Effect, EntityId, Entry, Handover, Holdings, Message, Parcel, Refusal, RegionId};
+use dunlin_space::{
+    AdmissionCheck, EntityId, EntityRefusal, Handover, HandoverEffect, HandoverEntry, HandoverMessage,
+    Parcel, RegionId,
+};
 
 /// An entity in a process.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +19,7 @@ pub struct Held {
 /// An item of the stream from an owner to its standby.
 #[derive(Debug, Clone)]
 pub enum Item {
-    Entry(Entry),
+    HandoverEntry(HandoverEntry),
     /// Number of a tick, and steps of entities after it.
     Tick(u64, Vec<(EntityId, u64)>),
 }
@@ -24,7 +27,7 @@ pub enum Item {
 /// An effect that leaves the process.
 #[derive(Debug)]
 pub enum Out {
-    Send(RegionId, Message),
+    Send(RegionId, HandoverMessage),
     Stream(Item),
     Lost(Vec<EntityId>),
 }
@@ -46,7 +49,7 @@ pub struct Node {
     /// The standby, once it has a state to start from.
     pub standby: Option<usize>,
     /// Effects that are still to be carried out.
-    pub effects: VecDeque<Effect>,
+    pub effects: VecDeque<HandoverEffect>,
     pub moved_over: u64,
     pub refused: u64,
 }
@@ -68,30 +71,30 @@ impl std::ops::DerefMut for Holding {
     }
 }
 
-impl Holdings for Holding {
-    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<Refusal> {
+impl AdmissionCheck for Holding {
+    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal> {
         if parcel.state.len() != 8 {
-            return Some(Refusal::Unreadable);
+            return Some(EntityRefusal::Unreadable);
         }
         if self.contains_key(&parcel.id) {
-            return Some(Refusal::Held);
+            return Some(EntityRefusal::Held);
         }
-        (self.len() + others >= 14).then_some(Refusal::Full)
+        (self.len() + others >= 14).then_some(EntityRefusal::Full)
     }
 }
 
 impl Node {
     /// Carries out one effect; returns what leaves the process.
-    pub fn carry_out(&mut self, effect: Effect) -> Result<Option<Out>, String> {
+    pub fn carry_out(&mut self, effect: HandoverEffect) -> Result<Option<Out>, String> {
         let region = self.region.0;
         match effect {
-            Effect::Send { to, message } => return Ok(Some(Out::Send(to, message))),
-            Effect::Write(entry) => return Ok(Some(Out::Stream(Item::Entry(entry)))),
-            Effect::Lost { ids, .. } => return Ok(Some(Out::Lost(ids))),
-            Effect::Suspend(ids) => self.set_still(&ids, true)?,
-            Effect::Release(ids) => self.set_still(&ids, false)?,
-            Effect::Refused(refused) => self.refused += refused.len() as u64,
-            Effect::Depart(ids) => {
+            HandoverEffect::Send { to, message } => return Ok(Some(Out::Send(to, message))),
+            HandoverEffect::Write(entry) => return Ok(Some(Out::Stream(Item::HandoverEntry(entry)))),
+            HandoverEffect::Lost { ids, .. } => return Ok(Some(Out::Lost(ids))),
+            HandoverEffect::Suspend(ids) => self.set_still(&ids, true)?,
+            HandoverEffect::Release(ids) => self.set_still(&ids, false)?,
+            HandoverEffect::Refused(refused) => self.refused += refused.len() as u64,
+            HandoverEffect::Depart(ids) => {
                 for id in ids {
                     self.held
                         .remove(&id)
@@ -99,7 +102,7 @@ impl Node {
                     self.moved_over += 1;
                 }
             }
-            Effect::Admit(parcels) => {
+            HandoverEffect::Admit(parcels) => {
                 for Parcel { id, generation, state } in parcels {
                     let steps = u64::from_le_bytes(state[..].try_into().unwrap());
                     if self.held.insert(id, Held { generation, steps, still: false }).is_some() {
@@ -125,7 +128,7 @@ impl Node {
     /// Applies an item of the owner's stream, as a standby.
     pub fn follow(&mut self, item: Item) -> Result<(), String> {
         match item {
-            Item::Entry(entry) => {
+            Item::HandoverEntry(entry) => {
                 let mut effects = Vec::new();
                 self.handover.follow(entry, &mut effects);
                 for effect in effects {

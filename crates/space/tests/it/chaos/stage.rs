@@ -6,7 +6,7 @@ mod leases;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use dunlin_space::{EntityId, Handover, Message, RegionId, Standby, Timing};
+use dunlin_space::{EntityId, Handover, HandoverMessage, HandoverTiming, RegionId, StandbyMode};
 
 use super::ledger::Ledger;
 use super::node::{Held, Item, Node, Out};
@@ -18,7 +18,7 @@ const LEASE: u64 = 300 * MS;
 /// End of faults and offers; late messages still arrive afterwards.
 const TROUBLE: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
-const TIMING: Timing = Timing { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };
+const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };
 
 /// Probabilities of faults, in thousandths.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ pub struct Told {
 
 #[derive(Debug)]
 enum Event {
-    Deliver { to: RegionId, message: Box<Message> },
+    Deliver { to: RegionId, message: Box<HandoverMessage> },
     Stream { from: usize, to: usize, item: Item },
     Ack { to: usize, from: usize, entries: u64, tick: u64 },
     Meet { to: RegionId, peer: RegionId, epoch: u64 },
@@ -75,7 +75,7 @@ struct Ownership {
 
 pub struct Stage {
     dice: Dice,
-    standby: Standby,
+    standby: StandbyMode,
     faults: Faults,
     now: u64,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -93,7 +93,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub fn new(seed: u64, standby: Standby, faults: Faults) -> Stage {
+    pub fn new(seed: u64, standby: StandbyMode, faults: Faults) -> Stage {
         let mut stage = Stage {
             dice: Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             standby,
@@ -223,7 +223,7 @@ impl Stage {
     fn act(
         &mut self,
         number: usize,
-        what: impl FnOnce(&mut Node, &mut Vec<dunlin_space::Effect>),
+        what: impl FnOnce(&mut Node, &mut Vec<dunlin_space::HandoverEffect>),
     ) -> Result<(), String> {
         if !self.nodes[number].may_act(self.now) {
             return Ok(());
@@ -249,7 +249,7 @@ impl Stage {
             Out::Send(to, message) => self.send(to, message),
             Out::Stream(item) => self.tell_standby(from, item),
             Out::Lost(ids) => {
-                assert_eq!(self.standby, Standby::None, "{ids:?} are given up beside a standby");
+                assert_eq!(self.standby, StandbyMode::None, "{ids:?} are given up beside a standby");
                 ids.into_iter().for_each(|id| self.ledger.gone(id));
             }
         }
@@ -264,7 +264,7 @@ impl Stage {
         self.at(after, Event::Stream { from, to, item });
     }
 
-    fn send(&mut self, to: RegionId, message: Message) {
+    fn send(&mut self, to: RegionId, message: HandoverMessage) {
         let trouble = self.now < TROUBLE;
         let pair = (message.from.min(to), message.from.max(to));
         let cut = self.cuts.get(&pair).is_some_and(|until| self.now < *until);
@@ -287,10 +287,10 @@ impl Stage {
         }
     }
 
-    fn deliver(&mut self, to: RegionId, message: Message) -> Result<(), String> {
+    fn deliver(&mut self, to: RegionId, message: HandoverMessage) -> Result<(), String> {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
-        let message = Message::decode(&bytes).map_err(|error| error.to_string())?;
+        let message = HandoverMessage::decode(&bytes).map_err(|error| error.to_string())?;
         let (owner, now) = (self.regions[&to].owner, self.now);
         self.act(owner, |node, effects| node.handover.receive(message, &node.held, now, effects))
     }
@@ -321,7 +321,7 @@ impl Stage {
         let now = self.now;
         self.act(to, |node, effects| {
             node.tick_known = node.tick_known.max(tick);
-            node.handover.standby_knows(entries, now, effects);
+            node.handover.standby_acknowledged(entries, now, effects);
         })
     }
 
@@ -332,7 +332,7 @@ impl Stage {
         }
         let node = &mut self.nodes[owner];
         let in_time =
-            self.standby == Standby::None || (node.standby.is_some() && node.tick_known >= node.tick);
+            self.standby == StandbyMode::None || (node.standby.is_some() && node.tick_known >= node.tick);
         if !node.may_act(self.now) || !in_time {
             return Ok(());
         }
@@ -382,7 +382,7 @@ impl Stage {
             self.at(after, Event::Pause);
             let regions: Vec<usize> = self.regions.values().map(|owned| owned.owner).collect();
             let victim = regions[self.dice.below(regions.len() as u64) as usize];
-            let covered = self.standby == Standby::None || self.nodes[victim].standby.is_some();
+            let covered = self.standby == StandbyMode::None || self.nodes[victim].standby.is_some();
             if self.nodes[victim].alive && covered {
                 self.nodes[victim].paused_until = self.now + self.dice.below(2 * LEASE);
             }
@@ -397,7 +397,7 @@ impl Stage {
             return false;
         }
         let node = &self.nodes[number];
-        if self.standby == Standby::None {
+        if self.standby == StandbyMode::None {
             return node.owner;
         }
         let owner = &self.nodes[self.regions[&node.region].owner];
@@ -432,7 +432,7 @@ impl Stage {
             return;
         }
         for id in node.held.keys().copied().chain(node.handover.in_doubt()) {
-            if self.standby == Standby::None {
+            if self.standby == StandbyMode::None {
                 self.ledger.gone(id);
             } else if node.held.contains_key(&id) {
                 self.ledger.owner_killed(id, 1);

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn records(seqs: std::ops::RangeInclusive<u64>) -> impl Source {
+fn records(seqs: std::ops::RangeInclusive<u64>) -> impl RecordSource {
     let mut seqs = seqs;
-    move || seqs.next().map(|seq| Incoming::Record { seq, key: None })
+    move || seqs.next().map(|seq| SourceItem::Record { seq, key: None })
 }
 
 fn limits() -> Limits {
@@ -50,8 +50,8 @@ fn unconfirmed_records_of_a_departed_member_are_reported() {
     }
     share.confirm(a, 1).unwrap();
     share.leave(a).unwrap();
-    assert_eq!(share.take_lost(b), Some(Lost::unconfirmed(2, 2)));
-    assert_eq!(share.take_lost(b), Some(Lost::unconfirmed(4, 4)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::unconfirmed(2, 2)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::unconfirmed(4, 4)));
     assert_eq!(share.take_lost(b), None);
     assert_eq!(share.take(a, &mut source), Err(GroupError::NoMember(a)));
 }
@@ -75,8 +75,8 @@ fn returned_records_go_to_other_members() {
     share.confirm(b, 2).unwrap();
     share.leave(b).unwrap();
     let c = share.join().unwrap();
-    assert_eq!(share.take_lost(c), Some(Lost::unconfirmed(3, 3)));
-    assert_eq!(share.take_lost(c), Some(Lost::unconfirmed(5, 5)));
+    assert_eq!(share.take_lost(c), Some(LostRecords::unconfirmed(3, 3)));
+    assert_eq!(share.take_lost(c), Some(LostRecords::unconfirmed(5, 5)));
     assert_eq!(share.take(c, &mut source), Ok(Some(6)));
 }
 
@@ -91,10 +91,10 @@ fn returned_records_dropped_by_the_log_are_lost() {
     share.give_back(a).unwrap();
     let b = share.join().unwrap();
     share.give_up_before(3);
-    assert_eq!(share.take_lost(b), Some(Lost::given_up(1, 2)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::given_up(1, 2)));
     assert_eq!(share.take(b, &mut source), Ok(Some(3)));
     share.give_up(b, 3).unwrap();
-    assert_eq!(share.take_lost(b), Some(Lost::given_up(3, 3)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::given_up(3, 3)));
     assert_eq!(share.take(b, &mut source), Ok(Some(4)));
     share.confirm(b, 4).unwrap();
     assert_eq!(share.position(), 4);
@@ -108,18 +108,18 @@ fn losses_without_members_are_reported_to_the_next_one() {
     share.take(a, &mut source).unwrap();
     share.leave(a).unwrap();
     let b = share.join().unwrap();
-    assert_eq!(share.take_lost(b), Some(Lost::unconfirmed(1, 1)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::unconfirmed(1, 1)));
 }
 
 #[test]
 fn loss_known_only_to_a_departed_member_is_passed_on() {
     let mut share = Share::new(&limits(), 0);
     let a = share.join().unwrap();
-    let mut incoming = [Incoming::Lost { first: 1, last: 2 }].into_iter();
+    let mut incoming = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();
     share.take(a, &mut || incoming.next()).unwrap();
     let b = share.join().unwrap();
     share.leave(a).unwrap();
-    assert_eq!(share.take_lost(b), Some(Lost::given_up(1, 2)));
+    assert_eq!(share.take_lost(b), Some(LostRecords::given_up(1, 2)));
     assert_eq!(share.take_lost(b), None);
 }
 
@@ -136,7 +136,7 @@ enum Step {
     Leave(usize),
     Take(usize),
     Confirm(usize, u64),
-    Lose(u64),
+    LossInjector(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -145,7 +145,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3usize).prop_map(Step::Leave),
         8 => (0..3usize).prop_map(Step::Take),
         3 => (0..3usize, 0..6u64).prop_map(|(member, back)| Step::Confirm(member, back)),
-        1 => (1..4u64).prop_map(Step::Lose),
+        1 => (1..4u64).prop_map(Step::LossInjector),
     ]
 }
 
@@ -176,10 +176,10 @@ proptest! {
                         let first = next;
                         if std::mem::take(&mut lose) > 0 {
                             next += 2;
-                            return Some(Incoming::Lost { first, last: first + 1 });
+                            return Some(SourceItem::LostRecords { first, last: first + 1 });
                         }
                         next += 1;
-                        Some(Incoming::Record { seq: first, key: None })
+                        Some(SourceItem::Record { seq: first, key: None })
                     };
                     let held = unconfirmed.values().filter(|holder| **holder == member).count();
                     let taken = share.take(member, &mut source).unwrap();
@@ -194,7 +194,7 @@ proptest! {
                     share.confirm(member, through).unwrap();
                     confirmed.extend(unconfirmed.extract_if(..=through, |_, h| *h == member).map(|(seq, _)| seq));
                 },
-                Step::Lose(n) => lose = n,
+                Step::LossInjector(n) => lose = n,
             }
             let position = unconfirmed.keys().next().map_or(next - 1, |first| first - 1);
             prop_assert_eq!(share.position(), position);

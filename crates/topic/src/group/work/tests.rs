@@ -6,9 +6,9 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn keyed(keys: &[Option<u64>]) -> impl Source {
+fn keyed(keys: &[Option<u64>]) -> impl RecordSource {
     let mut records = keys.iter().copied().zip(1..);
-    move || records.next().map(|(key, seq)| Incoming::Record { seq, key })
+    move || records.next().map(|(key, seq)| SourceItem::Record { seq, key })
 }
 
 fn work(attempts_max: u32) -> Work {
@@ -146,15 +146,23 @@ fn records_dropped_by_the_log_are_reported_to_every_member() {
     assert_eq!(seq(work.claim(b, 0, &mut source)), Some(4));
     work.give_up_before(5);
     for member in [a, b] {
-        assert_eq!(work.take_lost(member), Some(Lost::given_up(2, 3)));
+        assert_eq!(work.take_lost(member), Some(LostRecords::given_up(2, 3)));
         assert_eq!(work.take_lost(member), None);
     }
     work.nack(a, 1, claim.token, 0, 0).unwrap();
-    assert_eq!(work.take_lost(b), Some(Lost::given_up(1, 1)), "claimed when it was given up, but came back");
+    assert_eq!(
+        work.take_lost(b),
+        Some(LostRecords::given_up(1, 1)),
+        "claimed when it was given up, but came back"
+    );
     assert_eq!(seq(work.claim(a, 0, &mut source)), Some(5));
-    let mut lost = [Incoming::Lost { first: 6, last: 9 }].into_iter();
+    let mut lost = [SourceItem::LostRecords { first: 6, last: 9 }].into_iter();
     assert_eq!(seq(work.claim(a, 0, &mut || lost.next())), None);
-    assert_eq!(work.take_lost(b), Some(Lost::given_up(6, 9)), "given up before the group came to them");
+    assert_eq!(
+        work.take_lost(b),
+        Some(LostRecords::given_up(6, 9)),
+        "given up before the group came to them"
+    );
 }
 
 #[test]
@@ -300,8 +308,8 @@ impl Truth {
             next += 1;
             let key = *keys.get(next as usize - 1)?;
             Some(match next % 17 {
-                0 => Incoming::Lost { first: next, last: next },
-                _ => Incoming::Record { seq: next, key },
+                0 => SourceItem::LostRecords { first: next, last: next },
+                _ => SourceItem::Record { seq: next, key },
             })
         };
         let Some(claim) = self.work.claim(member, self.now_ns, &mut source).unwrap() else { return };
@@ -369,7 +377,7 @@ impl Truth {
         let mut told = self
             .members
             .iter()
-            .map(|member| std::iter::from_fn(|| self.work.take_lost(*member)).collect::<Vec<Lost>>());
+            .map(|member| std::iter::from_fn(|| self.work.take_lost(*member)).collect::<Vec<LostRecords>>());
         let Some(first) = told.next() else { return };
         assert!(told.all(|other| other == first));
         for lost in first {

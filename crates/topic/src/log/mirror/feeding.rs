@@ -3,10 +3,10 @@
 use dunlin_frame::Frame;
 
 use super::after;
-use crate::checked_run::CheckedRun;
+use crate::checked_batch::CheckedBatch;
 use crate::event::{EpochChanged, Position};
-use crate::fold::FoldError;
-use crate::log::{Append, Log, State};
+use crate::fold::ReducerError;
+use crate::log::{AppendOptions, Log, State};
 use crate::publish::PublishError;
 
 /// Why a mirror did not accept a batch.
@@ -54,7 +54,7 @@ impl Log {
     /// Feeds records of the owner. `first` is the position of the first one; nothing between `prev_seq` and it is
     /// missing. Records that are already here are skipped. A log with a state applies a merged record to its state
     /// only.
-    pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedRun<'_>) -> Result<(), FeedError> {
+    pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedBatch<'_>) -> Result<(), FeedError> {
         let mut guard = self.lock();
         let state = &mut *guard;
         if !state.is_fed() {
@@ -84,7 +84,7 @@ impl Log {
             state.is_fed_from_here();
         }
         let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
-        let append = Append { now_ns: time_ns, ..Append::default() };
+        let append = AppendOptions { now_ns: time_ns, ..AppendOptions::default() };
         let pushed = self.make_room(state, bytes.len(), 0, &append).map(|writer| {
             let from = writer.written();
             writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
@@ -104,7 +104,7 @@ impl Log {
 
     /// Applies a record that merges all changes since `prev_seq`: the state equals the owner's, the records between
     /// are not here.
-    fn feed_merged(&self, at: Position, prev_seq: u64, run: &CheckedRun<'_>) -> Result<(), FeedError> {
+    fn feed_merged(&self, at: Position, prev_seq: u64, run: &CheckedBatch<'_>) -> Result<(), FeedError> {
         let merged = self.change(|state| {
             let leads_here = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && run.count() == 1;
             let frame = run.frames().next().filter(|_| leads_here && state.is_placed())?;
@@ -149,7 +149,7 @@ impl Log {
 
     /// Feeds the owner's state after the record at `position`. An older state is ignored, unless the state here is
     /// wrong.
-    pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), FoldError> {
+    pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), ReducerError> {
         let next = after(position);
         let fed = self.change(|state| {
             let placed = state.is_placed();
@@ -178,7 +178,7 @@ impl Log {
 
     /// Compares the owner's checksum after the record at `position` with the state here; `false` if they differ.
     pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
-        let agrees = self.fold_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
+        let agrees = self.state_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
         if !agrees {
             self.lose_state();
         }
@@ -226,7 +226,7 @@ impl Log {
 }
 
 /// The batch without its first `known` records, its count, and the last append time.
-fn rest(run: CheckedRun<'_>, known: u64) -> (&[u8], u32, u64) {
+fn rest(run: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = run.bytes();
     for _ in 0..known {
         bytes = &bytes[Frame::split(bytes).map_or(0, |(_, stride)| stride)..];

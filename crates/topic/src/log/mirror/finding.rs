@@ -3,14 +3,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Mirror, Past, after};
+use super::{Mirror, PastEpoch, after};
 use crate::event::{EpochChanged, Gap, Position};
-use crate::log::{Found, Log, State};
+use crate::log::{Log, Lookup, State};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 
 /// How a lookup treats records that were never here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::log) enum Unfed {
+pub(in crate::log) enum UnfedPolicy {
     /// The subscriber reads them from the owner.
     Elsewhere,
     /// They are lost to the subscriber, which receives a gap.
@@ -35,15 +35,15 @@ impl Mirror {
 
     /// The last record of the earlier epoch in which `next` lies, where all of that epoch is known.
     pub(in crate::log) fn end_of(&self, next: Position) -> Option<u64> {
-        let is_it = |past: &&Past| past.epoch == next.epoch && past.whole && next.seq <= past.next_seq;
+        let is_it = |past: &&PastEpoch| past.epoch == next.epoch && past.whole && next.seq <= past.next_seq;
         Some(self.past.iter().find(is_it)?.next_seq - 1)
     }
 }
 
 impl Log {
     /// [`Log::find`] for a subscriber that cannot read elsewhere. `asked` tells whether it named or had a position.
-    pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Found {
-        let unfed = if asked { Unfed::Lost } else { Unfed::Unasked };
+    pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Lookup {
+        let unfed = if asked { UnfedPolicy::Lost } else { UnfedPolicy::Unasked };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
@@ -94,26 +94,28 @@ impl Log {
         state: &State,
         next: Position,
         on_gap: OnGap,
-        unfed: Unfed,
-    ) -> Found {
-        let Some(mirror) = state.mirror() else { return Found::Nothing };
+        unfed: UnfedPolicy,
+    ) -> Lookup {
+        let Some(mirror) = state.mirror() else { return Lookup::Nothing };
         if next.epoch == state.epoch {
             return match next.seq.cmp(&state.next_seq) {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.at_the_end(next.seq),
                 // The subscriber has read more elsewhere; the feed will bring it.
-                Ordering::Greater => Found::Nothing,
+                Ordering::Greater => Lookup::Nothing,
             };
         }
         if next.epoch > state.epoch {
-            return Found::Nothing;
+            return Lookup::Nothing;
         }
         match mirror.past.iter().find(|past| past.epoch == next.epoch) {
             Some(past) if next.seq < past.next_seq => {
                 self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
             // More records and epochs may have come before the feed began.
-            _ if unfed == Unfed::Elsewhere && mirror.is_shared() && next < mirror.fed_from => Found::Detour,
+            _ if unfed == UnfedPolicy::Elsewhere && mirror.is_shared() && next < mirror.fed_from => {
+                Lookup::PrivateMirror
+            }
             Some(past) => {
                 let is_whole = past.whole && next.seq == past.next_seq;
                 self.tell_epoch(mirror, next, unfed, is_whole.then(|| past.next_seq - 1), past.after)
@@ -142,35 +144,35 @@ impl Log {
         next: Position,
         end: u64,
         on_gap: OnGap,
-        unfed: Unfed,
-    ) -> Found {
+        unfed: UnfedPolicy,
+    ) -> Lookup {
         if let Some(skip) = mirror.skips.iter().find(|skip| skip.contains(&next.seq)) {
-            return Found::Skip(Position { seq: skip.end.min(end), ..next });
+            return Lookup::Skip(Position { seq: skip.end.min(end), ..next });
         }
         let retained = next.seq >= state.oldest_seq(&self.config) || self.config.reliable.is_some();
         if retained && let Some(segment) = state.segment_of(next.seq) {
-            return Found::Segment(Arc::clone(segment));
+            return Lookup::Segment(Arc::clone(segment));
         }
         let was_here = next >= mirror.fed_from && !mirror.owner_is_durable;
-        let is_elsewhere = unfed == Unfed::Elsewhere && mirror.is_shared() && !was_here;
+        let is_elsewhere = unfed == UnfedPolicy::Elsewhere && mirror.is_shared() && !was_here;
         if is_elsewhere && next.seq < state.oldest_held() {
-            return Found::Detour;
+            return Lookup::PrivateMirror;
         }
         let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
         let begin = if newest { end } else { state.first_after(next.seq, &self.config).min(end) };
         let gap = Gap { log: Arc::clone(&self.name), epoch: next.epoch, first: next.seq, last: begin - 1 };
-        Found::Gap(gap, Position { seq: begin, ..next })
+        Lookup::Gap(gap, Position { seq: begin, ..next })
     }
 
     fn tell_epoch(
         &self,
         mirror: &Mirror,
         next: Position,
-        unfed: Unfed,
+        unfed: UnfedPolicy,
         known_through: Option<u64>,
         mut new_first: Position,
-    ) -> Found {
-        let is_lost = mirror.is_own || unfed == Unfed::Lost;
+    ) -> Lookup {
+        let is_lost = mirror.is_own || unfed == UnfedPolicy::Lost;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
             // The feed began within that epoch, and no other node can be asked: report everything before it as a gap.
             // The gap may be too large, since it is unknown whether sequences continued.
@@ -178,6 +180,6 @@ impl Log {
         }
         let last_seen = next.seq.saturating_sub(1);
         let log = Arc::clone(&self.name);
-        Found::EpochChanged(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first })
+        Lookup::EpochChanged(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first })
     }
 }

@@ -25,33 +25,33 @@ impl Feed {
         self.cursor.log()
     }
 
-    pub(super) fn next(&mut self, truth: &Truth<'_>) -> Option<Incoming> {
+    pub(super) fn next(&mut self, truth: &Truth<'_>) -> Option<SourceItem> {
         loop {
             match self.cursor.fill() {
-                Fill::Records => {
+                ReadOutcome::Records => {
                     let (record, bytes) = self.cursor.peek()?;
                     let found = record.map(|record| (record.seq(), record.frame.key().map(key_hash)));
                     self.cursor.advance(1, bytes);
                     if let Some((seq, key)) = found {
                         self.come_to(seq, truth);
                         self.next = seq + 1;
-                        return Some(Incoming::Record { seq, key });
+                        return Some(SourceItem::Record { seq, key });
                     }
                 }
-                Fill::Empty => return None,
-                Fill::Notice(Notice::Gap(gap)) => {
+                ReadOutcome::Empty => return None,
+                ReadOutcome::Notice(Notice::Gap(gap)) => {
                     self.come_to(gap.first, truth);
                     assert!(gap.first < truth.info.oldest_seq, "what is held is not lost");
                     self.next = gap.last + 1;
-                    return Some(Incoming::Lost { first: gap.first, last: gap.last });
+                    return Some(SourceItem::LostRecords { first: gap.first, last: gap.last });
                 }
-                Fill::Notice(Notice::Lagging(_)) => {}
-                Fill::Notice(Notice::Deleted { .. }) | Fill::Closed => {
+                ReadOutcome::Notice(Notice::Lagging(_)) => {}
+                ReadOutcome::Notice(Notice::Deleted { .. }) | ReadOutcome::Closed => {
                     assert!(truth.closed);
                     self.ended = true;
                     return None;
                 }
-                Fill::Notice(other) => panic!("unexpected {other:?}"),
+                ReadOutcome::Notice(other) => panic!("unexpected {other:?}"),
             }
         }
     }
@@ -85,10 +85,10 @@ impl Told {
     /// Checks that all members receive the same losses, each record once.
     pub(super) fn hear(
         &mut self,
-        mut take: impl FnMut(MemberId) -> Option<Lost>,
-        mut each: impl FnMut(u64, &Lost),
+        mut take: impl FnMut(MemberId) -> Option<LostRecords>,
+        mut each: impl FnMut(u64, &LostRecords),
     ) {
-        let told: Vec<Vec<Lost>> =
+        let told: Vec<Vec<LostRecords>> =
             self.members.iter().map(|member| std::iter::from_fn(|| take(*member)).collect()).collect();
         let Some((first, others)) = told.split_first() else { return };
         assert!(others.iter().all(|other| other == first));

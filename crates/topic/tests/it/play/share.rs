@@ -61,8 +61,8 @@ impl Sharers {
             let mut source = || {
                 let incoming = feed.next(truth)?;
                 match incoming {
-                    Incoming::Record { seq, .. } => (came, *come_to) = (Some(seq), seq),
-                    Incoming::Lost { first, last } => {
+                    SourceItem::Record { seq, .. } => (came, *come_to) = (Some(seq), seq),
+                    SourceItem::LostRecords { first, last } => {
                         *come_to = last;
                         over.extend((first..=last).map(|seq| (seq, End::GivenUp)));
                     }

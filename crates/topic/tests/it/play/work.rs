@@ -66,7 +66,7 @@ enum State {
 enum End {
     Done,
     Dead,
-    Lost,
+    LostRecords,
 }
 
 impl Workers {
@@ -120,14 +120,14 @@ impl Workers {
         let mut source = || {
             let incoming = feed.next(truth)?;
             match incoming {
-                Incoming::Record { seq, key } => {
+                SourceItem::Record { seq, key } => {
                     assert_eq!(key, truth.written(seq).key.map(|key| key_hash(&[key])));
                     *come_to = seq;
                     open.insert(seq, Open { key, state: State::Waits { from_ns: 0, attempts: 0 } });
                 }
-                Incoming::Lost { first, last } => {
+                SourceItem::LostRecords { first, last } => {
                     *come_to = last;
-                    over.extend((first..=last).map(|seq| (seq, End::Lost)));
+                    over.extend((first..=last).map(|seq| (seq, End::LostRecords)));
                 }
             }
             Some(incoming)
@@ -146,7 +146,7 @@ impl Workers {
             None => {
                 assert!(seq < truth.info.oldest_seq, "{seq} is held");
                 self.work.lose_claim(member, &claim);
-                self.end(seq, End::Lost);
+                self.end(seq, End::LostRecords);
             }
         }
         self.given.push_front((member, claim));
@@ -241,7 +241,11 @@ impl Workers {
         told.hear(
             |member| work.take_lost(member),
             |seq, lost| {
-                assert_eq!((over.get(&seq), lost.unconfirmed), (Some(&End::Lost), 0), "{seq} is told lost");
+                assert_eq!(
+                    (over.get(&seq), lost.unconfirmed),
+                    (Some(&End::LostRecords), 0),
+                    "{seq} is told lost"
+                );
             },
         );
         assert_eq!(self.work.claims() as usize, self.claims());
@@ -268,7 +272,7 @@ impl Workers {
         for seq in 1..truth.info.next_seq {
             match self.over.get(&seq) {
                 Some(End::Done | End::Dead) => assert!(!self.told.were_told(seq)),
-                Some(End::Lost) => assert!(self.told.were_told(seq), "{seq} was lost in silence"),
+                Some(End::LostRecords) => assert!(self.told.were_told(seq), "{seq} was lost in silence"),
                 None => assert!(truth.has_expired(seq), "{seq} was skipped in silence"),
             }
         }
@@ -325,7 +329,7 @@ impl Workers {
         self.oldest_held = oldest;
         for (seq, Open { state, .. }) in self.open.clone() {
             if seq < oldest && matches!(state, State::Waits { .. }) {
-                self.end(seq, End::Lost);
+                self.end(seq, End::LostRecords);
             }
         }
     }
@@ -340,7 +344,7 @@ impl Workers {
 
     fn come_back(&mut self, seq: u64, from_ns: u64, attempts: u32) {
         if seq < self.oldest_held {
-            self.end(seq, End::Lost);
+            self.end(seq, End::LostRecords);
         } else {
             self.set_state(seq, State::Waits { from_ns, attempts });
         }

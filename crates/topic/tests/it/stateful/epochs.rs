@@ -4,9 +4,9 @@ use super::mirrored::Mirror;
 use super::*;
 
 fn on_disk(disk: &Arc<Disk>, epoch: u32) -> Arc<Topic> {
-    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
-    let config = Arc::new(TopicConfig { fold, ..durable(Acknowledged::Memory) });
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { fold, ..durable(AckLevel::Memory) });
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(epoch), Arc::clone(disk) as _)];
     Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap())
 }

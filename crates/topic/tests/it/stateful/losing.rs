@@ -111,10 +111,10 @@ fn subscriber_that_goes_back_gets_the_checksum_again() {
 
 #[test]
 fn topic_can_simulate_losses_for_all_its_subscribers() {
-    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let lose_every = NonZeroU32::new(10);
     let losing = Arc::new(TopicConfig { fold, lose_every, ..config(1 << 20) });
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let topic = Arc::new(Topic::stateful("t", losing, &budget(), MANUAL, 1, board).unwrap());
     let mut setter = Setter::of(&topic);
     let own = SubscribeOptions { lose_every: NonZeroU32::new(7), ..following() };

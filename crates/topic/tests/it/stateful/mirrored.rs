@@ -18,7 +18,7 @@ impl Upstream for Elsewhere {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn forward(&self, _: ToOwner<'_>) -> Result<u64, PublishError> {
+    fn forward(&self, _: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         Err(PublishError::OwnerAway("nothing is handed on".to_owned()))
     }
 
@@ -45,9 +45,9 @@ pub(super) struct Mirror {
 impl Mirror {
     pub(super) fn new() -> Mirror {
         let upstream = Arc::<Elsewhere>::default();
-        let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+        let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
         let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
-        let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+        let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
         let of_owner: Arc<dyn Upstream> = upstream.clone();
         let topic = Topic::mirrored("t", config, &budget(), MANUAL, 1, board, &of_owner).unwrap();
         Mirror { topic: Arc::new(topic), upstream }
@@ -70,7 +70,7 @@ impl Mirror {
                 let mut bytes = Vec::new();
                 record.frame.append_to(&mut bytes);
                 return log
-                    .feed(record.position, record.prev_seq, CheckedRun::check(&bytes, 1, 1 << 20).unwrap())
+                    .feed(record.position, record.prev_seq, CheckedBatch::check(&bytes, 1, 1 << 20).unwrap())
                     .is_ok();
             }
             Event::Notice(Notice::Gap(gap)) => log.feed_gap(Position { epoch: gap.epoch, seq: gap.last }),
@@ -92,7 +92,7 @@ impl Mirror {
     }
 
     fn agrees_with(&self, owner: &Topic) {
-        let (ours, theirs) = (self.log().fold_info().unwrap(), owner.logs()[0].fold_info().unwrap());
+        let (ours, theirs) = (self.log().state_info().unwrap(), owner.logs()[0].state_info().unwrap());
         assert_eq!(ours, theirs);
     }
 
@@ -108,9 +108,9 @@ impl Mirror {
 }
 
 pub(super) fn owner(epoch: u32) -> Arc<Topic> {
-    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     Arc::new(Topic::stateful("t", config, &budget(), MANUAL, epoch, board).unwrap())
 }
 
@@ -151,7 +151,7 @@ fn state_of_an_ended_epoch_is_not_shown_for_the_next() {
     of_second.set(20);
     let right = [&first, &second].map(|owner| {
         let log = &owner.logs()[0];
-        (log.last(), log.fold_info().unwrap().1.checksum)
+        (log.last(), log.state_info().unwrap().1.checksum)
     });
     let mut reader = subscriber(&mirror.topic, &following());
     assert!(matches!(reader.try_next().unwrap(), Some(Event::Notice(Notice::Snapshot(_)))));
@@ -203,9 +203,9 @@ fn wrong_mirrored_state_is_detected_and_repaired() {
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    mirror.log().refold(200, &wrong().frame()).unwrap();
-    assert_ne!(mirror.log().fold_info(), owned.logs()[0].fold_info());
-    let (position, of_owner) = owned.logs()[0].fold_info().unwrap();
+    mirror.log().replay_into_state(200, &wrong().frame()).unwrap();
+    assert_ne!(mirror.log().state_info(), owned.logs()[0].state_info());
+    let (position, of_owner) = owned.logs()[0].state_info().unwrap();
     assert!(!mirror.log().feed_checksum(position, of_owner.checksum));
     assert_eq!(mirror.state(), None, "nobody is shown what is known to be wrong");
     assert_eq!(mirror.log().fed_through(), None);
@@ -241,12 +241,12 @@ fn new_owner_continues_from_the_state_subscribers_have() {
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
-    let read = mirror.log().fold_info().unwrap().1;
+    let read = mirror.log().state_info().unwrap().1;
     // Unread records.
     setter.set(5);
     mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
     mirror.log().take_over(9, false);
-    assert_eq!(mirror.log().fold_info().unwrap().1, read);
+    assert_eq!(mirror.log().state_info().unwrap().1, read);
     let third = Mirror::new();
     let mut feed = third.feed_of(&owned);
     third.drain(&mut feed, || ());
@@ -315,10 +315,10 @@ fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
         bytes
     };
     let append = |claim: &Arc<StateClaim>| {
-        let run = CheckedRun::check(&bytes, 1, 1 << 20).unwrap();
+        let run = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
         let (claim, partition) = (Some(claim), 0);
         let append =
-            RunAppend { run, partition, mark: None, expect_last: None, claim, evict: false, relayed: true };
+            BatchAppend { run, partition, mark: None, expect_last: None, claim, evict: false, relayed: true };
         mirror.topic.append_run(MANUAL.now_ns(), append).map(|receipt| receipt.position)
     };
     mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);

@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn slow_conflated_subscriber_reads_every_log_in_turn() {
     const LOGS: usize = 10;
-    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let topic = |number: usize| {
-        let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+        let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
         let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
         Arc::new(Topic::stateful(&format!("t{number}"), config, &budget(), MANUAL, 1, board).unwrap())
     };

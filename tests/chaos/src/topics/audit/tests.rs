@@ -5,7 +5,7 @@ fn at(epoch: u32, seq: u64) -> Position {
     at_seq(epoch, seq)
 }
 
-fn trace(told: Vec<Told>) -> Trace {
+fn trace(told: Vec<ReaderEvent>) -> Trace {
     Trace { topic: "t", node: 0, told }
 }
 
@@ -20,23 +20,29 @@ fn ledger(batches: &[(u64, u64, Option<Position>)]) -> Ledger {
     Ledger { published: published.collect(), refused: 0 }
 }
 
-fn record(epoch: u32, seq: u64, number: u64) -> Told {
-    Told::Record(at(epoch, seq), number)
+fn record(epoch: u32, seq: u64, number: u64) -> ReaderEvent {
+    ReaderEvent::Record(at(epoch, seq), number)
 }
 
-fn why(is_durable: bool, ledger: &Ledger, told: Vec<Told>) -> String {
+fn why(is_durable: bool, ledger: &Ledger, told: Vec<ReaderEvent>) -> String {
     format!("{:#}", topic(is_durable, ledger, &[&trace(told)]).unwrap_err())
 }
 
 #[test]
 fn audit_allows_no_missing_record_of_a_durable_topic() {
     let ledger = ledger(&[(1, 2, Some(at(1, 2))), (3, 3, Some(at(3, 3)))]);
-    let whole = vec![record(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, None, at(3, 3)), record(3, 3, 3)];
+    let whole =
+        vec![record(1, 1, 1), record(1, 2, 2), ReaderEvent::Epoch(1, 2, None, at(3, 3)), record(3, 3, 3)];
     let counts = topic(true, &ledger, &[&trace(whole.clone())]).unwrap();
-    assert_eq!(counts, Counts { read: 3, gaps: 0, epochs: 1 });
-    let lost = vec![record(1, 1, 1), Told::Epoch(1, 1, None, at(3, 3)), record(3, 3, 3)];
+    assert_eq!(counts, ReadCounts { read: 3, gaps: 0, epochs: 1 });
+    let lost = vec![record(1, 1, 1), ReaderEvent::Epoch(1, 1, None, at(3, 3)), record(3, 3, 3)];
     assert!(why(true, &ledger, lost).contains("epoch 1 ended at 1"));
-    let gap = vec![Told::Gap(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, None, at(3, 3)), record(3, 3, 3)];
+    let gap = vec![
+        ReaderEvent::Gap(1, 1, 1),
+        record(1, 2, 2),
+        ReaderEvent::Epoch(1, 2, None, at(3, 3)),
+        record(3, 3, 3),
+    ];
     assert!(why(true, &ledger, gap).contains("was told of gaps"));
     let short = whole[..3].to_vec();
     assert!(why(true, &ledger, short).contains("record 3 was acknowledged at"));
@@ -49,13 +55,13 @@ fn audit_allows_only_reported_losses_of_a_volatile_topic() {
     let ledger = ledger(&[(1, 4, Some(at(1, 4))), (5, 5, None), (6, 6, Some(at(2, 1)))]);
     let told = vec![
         record(1, 1, 1),
-        Told::Gap(1, 2, 2),
+        ReaderEvent::Gap(1, 2, 2),
         record(1, 3, 3),
-        Told::Epoch(1, 3, None, at(2, 1)),
+        ReaderEvent::Epoch(1, 3, None, at(2, 1)),
         record(2, 1, 6),
     ];
-    assert_eq!(topic(false, &ledger, &[&trace(told)]).unwrap(), Counts { read: 3, gaps: 1, epochs: 1 });
-    let all = vec![record(1, 1, 1), Told::Epoch(1, 1, Some(1), at(2, 2)), record(2, 2, 6)];
+    assert_eq!(topic(false, &ledger, &[&trace(told)]).unwrap(), ReadCounts { read: 3, gaps: 1, epochs: 1 });
+    let all = vec![record(1, 1, 1), ReaderEvent::Epoch(1, 1, Some(1), at(2, 2)), record(2, 2, 6)];
     assert!(why(false, &ledger, all).contains("record 2 was acknowledged"), "nothing is said to be missing");
     let silent = vec![record(1, 1, 1), record(1, 3, 3)];
     assert!(why(false, &ledger, silent).contains("after Some"));
@@ -63,7 +69,7 @@ fn audit_allows_only_reported_losses_of_a_volatile_topic() {
     assert!(why(false, &ledger, ended).contains("missing without a word"));
     let other = vec![record(1, 1, 9)];
     assert!(why(false, &ledger, other).contains("where 9 was read"));
-    let back = vec![record(1, 1, 1), Told::Epoch(1, 4, None, at(2, 1))];
+    let back = vec![record(1, 1, 1), ReaderEvent::Epoch(1, 4, None, at(2, 1))];
     assert!(why(false, &ledger, back).contains("after"), "record 4 is missing");
 }
 

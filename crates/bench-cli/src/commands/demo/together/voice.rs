@@ -11,14 +11,14 @@ use dunlin_cli::console::Console;
 use dunlin_cli::table::Table;
 
 /// Prints events with their times.
-pub struct Voice<'a> {
+pub struct NarratorVoice<'a> {
     pub console: &'a Console,
     began: Instant,
 }
 
-impl<'a> Voice<'a> {
-    pub fn new(console: &'a Console) -> Voice<'a> {
-        Voice { console, began: Instant::now() }
+impl<'a> NarratorVoice<'a> {
+    pub fn new(console: &'a Console) -> NarratorVoice<'a> {
+        NarratorVoice { console, began: Instant::now() }
     }
 
     /// Prints an event of a part.
@@ -53,27 +53,27 @@ impl<'a> Voice<'a> {
 }
 
 /// A part's sentence, and whether it holds.
-pub type Sentence = (&'static str, (bool, String));
+pub type PartResult = (&'static str, (bool, String));
 
 /// The closing output of all parts.
 #[derive(Debug, Default)]
-pub struct Closing {
+pub struct ClosingReport {
     tables: Vec<u8>,
-    sentences: Vec<Sentence>,
+    sentences: Vec<PartResult>,
 }
 
 /// The order of the parts.
 const FACES: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
 /// Adds a part's tables and sentences.
-pub fn add(closing: &Mutex<Closing>, tables: Vec<u8>, sentences: Vec<Sentence>) {
+pub fn add(closing: &Mutex<ClosingReport>, tables: Vec<u8>, sentences: Vec<PartResult>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);
     closing.sentences.extend(sentences);
     closing.sentences.sort_by_key(|(face, _)| FACES.iter().position(|known| known == face));
 }
 
-impl Closing {
+impl ClosingReport {
     pub fn holds(&self) -> bool {
         self.sentences.iter().all(|(_, (holds, _))| *holds)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use dunlin_cli::signals::Stop;
+use dunlin_cli::signals::StopFlag;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// Seconds of steady work in a round, tasks that one tenant then submits at once, and killed workers.
@@ -22,7 +22,7 @@ const EVERY: &str = "60";
 
 /// The Python demo and its interpreter.
 #[derive(Debug)]
-pub struct Program {
+pub struct WorkProgram {
     /// A Python interpreter with the `dunlin` package.
     pub python: PathBuf,
     /// The directory of `recordings.py` and `recordings_worker.py`.
@@ -30,12 +30,12 @@ pub struct Program {
 }
 
 /// The running program, which ends when this is dropped.
-pub struct Running {
+pub struct WorkProcess {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl Program {
+impl WorkProgram {
     /// The command of a worker.
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
@@ -46,7 +46,7 @@ impl Program {
     }
 
     /// Starts the program on a cluster whose nodes have workers within `scale`.
-    pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<Running> {
+    pub fn start(&self, url: &str, data: &Path, scale: &str, once: bool) -> Result<WorkProcess> {
         let mut command = Command::new(&self.python);
         command.arg("-u").arg(self.directory.join("recordings.py"));
         command.args(["--url", url, "--scale", scale, "--data"]).arg(data);
@@ -68,14 +68,18 @@ impl Program {
                 }
             }
         });
-        Ok(Running { child, lines })
+        Ok(WorkProcess { child, lines })
     }
 }
 
-impl Running {
+impl WorkProcess {
     /// Prints the program's lines until it ends. Returns its closing table, which follows an empty line;
     /// `None` if interrupted.
-    pub fn follow(&mut self, stop: &Stop, mut say: impl FnMut(&str) -> Result<()>) -> Result<Option<String>> {
+    pub fn follow(
+        &mut self,
+        stop: &StopFlag,
+        mut say: impl FnMut(&str) -> Result<()>,
+    ) -> Result<Option<String>> {
         let mut closing = String::new();
         loop {
             match self.lines.recv_timeout(LOOK) {
@@ -92,7 +96,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for WorkProcess {
     fn drop(&mut self) {
         // The program may have ended; it is reaped here.
         let _ = self.child.kill();

@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use dunlin_client::{Client, Publisher};
-use dunlin_feed::recording::Recorded;
+use dunlin_feed::recording::RecordedBook;
 use dunlin_topic::{
-    Draft, Fold, FoldConfig, Frame, Meta, Payload, Publish, PublishError, Retention, TopicConfig,
+    Draft, Frame, Meta, Payload, Publish, PublishError, Reducer, ReducerConfig, Retention, TopicConfig,
 };
 
 use crate::commands::feed::recording::list::{self, Entry, Topics};
-use crate::commands::feed::recording::{self, Counted, Log};
+use crate::commands::feed::recording::{self, Log, RecordCounts};
 use crate::console::Paint;
-use crate::outage::Outage;
-use crate::signals::Stop;
+use crate::outage::OutageReport;
+use crate::signals::StopFlag;
 use crate::state::State;
 
 /// Takes a recording's books and records, in their order.
-pub trait Outlet {
+pub trait ImportTarget {
     /// Adds the next book.
-    fn book(&mut self, recorded: &Recorded) -> Result<()>;
+    fn book(&mut self, recorded: &RecordedBook) -> Result<()>;
 
     /// Adds a record of a book.
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()>;
@@ -29,10 +29,10 @@ pub trait Outlet {
 }
 
 /// Only checks the files.
-pub struct Nowhere;
+pub struct CheckOnly;
 
-impl Outlet for Nowhere {
-    fn book(&mut self, _: &Recorded) -> Result<()> {
+impl ImportTarget for CheckOnly {
+    fn book(&mut self, _: &RecordedBook) -> Result<()> {
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl Outlet for Nowhere {
 }
 
 /// A recording with a log for each book, and the checksums of its states.
-pub struct Folder {
+pub struct RecordingFolder {
     out: PathBuf,
     books: Vec<Book>,
     /// The books of the current file.
@@ -68,14 +68,20 @@ struct Book {
 /// The number of a book's records between two checksums.
 const SUM_EVERY: u64 = 1_000;
 
-impl Folder {
-    pub fn new(out: &Path) -> Folder {
-        Folder { out: out.to_owned(), books: Vec::new(), of_file: Vec::new(), written: 0, frame: Vec::new() }
+impl RecordingFolder {
+    pub fn new(out: &Path) -> RecordingFolder {
+        RecordingFolder {
+            out: out.to_owned(),
+            books: Vec::new(),
+            of_file: Vec::new(),
+            written: 0,
+            frame: Vec::new(),
+        }
     }
 
     /// Closes the recording. Returns its counts and its size on disk.
-    pub fn close(self) -> Result<(Counted, u64)> {
-        let (mut topics, mut counted, mut bytes) = (Topics::new(), Counted::default(), 0);
+    pub fn close(self) -> Result<(RecordCounts, u64)> {
+        let (mut topics, mut counted, mut bytes) = (Topics::new(), RecordCounts::default(), 0);
         for mut book in self.books {
             book.log.sum(&book.state)?;
             let records = book.log.records();
@@ -93,14 +99,14 @@ impl Folder {
     }
 }
 
-impl Outlet for Folder {
-    fn book(&mut self, recorded: &Recorded) -> Result<()> {
+impl ImportTarget for RecordingFolder {
+    fn book(&mut self, recorded: &RecordedBook) -> Result<()> {
         let known = self.books.iter().position(|book| book.topic == recorded.topic);
         let at = match known {
             Some(at) => at,
             None => {
                 let options = recorded.scale.options();
-                let state = State::of(&FoldConfig { kind: recorded.kind.to_owned(), options })?;
+                let state = State::of(&ReducerConfig { kind: recorded.kind.to_owned(), options })?;
                 let mut log = Log::create(&self.out, &recorded.topic)?;
                 // A recording begins with a state.
                 log.state(&state)?;
@@ -141,19 +147,26 @@ impl Outlet for Folder {
 }
 
 /// A running node, with a topic for each book.
-pub struct Node<'a> {
+pub struct NodeTarget<'a> {
     client: &'a Client,
     /// 0 for the node's default.
     retention_bytes: u64,
     topics: Vec<(String, Publisher)>,
-    outage: Outage,
-    stop: Stop,
+    outage: OutageReport,
+    stop: StopFlag,
     errors: Paint,
 }
 
-impl<'a> Node<'a> {
-    pub fn new(client: &'a Client, retention_bytes: u64, stop: Stop, errors: Paint) -> Node<'a> {
-        Node { client, retention_bytes, topics: Vec::new(), outage: Outage::default(), stop, errors }
+impl<'a> NodeTarget<'a> {
+    pub fn new(client: &'a Client, retention_bytes: u64, stop: StopFlag, errors: Paint) -> NodeTarget<'a> {
+        NodeTarget {
+            client,
+            retention_bytes,
+            topics: Vec::new(),
+            outage: OutageReport::default(),
+            stop,
+            errors,
+        }
     }
 
     /// Repeats a call until the node is reachable. Returns early if the command has to end.
@@ -177,10 +190,10 @@ impl<'a> Node<'a> {
     }
 }
 
-impl Outlet for Node<'_> {
-    fn book(&mut self, recorded: &Recorded) -> Result<()> {
+impl ImportTarget for NodeTarget<'_> {
+    fn book(&mut self, recorded: &RecordedBook) -> Result<()> {
         let topic = recorded.topic.clone();
-        let fold = FoldConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
+        let fold = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
         let retention = Retention { bytes: self.retention_bytes, ..Retention::default() };
         let config = TopicConfig { fold: Some(fold), retention, ..node_defaults() };
         let created = self.client.create_topic(&topic, &config, true);

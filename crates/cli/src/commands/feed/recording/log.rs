@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use dunlin_journal::{AppendError, Batch, Config, Journal, RealDisk};
 use dunlin_topic::frame::Meta;
-use dunlin_topic::{Fold, Frame};
+use dunlin_topic::{Frame, Reducer};
 
-use super::{Counted, END, STATE, SUM, folder, text_of};
+use super::{END, RecordCounts, STATE, SUM, folder, text_of};
 use crate::progress::bytes_in;
 use crate::state::State;
 
@@ -21,7 +21,7 @@ pub struct Log {
     dir: PathBuf,
     journal: Journal,
     next_seq: u64,
-    counted: Counted,
+    counted: RecordCounts,
     last_time_ns: u64,
     first_time_ns: u64,
     count: u32,
@@ -36,7 +36,7 @@ impl Log {
         let (journal, _) = opened.with_context(|| format!("cannot record to {}", dir.display()))?;
         let topic = topic.to_owned();
         let frames = Vec::new();
-        let counted = Counted::default();
+        let counted = RecordCounts::default();
         Ok(Log {
             topic,
             dir,
@@ -51,7 +51,7 @@ impl Log {
     }
 
     /// Records of the topic and states so far.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> RecordCounts {
         self.counted
     }
 

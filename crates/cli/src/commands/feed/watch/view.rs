@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use dunlin::now_ns;
 use dunlin_client::Subscriber;
-use dunlin_feed::{By, Change, Replica, Side, Trouble};
-use dunlin_topic::{Fold, Publishers};
+use dunlin_feed::{ChangeCause, Replica, Side, StateChange, Trouble};
+use dunlin_topic::{Publishers, Reducer};
 use serde_json::{Value, json};
 
 use super::window::Window;
@@ -25,11 +25,11 @@ pub struct View {
     out: BufWriter<Screen<Stdout>>,
     paint: Paint,
     depth: usize,
-    manner: Manner,
+    manner: OutputMode,
     changes: u64,
 }
 
-enum Manner {
+enum OutputMode {
     /// Redrawn in place: the number of lines, the window they were drawn for, when the next drawing is due,
     /// and whether anything has changed.
     Terminal {
@@ -45,11 +45,11 @@ enum Manner {
 impl View {
     pub fn new(console: &Console, depth: usize) -> View {
         let manner = match (console.json, console.is_terminal) {
-            (true, _) => Manner::Json,
+            (true, _) => OutputMode::Json,
             (false, true) => {
-                Manner::Terminal { lines: 0, window: Window::now(), due: Instant::now(), news: true }
+                OutputMode::Terminal { lines: 0, window: Window::now(), due: Instant::now(), news: true }
             }
-            (false, false) => Manner::Lines,
+            (false, false) => OutputMode::Lines,
         };
         View { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
     }
@@ -59,18 +59,18 @@ impl View {
         self.changes
     }
 
-    pub fn changed(&mut self, change: &Change<'_, State>) -> Result<()> {
+    pub fn changed(&mut self, change: &StateChange<'_, State>) -> Result<()> {
         self.changes += 1;
         match &mut self.manner {
-            Manner::Terminal { news, .. } => *news = true,
-            Manner::Lines => match change.state.levels() {
+            OutputMode::Terminal { news, .. } => *news = true,
+            OutputMode::Lines => match change.state.levels() {
                 Some(book) => writeln!(self.out, "{}", ladder::one_line(&change.log.topic, change.to, book))?,
                 None => {
                     let entries = change.state.entries();
                     writeln!(self.out, "{} {} {entries} values", change.log.topic, change.to)?;
                 }
             },
-            Manner::Json => writeln!(self.out, "{}", object(change, self.depth))?,
+            OutputMode::Json => writeln!(self.out, "{}", object(change, self.depth))?,
         }
         Ok(())
     }
@@ -108,16 +108,16 @@ impl View {
 
     fn aside(&mut self, topic: &str, text: &str) -> Result<()> {
         match &mut self.manner {
-            Manner::Json => writeln!(self.out, "{}", json!({ "topic": topic, "notice": text }))?,
-            Manner::Lines => writeln!(std::io::stderr(), "{topic}: {text}")?,
-            Manner::Terminal { .. } => self.answer(&format!("{topic}: {text}"))?,
+            OutputMode::Json => writeln!(self.out, "{}", json!({ "topic": topic, "notice": text }))?,
+            OutputMode::Lines => writeln!(std::io::stderr(), "{topic}: {text}")?,
+            OutputMode::Terminal { .. } => self.answer(&format!("{topic}: {text}"))?,
         }
         Ok(())
     }
 
     /// Prints an answer to a typed command; the tables continue below it.
     pub fn answer(&mut self, text: &str) -> Result<()> {
-        if let Manner::Terminal { lines, news, .. } = &mut self.manner {
+        if let OutputMode::Terminal { lines, news, .. } = &mut self.manner {
             (*lines, *news) = (0, true);
             writeln!(self.out, "{text}")?;
         } else {
@@ -129,7 +129,7 @@ impl View {
 
     /// Notes that a typed line end has moved the drawing up by one line.
     pub fn went_down(&mut self) {
-        if let Manner::Terminal { lines, .. } = &mut self.manner {
+        if let OutputMode::Terminal { lines, .. } = &mut self.manner {
             *lines += usize::from(*lines > 0);
         }
     }
@@ -173,7 +173,7 @@ impl View {
         replicas: impl Iterator<Item = &'a Replica<State, Subscriber>> + Clone,
     ) -> Result<()> {
         let now = Instant::now();
-        let Manner::Terminal { lines: before, window: drawn_for, due, news } = &self.manner else {
+        let OutputMode::Terminal { lines: before, window: drawn_for, due, news } = &self.manner else {
             return Ok(self.out.flush()?);
         };
         if !news || now < *due {
@@ -194,7 +194,7 @@ impl View {
         }
         write!(self.out, "\x1b[J")?;
         self.out.flush()?;
-        self.manner = Manner::Terminal { lines: lines.len(), window, due: now + DRAW_EVERY, news: false };
+        self.manner = OutputMode::Terminal { lines: lines.len(), window, due: now + DRAW_EVERY, news: false };
         Ok(())
     }
 
@@ -203,11 +203,11 @@ impl View {
     }
 }
 
-fn object(change: &Change<'_, State>, depth: usize) -> Value {
+fn object(change: &StateChange<'_, State>, depth: usize) -> Value {
     let by = match change.by {
-        By::Record(_) => "record",
-        By::Merged(_) => "merged",
-        By::Snapshot => "snapshot",
+        ChangeCause::Record(_) => "record",
+        ChangeCause::Merged(_) => "merged",
+        ChangeCause::Snapshot => "snapshot",
     };
     let mut object = json!({
         "topic": change.log.topic, "position": change.to.to_string(), "by": by,

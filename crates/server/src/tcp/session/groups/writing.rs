@@ -1,42 +1,42 @@
 //! DELIVER messages: records for a member, several in a message.
 
-use dunlin::Claimed;
+use dunlin::ClaimedRecord;
 use dunlin::topic::{Frame, LogName, Notice, Position};
 use dunlin::wire::{Deleted, Deliver, FromNode, GapMessage};
 
 use super::super::translate::position_to_wire;
-use super::member::Given;
+use super::member::MemberEvent;
 
 /// Bytes of one DELIVER, or one larger record.
 const DELIVER_BYTES_MAX: usize = 16 << 10;
 
 /// A DELIVER message that is being written.
-struct Delivering {
+struct OpenDeliver {
     partition: u16,
     start: usize,
     count: u32,
 }
 
 /// Writes records for a member, several in a message.
-pub(super) struct Writing<'o> {
+pub(super) struct DeliverWriter<'o> {
     out: &'o mut Vec<u8>,
-    open: Option<Delivering>,
+    open: Option<OpenDeliver>,
     /// Bytes of complete messages.
     pub(super) sent: u64,
     pub(super) records: u64,
 }
 
-impl Writing<'_> {
-    pub(super) fn new(out: &mut Vec<u8>) -> Writing<'_> {
-        Writing { out, open: None, sent: 0, records: 0 }
+impl DeliverWriter<'_> {
+    pub(super) fn new(out: &mut Vec<u8>) -> DeliverWriter<'_> {
+        DeliverWriter { out, open: None, sent: 0, records: 0 }
     }
 
-    pub(super) fn add(&mut self, channels: &[u32], given: Given<'_>) {
+    pub(super) fn add(&mut self, channels: &[u32], given: MemberEvent<'_>) {
         match given {
-            Given::Record { partition, position, frame, claim } => {
+            MemberEvent::Record { partition, position, frame, claim } => {
                 self.add_record(channels, partition, position, &frame, claim);
             }
-            Given::Notice(notice) => {
+            MemberEvent::Notice(notice) => {
                 self.finish();
                 let before = self.out.len();
                 let channel_of = |log: &LogName| channels[usize::from(log.partition)];
@@ -64,7 +64,7 @@ impl Writing<'_> {
         partition: u16,
         position: Position,
         frame: &Frame<'_>,
-        claim: Option<&Claimed>,
+        claim: Option<&ClaimedRecord>,
     ) {
         let bytes = frame.meta_bytes().len() + frame.payload().len();
         let fits = self.open.as_ref().is_some_and(|open| {
@@ -73,10 +73,10 @@ impl Writing<'_> {
         if !fits {
             self.finish();
         }
-        let Writing { out, open, .. } = self;
+        let DeliverWriter { out, open, .. } = self;
         let open = open.get_or_insert_with(|| {
             let start = Deliver::begin(out, channels[usize::from(partition)]);
-            Delivering { partition, start, count: 0 }
+            OpenDeliver { partition, start, count: 0 }
         });
         let mut bytes = Vec::new();
         frame.append_to(&mut bytes);
@@ -95,7 +95,7 @@ impl Writing<'_> {
     }
 
     pub(super) fn finish(&mut self) {
-        let Some(Delivering { start, count, .. }) = self.open.take() else { return };
+        let Some(OpenDeliver { start, count, .. }) = self.open.take() else { return };
         Deliver::finish(self.out, start, count);
         self.sent += (self.out.len() - start) as u64;
     }

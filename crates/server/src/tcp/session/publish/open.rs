@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use dunlin::topic::frame::FLAG_SUBJECT;
 use dunlin::topic::{
-    CheckedRun, Log, Pattern, Position, PublishError, PublisherPlace, StateClaim, Subject, Topic,
+    CheckedBatch, Log, Pattern, Position, PublishError, PublisherRegistration, StateClaim, Subject, Topic,
 };
 use dunlin::wire::{self, ErrorCode, PublishHeader};
 use dunlin::{Node, Refused};
 
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) topic: PublisherPlace,
+    pub(super) topic: PublisherRegistration,
     /// Where the topic has several subjects: the pattern that tails must match.
     pub(super) pattern: Option<Pattern>,
     /// The pattern that the client asked for.
@@ -30,14 +30,14 @@ pub(super) struct Open {
 
 /// What a reopened publisher expects of its topic; or, for a node, what the publisher of its next batch expects.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
     pub(super) create: bool,
     /// The last acknowledged records, by partition.
     pub(super) acknowledged: Vec<(u16, Position)>,
 }
 
-impl Expected {
+impl ExpectedTopic {
     pub(super) fn claim(&self, partition: u32) -> Option<Arc<StateClaim>> {
         let last = self.acknowledged.iter().find(|(of, _)| u32::from(*of) == partition);
         last.map(|(_, record)| StateClaim::after(*record))
@@ -93,7 +93,7 @@ impl Open {
         &self,
         publish: &wire::Publish<'a>,
         node: &Node,
-    ) -> Result<CheckedRun<'a>, Refused> {
+    ) -> Result<CheckedBatch<'a>, Refused> {
         let header = &publish.header;
         let partitions = self.topic.logs().len();
         if header.partition as usize >= partitions {
@@ -101,7 +101,7 @@ impl Open {
             return Err(Refused { numbers, ..Refused::new(ErrorCode::Partition, "") });
         }
         let record_bytes_max = self.topic.config().record_bytes_max as usize;
-        let run = CheckedRun::check(publish.frames, header.count, record_bytes_max)
+        let run = CheckedBatch::check(publish.frames, header.count, record_bytes_max)
             .map_err(|error| Refused::from(&error))?;
         if run.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
             self.check_tails(&run, node)?;
@@ -113,7 +113,7 @@ impl Open {
         Ok(run)
     }
 
-    fn check_tails(&self, run: &CheckedRun<'_>, node: &Node) -> Result<(), Refused> {
+    fn check_tails(&self, run: &CheckedBatch<'_>, node: &Node) -> Result<(), Refused> {
         let Some(pattern) = &self.pattern else {
             return Err(Refused::new(
                 ErrorCode::Subject,

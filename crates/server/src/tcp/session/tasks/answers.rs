@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::scheduler::Answered;
-use dunlin::wire::{ErrorCode, TaskAnswer};
+use dunlin::scheduler::CommandOutcome;
+use dunlin::wire::{ErrorCode, TaskCommandResult};
 
-/// The second byte of an accepted [`Answered`].
+/// The second byte of an accepted [`CommandOutcome`].
 const DONE: u8 = 1;
 
 /// Encodes the results. An unreadable one keeps its place as a refusal, because its outcome is unknown.
@@ -19,17 +19,17 @@ pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
                 done.clear();
                 done.push(version);
                 done.extend_from_slice(reply);
-                TaskAnswer::Done(&done).write(&mut out);
+                TaskCommandResult::Done(&done).write(&mut out);
             }
-            _ => TaskAnswer::Refused(refused(answer).as_wire()).write(&mut out),
+            _ => TaskCommandResult::Refused(refused(answer).as_wire()).write(&mut out),
         }
     }
     out
 }
 
 fn refused(answer: &[u8]) -> Refused {
-    match Answered::decode(answer) {
-        Ok(Answered::Refused { refusal }) => Refused::from(&refusal),
+    match CommandOutcome::decode(answer) {
+        Ok(CommandOutcome::Refused { refusal }) => Refused::from(&refusal),
         _ => Refused::new(
             ErrorCode::CommandUnknown,
             "this node cannot read the reply; update all nodes to the same version",
@@ -39,11 +39,11 @@ fn refused(answer: &[u8]) -> Refused {
 
 #[cfg(test)]
 mod tests {
-    use dunlin::scheduler::{Refusal, Reply, Taken};
+    use dunlin::scheduler::{CommandReply, SubmittedTask, TaskRefusal};
 
     use super::*;
 
-    fn encoded(answered: &Answered) -> Bytes {
+    fn encoded(answered: &CommandOutcome) -> Bytes {
         let mut bytes = Vec::new();
         answered.encode(&mut bytes);
         bytes.into()
@@ -51,19 +51,20 @@ mod tests {
 
     #[test]
     fn unreadable_response_shifts_no_other_response() {
-        let tasks = vec![Taken { task: 7, known: false }];
-        let done = Answered::Done { reply: Reply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 } };
-        let refused = Answered::Refused { refusal: Refusal::NoTask { task: 9 } };
+        let tasks = vec![SubmittedTask { task: 7, known: false }];
+        let done =
+            CommandOutcome::Done { reply: CommandReply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 } };
+        let refused = CommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: 9 } };
         let answers = [Bytes::new(), encoded(&refused), Bytes::from_static(&[255, 9, 9]), encoded(&done)];
         let written = write_all(&answers);
-        let read: Vec<_> = TaskAnswer::read_all(&written).map(Result::unwrap).collect();
+        let read: Vec<_> = TaskCommandResult::read_all(&written).map(Result::unwrap).collect();
         let codes = read[..3].iter().map(|answer| match answer {
-            TaskAnswer::Refused(refusal) => refusal.code,
-            TaskAnswer::Done(_) => panic!("{answer:?} was not taken in"),
+            TaskCommandResult::Refused(refusal) => refusal.code,
+            TaskCommandResult::Done(_) => panic!("{answer:?} was not taken in"),
         });
         let expected = [ErrorCode::CommandUnknown, ErrorCode::NoTask, ErrorCode::CommandUnknown];
         assert!(codes.eq(expected), "{read:?}");
-        let [_, _, _, TaskAnswer::Done(reply)] = read[..] else { panic!("{read:?}") };
-        assert_eq!(Reply::decode(reply), Ok(Reply::Submitted { tasks, slow_down_ms: 3 }));
+        let [_, _, _, TaskCommandResult::Done(reply)] = read[..] else { panic!("{read:?}") };
+        assert_eq!(CommandReply::decode(reply), Ok(CommandReply::Submitted { tasks, slow_down_ms: 3 }));
     }
 }

@@ -11,11 +11,11 @@ impl Session {
     pub(in crate::tcp::session) fn recheck_workers(&mut self) {
         let rule = self.node.task_rule();
         let mut commands = Commands::default();
-        let attached = &mut self.tasking.attached;
+        let attached = &mut self.task_requests.attached;
         for (worker, ended) in
             attached.extract_if(|_, worker| !rule.serves(&worker.tenants)).collect::<Vec<_>>()
         {
-            self.tasking.revoked.insert(worker);
+            self.task_requests.revoked.insert(worker);
             commands.push_with(|out| Command::Leave { worker }.encode(out));
             let error = TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
             self.refuse_tasks(ended.request, &Refused::from(&error));
@@ -23,7 +23,7 @@ impl Session {
         if commands.is_empty() {
             return;
         }
-        if let Some(tasks) = self.tasking.scheduler.upgrade() {
+        if let Some(tasks) = self.task_requests.scheduler.upgrade() {
             // If this fails, the workers' leases end, because they cannot be renewed.
             tokio::spawn(async move { tasks.propose_known(commands).await });
         }

@@ -1,6 +1,6 @@
 //! Leases: owners and standbys of regions.
 
-use dunlin_space::{Handover, RegionId, Standby};
+use dunlin_space::{Handover, RegionId, StandbyMode};
 
 use super::{Event, LEASE, MS, Stage, TIMING};
 
@@ -33,10 +33,10 @@ impl Stage {
             self.forsake(gone);
         }
         let (heir, blank) = match self.nodes[gone].standby {
-            Some(standby) if self.standby == Standby::Required => (standby, false),
+            Some(standby) if self.standby == StandbyMode::Required => (standby, false),
             _ => (self.add_node(region, Handover::new(region, 0, self.standby, TIMING)), true),
         };
-        assert!(blank == (self.standby == Standby::None), "a region is left without a standby");
+        assert!(blank == (self.standby == StandbyMode::None), "a region is left without a standby");
         self.told.taken_over += 1;
         self.go_on_with(region, heir, blank)
     }
@@ -79,7 +79,7 @@ impl Stage {
     /// Attaches a standby to an owner without one; it starts from the owner's state.
     pub(super) fn attach(&mut self, owner: usize) -> Result<(), String> {
         let stopped = self.nodes[owner].paused_until > self.now;
-        if self.standby == Standby::None
+        if self.standby == StandbyMode::None
             || !self.is_owner(owner)
             || self.nodes[owner].standby.is_some()
             || stopped

@@ -1,0 +1,125 @@
+//! The last status of a node, and how long it has been silent.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+/// The parts of a node's status, in order of arrival.
+pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
+/// Seconds of rates in the history.
+const HISTORY_MAX: usize = 600;
+
+/// The last status of a node.
+#[derive(Debug)]
+pub struct NodeReport {
+    url: String,
+    said: BTreeMap<String, Value>,
+    /// Records per second, oldest first.
+    history: VecDeque<u64>,
+    away: Option<NodeOutage>,
+}
+
+/// The node cannot be reached.
+#[derive(Debug, Clone)]
+pub struct NodeOutage {
+    pub since: Instant,
+    pub why: String,
+}
+
+impl NodeReport {
+    pub fn new(url: &str) -> NodeReport {
+        NodeReport { url: url.to_owned(), said: BTreeMap::new(), history: VecDeque::new(), away: None }
+    }
+
+    pub fn say(&mut self, about: String, what: Value) {
+        self.away = None;
+        if about == "stats"
+            && let Some(rate) = what["rates"]["records_per_s"].as_f64()
+        {
+            if self.history.len() == HISTORY_MAX {
+                self.history.pop_front();
+            }
+            self.history.push_back(rate as u64);
+        }
+        self.said.insert(about, what);
+    }
+
+    pub fn go_away(&mut self, why: String) {
+        let since = self.away.as_ref().map_or_else(Instant::now, |away| away.since);
+        self.away = Some(NodeOutage { since, why });
+    }
+
+    pub fn away(&self) -> Option<&NodeOutage> {
+        self.away.as_ref()
+    }
+
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.away.as_ref().map(|away| away.since.elapsed())
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The last value of a part; null if there is none.
+    pub fn of(&self, about: &str) -> &Value {
+        self.said.get(about).unwrap_or(&Value::Null)
+    }
+
+    /// When the last part was published, in Unix ms.
+    pub fn said_at(&self) -> Option<u64> {
+        self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
+    }
+
+    /// Whether all parts and rates are known; rates need two measurements.
+    pub fn is_whole(&self) -> bool {
+        ALL.iter().all(|about| self.said.contains_key(*about)) && !self.of("stats")["rates"].is_null()
+    }
+
+    /// The last rates, at most `count`, oldest first.
+    pub fn history(&self, count: usize) -> Vec<u64> {
+        self.history.iter().skip(self.history.len().saturating_sub(count)).copied().collect()
+    }
+
+    /// The status as one object.
+    pub fn object(&self) -> Value {
+        let mut object: Map<String, Value> =
+            self.said.iter().map(|(about, what)| (about.clone(), what.clone())).collect();
+        object.insert("url".to_owned(), self.url.clone().into());
+        let away =
+            self.away.as_ref().map(|away| json!({"why": away.why, "s": away.since.elapsed().as_secs_f64()}));
+        object.insert("away".to_owned(), away.into());
+        Value::Object(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_complete_once_all_figures_and_rates_arrived() {
+        let mut report = NodeReport::new("dunlin://a");
+        ALL.iter().for_each(|about| report.say((*about).to_owned(), json!({"at_ms": 7, "rates": null})));
+        assert!(!report.is_whole());
+        report.say("stats".to_owned(), json!({"rates": {"records_per_s": 12.0}}));
+        assert!(report.is_whole());
+        assert_eq!((report.said_at(), report.history(5)), (Some(7), vec![12]));
+    }
+
+    #[test]
+    fn absence_lasts_from_its_first_report_to_the_next_message() {
+        let mut report = NodeReport::new("dunlin://a");
+        report.go_away("refused".to_owned());
+        let since = report.away().unwrap().since;
+        report.go_away("refused again".to_owned());
+        assert_eq!(
+            (report.away().unwrap().since, report.away().unwrap().why.as_str()),
+            (since, "refused again")
+        );
+        assert_eq!(report.object()["away"]["why"], "refused again");
+        report.say("stats".to_owned(), json!({}));
+        assert!(report.away().is_none() && report.object()["away"].is_null());
+    }
+}

@@ -1,0 +1,374 @@
+//! A worker's tasks, queued commands and unanswered requests.
+//!
+//! Invariants:
+//! - An assigned task is held until its result has a response, or until it is known to belong to another
+//!   worker.
+//! - Results that were lost with a connection are sent again before anything else.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dunlin_tasks::{Attached, AttemptReport, Command, CommandReply, Start, WorkerOrder};
+use dunlin_wire::ErrorCode;
+use hashbrown::HashMap;
+
+use super::super::asking::{LENGTH_BYTES, push, too_long};
+use super::super::given::AssignedTask;
+use crate::refusal::Refused;
+
+/// Requests on their way at once. Commands queued meanwhile are sent together, so that a busy worker sends
+/// larger requests.
+const REQUESTS_MAX: usize = 4;
+/// A little more than the size of a result without content.
+const ANSWER_BYTES: usize = 80;
+/// The largest request in bytes, unless one command is larger.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// The state of a worker.
+#[derive(Debug, Default)]
+pub(super) struct WorkerState {
+    /// The worker's number; 0 for none yet.
+    pub(super) worker: u64,
+    /// The epoch of the cluster's tasks to which the number belongs.
+    pub(super) life: u32,
+    /// The worker is attached by this connection.
+    pub(super) is_attached: bool,
+    /// Assigned tasks that no thread has taken yet.
+    pub(super) ready: VecDeque<AssignedTask>,
+    /// Assigned tasks without a response to their result, by task.
+    held: HashMap<u64, HeldTask>,
+    /// Tasks, with their tokens, that belong to other workers by now while a thread here still runs them.
+    /// Each takes a slot until it ends.
+    stray: HashSet<(u64, u64)>,
+    unsent: VecDeque<QueuedCommand>,
+    /// Sent commands by request number.
+    unanswered_requests: VecDeque<(u32, Vec<QueuedCommand>)>,
+    pub(super) is_draining: bool,
+    pub(super) is_drained: bool,
+    pub(super) counts: TaskCounters,
+}
+
+/// Numbers of assigned tasks by outcome.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TaskCounters {
+    pub(super) given: u64,
+    pub(super) answered: u64,
+    pub(super) stale: u64,
+    pub(super) lost: u64,
+}
+
+#[derive(Debug)]
+struct HeldTask {
+    token: u64,
+    stopped: Arc<AtomicBool>,
+    is_answered: bool,
+}
+
+/// A command that is queued or sent.
+#[derive(Debug)]
+pub(super) struct QueuedCommand {
+    bytes: Vec<u8>,
+    /// The task and token that the command finishes.
+    answers: Option<(u64, u64)>,
+    /// The command is sent again after a lost connection.
+    is_kept: bool,
+    /// The command may have been carried out before.
+    is_again: bool,
+}
+
+impl QueuedCommand {
+    pub(super) fn new(command: &Command<'_>, answers: Option<(u64, u64)>, is_kept: bool) -> QueuedCommand {
+        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
+        push(&mut bytes, command);
+        QueuedCommand { bytes, answers, is_kept, is_again: false }
+    }
+}
+
+impl QueuedCommand {
+    /// Replaces a result that is too large for a request by a failure.
+    pub(super) fn or_failure(self) -> QueuedCommand {
+        too_long(&self.bytes).and_then(|refused| self.failing(&refused)).unwrap_or(self)
+    }
+
+    /// The failure to send after a result was refused for its content. The task still belongs to this worker,
+    /// which alone can finish it.
+    fn failing(&self, refused: &Refused) -> Option<QueuedCommand> {
+        if is_of_another(refused.code) {
+            return None;
+        }
+        let Ok(Command::Complete { answer, .. }) = Command::decode(self.bytes.get(LENGTH_BYTES..)?) else {
+            return None;
+        };
+        let error = format!("the result was refused: {refused}");
+        Some(QueuedCommand::new(
+            &Command::Fail { answer, error: error.as_bytes(), retry: true },
+            self.answers,
+            true,
+        ))
+    }
+
+    fn again(self) -> QueuedCommand {
+        QueuedCommand { is_again: true, ..self }
+    }
+}
+
+impl WorkerState {
+    /// The held tasks and their tokens.
+    pub(super) fn has(&self) -> Vec<(u64, u64)> {
+        self.held.iter().map(|(&task, held)| (task, held.token)).collect()
+    }
+
+    /// The number of held tasks without a result.
+    pub(super) fn unanswered(&self) -> usize {
+        self.held.values().filter(|held| !held.is_answered).count()
+    }
+
+    /// Whether an assigned task may still be unfinished.
+    pub(super) fn holds_anything(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether nothing is queued or unanswered. For a detached worker only results count, because other
+    /// commands concern the node it was attached to.
+    pub(super) fn has_nothing_to_send(&self) -> bool {
+        let mut all = self
+            .unsent
+            .iter()
+            .chain(self.unanswered_requests.iter().flat_map(|(_, queued_commands)| queued_commands));
+        !all.any(|queued| self.is_attached || queued.answers.is_some())
+    }
+
+    pub(super) fn say(&mut self, queued: QueuedCommand) {
+        self.unsent.push_back(queued);
+    }
+
+    /// Notes a task's result. Returns whether the result is still needed: the task is held and has none yet.
+    /// Otherwise its slot becomes free.
+    pub(super) fn answer(&mut self, task: u64, token: u64) -> bool {
+        match self.held.get_mut(&task) {
+            Some(held) if held.token == token => !std::mem::replace(&mut held.is_answered, true),
+            _ => {
+                if self.stray.remove(&(task, token)) {
+                    self.take_one_more();
+                }
+                false
+            }
+        }
+    }
+
+    /// The slots that are not taken by tasks of other workers.
+    pub(super) fn slots(&self, slots: u32) -> u32 {
+        slots.saturating_sub(u32::try_from(self.stray.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Requests one more task after the end of one that the cluster no longer counts as this worker's. A
+    /// worker that attaches again sends its number of slots.
+    fn take_one_more(&mut self) {
+        if self.is_attached && !self.is_draining {
+            let pull = Command::Pull { worker: self.worker, credit: 1 };
+            self.say(QueuedCommand::new(&pull, None, false));
+        }
+    }
+
+    /// Whether the worker holds the task, as far as it knows.
+    pub(super) fn holds(&self, task: u64, token: u64) -> bool {
+        self.held.get(&task).is_some_and(|held| held.token == token)
+    }
+
+    /// The bytes of the next request, if commands are queued and may be sent.
+    pub(super) fn next_request(&mut self, number: u32) -> Option<Vec<u8>> {
+        if !self.is_attached || self.unsent.is_empty() || self.unanswered_requests.len() >= REQUESTS_MAX {
+            return None;
+        }
+        let (mut bytes, mut queued_commands) = (Vec::new(), Vec::new());
+        while let Some(next) = self.unsent.front()
+            && (bytes.is_empty() || bytes.len() + next.bytes.len() <= REQUEST_BYTES_MAX)
+            && let Some(next) = self.unsent.pop_front()
+        {
+            bytes.extend_from_slice(&next.bytes);
+            queued_commands.push(next);
+        }
+        self.unanswered_requests.push_back((number, queued_commands));
+        Some(bytes)
+    }
+
+    pub(super) fn can_send(&self) -> bool {
+        self.is_attached && !self.unsent.is_empty() && self.unanswered_requests.len() < REQUESTS_MAX
+    }
+
+    /// Handles a lost connection: unanswered commands are sent again first.
+    pub(super) fn lost_connection(&mut self) {
+        self.is_attached = false;
+        let kept = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
+            queued_commands.into_iter().filter(|queued| queued.is_kept)
+        };
+        let again: Vec<QueuedCommand> =
+            self.unanswered_requests.drain(..).flat_map(kept).map(QueuedCommand::again).collect();
+        again.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
+        self.unsent.retain(|queued| queued.is_kept);
+    }
+
+    /// Handles the response to attaching. Tasks that belong to others are stopped; finished tasks are
+    /// reported again.
+    pub(super) fn attached(&mut self, attached: &Attached) {
+        if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.life) {
+            self.lost_lease();
+        }
+        (self.worker, self.life, self.is_attached) = (attached.worker, attached.life, true);
+        for &(task, token) in &attached.lost {
+            if self.held.get(&task).is_some_and(|held| held.token == token && !held.is_answered) {
+                self.counts.lost += 1;
+                self.forget(task);
+            }
+        }
+    }
+
+    /// Handles the end of the lease: all tasks went to others.
+    pub(super) fn lost_lease(&mut self) {
+        (self.worker, self.is_attached) = (0, false);
+        let all: Vec<u64> = self.held.keys().copied().collect();
+        for task in all {
+            self.counts.lost += 1;
+            self.forget(task);
+        }
+        self.unsent.clear();
+        self.unanswered_requests.clear();
+        self.is_drained |= self.is_draining;
+    }
+
+    fn forget(&mut self, task: u64) -> Option<HeldTask> {
+        let held = self.held.remove(&task)?;
+        held.stopped.store(true, Ordering::Release);
+        let ready = self.ready.len();
+        self.ready.retain(|given| given.task() != task || given.token() != held.token);
+        if self.ready.len() == ready && !held.is_answered {
+            self.stray.insert((task, held.token));
+        }
+        Some(held)
+    }
+
+    /// Carries out an order. A task to be stopped that no thread has begun is given back.
+    pub(super) fn ordered(&mut self, order: WorkerOrder) {
+        match order {
+            WorkerOrder::Start(start) => self.start(start),
+            WorkerOrder::Stop { task, token, .. } if self.holds(task, token) => {
+                let Some(held) = self.held.get(&task) else { return };
+                held.stopped.store(true, Ordering::Release);
+                if self.ready.iter().any(|given| given.task() == task) {
+                    self.ready.retain(|given| given.task() != task);
+                    self.give_back(task, token);
+                }
+            }
+            WorkerOrder::Stop { .. } => {}
+            WorkerOrder::Drained { .. } => (self.is_draining, self.is_drained) = (true, true),
+        }
+    }
+
+    fn give_back(&mut self, task: u64, token: u64) {
+        if self.answer(task, token) {
+            let answer = AttemptReport {
+                worker: self.worker,
+                task,
+                token,
+                run_us: 0,
+                cpu_us: 0,
+                memory_bytes: 0,
+                credit: 1,
+            };
+            let command = Command::Fail { answer, error: b"stopped before it began", retry: true };
+            self.say(QueuedCommand::new(&command, Some((task, token)), true));
+        }
+    }
+
+    fn start(&mut self, start: Start) {
+        if self.holds(start.task, start.token) {
+            return;
+        }
+        // The task returned with a new token; a result under the old token is useless.
+        self.forget(start.task);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let held = HeldTask { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
+        self.held.insert(start.task, held);
+        self.counts.given += 1;
+        self.ready.push_back(AssignedTask { start, stopped });
+    }
+
+    /// Handles the response to a request, command by command. Returns `false` if the cluster does not know
+    /// this worker.
+    pub(super) fn answered(&mut self, request: u32, answers: Vec<Result<CommandReply, Refused>>) -> bool {
+        let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
+            return true;
+        };
+        let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return true };
+        let mut is_known = true;
+        for (queued, answer) in queued_commands.into_iter().zip(answers) {
+            match &answer {
+                Ok(CommandReply::Beaten { gone }) => is_known &= !gone.contains(&self.worker),
+                Err(refused) => is_known &= refused.code != ErrorCode::NoWorker,
+                Ok(_) => {}
+            }
+            let Some((task, token)) = queued.answers else { continue };
+            if self.holds(task, token) {
+                if let Some(failing) = answer.as_ref().err().and_then(|refused| queued.failing(refused)) {
+                    self.say(failing);
+                    continue;
+                }
+                self.held.remove(&task);
+                match answer {
+                    Ok(_) => self.counts.answered += 1,
+                    // The first attempt was accepted, and its response was lost.
+                    Err(refused) if queued.is_again && refused.code == ErrorCode::TaskOver => {
+                        self.counts.answered += 1;
+                    }
+                    Err(_) => {
+                        self.counts.stale += 1;
+                        if !queued.is_again {
+                            self.take_one_more();
+                        }
+                    }
+                }
+            }
+        }
+        is_known
+    }
+
+    /// Handles the temporary refusal of a request, whose commands are sent again.
+    pub(super) fn refused(&mut self, request: u32) {
+        let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
+            return;
+        };
+        let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return };
+        let again: Vec<QueuedCommand> =
+            queued_commands.into_iter().filter(|queued| queued.is_kept).map(QueuedCommand::again).collect();
+        again.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
+    }
+
+    /// Handles the final refusal of a request, whose commands are discarded. The tasks whose results it
+    /// carried fail.
+    pub(super) fn given_up(&mut self, request: u32, refused: &Refused) {
+        let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
+            return;
+        };
+        let Some((_, queued_commands)) = self.unanswered_requests.remove(at) else { return };
+        for queued in queued_commands {
+            let Some((task, token)) = queued.answers else { continue };
+            if !self.holds(task, token) {
+                continue;
+            }
+            match queued.failing(refused) {
+                Some(failing) => self.say(failing),
+                None => {
+                    self.held.remove(&task);
+                    self.counts.stale += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the code means that the task belongs to another worker, or is over.
+fn is_of_another(code: ErrorCode) -> bool {
+    use ErrorCode::{NoTask, NoWorker, StaleToken, TaskOver};
+    matches!(code, NoTask | NoWorker | StaleToken | TaskOver)
+}

@@ -1,0 +1,111 @@
+//! The changes of one revision.
+
+use crate::change::{Change, Event};
+use crate::effects::Effects;
+use crate::item::{Item, Key, Value};
+use crate::layout::Layout;
+use crate::lock;
+use crate::reply::Reply;
+use crate::state::{State, is_reserved};
+
+/// Bytes of a put in [`Change::bytes`] besides its key and value.
+const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
+
+/// Changes of keys that share a revision. Without changes, no revision is used.
+#[derive(Debug)]
+pub(crate) struct RevisionBuilder<'s> {
+    pub(crate) state: &'s mut State,
+    pub(crate) effects: &'s mut Effects,
+    pub(crate) revision: u64,
+    events: Vec<u8>,
+    keys: u64,
+}
+
+impl<'s> RevisionBuilder<'s> {
+    pub(crate) fn begin(state: &'s mut State, effects: &'s mut Effects) -> RevisionBuilder<'s> {
+        let revision = state.revision + 1;
+        RevisionBuilder { state, effects, revision, events: Vec::new(), keys: 0 }
+    }
+
+    /// Writes a key. The caller has checked everything.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: u64) {
+        self.put_as(self.state.writer.clone(), key, value, lease);
+    }
+
+    pub(crate) fn put_as(&mut self, tenant: Option<Value>, key: &[u8], value: &[u8], lease: u64) {
+        let (created, modified) = (self.revision, self.revision);
+        let mut item = Item { value: value.into(), created, modified, version: 1, lease, tenant };
+        let mut lease_before = 0;
+        // One lookup for an existing key: the state exceeds the processor's caches.
+        match self.state.keys.get_mut(key) {
+            Some(found) => {
+                lease_before = found.lease;
+                (item.created, item.version) = (found.created, found.version + 1);
+                let before = std::mem::replace(found, item.clone());
+                self.state.uncount(key, &before);
+            }
+            None => drop(self.state.keys.insert(Key::from(key), item.clone())),
+        }
+        self.state.count(key, &item);
+        if lease_before != lease {
+            self.detach(key, lease_before);
+            if let Some(found) = self.state.leases.get_mut(&lease) {
+                found.keys.insert(Key::from(key));
+            }
+        }
+        self.events.reserve_exact(usize::from(self.events.is_empty()) + PUT_BYTES + key.len() + value.len());
+        self.record_event(&Event::Put { key, item });
+    }
+
+    /// Deletes a key; returns whether it existed. A lock's key passes to the lease that waits longest.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
+        self.state.uncount(&key, &item);
+        self.detach(&key, item.lease);
+        self.record_event(&Event::Deleted { key: &key });
+        if let Some(name) = lock::name_of(&key) {
+            self.hand_over(name);
+        }
+        true
+    }
+
+    /// Deletes the first keys of a range, except system keys, up to the limit. Returns their number.
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
+        let own = self.state.between(start, end).filter(|(key, _)| !is_reserved(key));
+        let keys: Vec<Key> =
+            own.take(self.state.limits.range_keys_max as usize).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| {
+            self.delete(key);
+        });
+        keys.len() as u64
+    }
+
+    fn detach(&mut self, key: &[u8], lease: u64) {
+        if let Some(found) = self.state.leases.get_mut(&lease) {
+            found.keys.remove(key);
+        }
+    }
+
+    fn record_event(&mut self, event: &Event<'_>) {
+        if self.events.is_empty() {
+            self.events.push(crate::VERSION);
+        }
+        event.write(&mut self.events);
+        self.keys += 1;
+    }
+
+    /// Ends the revision. Returns it, or the last one if nothing changed.
+    pub(crate) fn end(self) -> u64 {
+        if self.keys > 0 {
+            self.state.revision = self.revision;
+            self.effects.changes.push(Change { revision: self.revision, bytes: self.events });
+        }
+        self.state.revision
+    }
+
+    /// [`RevisionBuilder::end`] as a reply.
+    pub(crate) fn changed(self) -> Reply {
+        let keys = self.keys;
+        Reply::Changed { revision: self.end(), keys }
+    }
+}

@@ -1,0 +1,200 @@
+//! A member's place in a group: its notices, and how it waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use dunlin_topic::{
+    Departure, Gap, LostRecords, MemberId, Notice, SubscribeError, Topic, Waiter, thread_waker,
+};
+
+use super::group::{Group, Sleeper, WorkPending};
+use super::machine::GroupMachine;
+use super::state::State;
+use crate::clock::now_ns;
+use crate::node::Node;
+
+/// One member of a group. Dropping it counts as the member's death.
+#[derive(Debug)]
+pub(super) struct GroupMember<M: GroupMachine> {
+    node: Node,
+    group: Arc<Group<M>>,
+    pub(super) member: MemberId,
+    waiter: Arc<Waiter>,
+    token: u32,
+    notices: VecDeque<Notice>,
+    /// Notices of ended logs, delivered after the records taken before.
+    ends: VecDeque<Notice>,
+    /// The partitions of whose end it was notified.
+    ends_told: Box<[bool]>,
+    lost: u64,
+    /// Lost records that the log dropped before any member had them.
+    given_up: u64,
+    has_left: bool,
+}
+
+impl<M: GroupMachine> GroupMember<M> {
+    pub(super) fn new(
+        node: Node,
+        group: Arc<Group<M>>,
+        member: MemberId,
+        (waiter, token): (Arc<Waiter>, u32),
+        notices: Vec<Notice>,
+    ) -> GroupMember<M> {
+        let ends_told = vec![false; group.topic.logs().len()].into();
+        let notices = notices.into();
+        GroupMember {
+            node,
+            group,
+            member,
+            waiter,
+            token,
+            notices,
+            ends: VecDeque::new(),
+            ends_told,
+            lost: 0,
+            given_up: 0,
+            has_left: false,
+        }
+    }
+
+    pub(super) fn topic(&self) -> &Arc<Topic> {
+        &self.group.topic
+    }
+
+    pub(super) fn group(&self) -> &str {
+        &self.group.name
+    }
+
+    /// Lost records of the group in this member's gaps.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Lost records that the log dropped before any member had them.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// Drops its notices, because it begins again where its group moved to.
+    pub(super) fn forget_notices(&mut self) {
+        self.notices.clear();
+    }
+
+    /// Runs `op` on the group's state after collecting this member's notices.
+    pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut State<M>, MemberId, u64) -> R) -> R {
+        let GroupMember { node, group, member, notices, ends, ends_told, lost, given_up, .. } = self;
+        group.with(node, |state, now_ns| {
+            let outcome = op(state, *member, now_ns);
+            for (part, told) in state.parts.iter_mut().zip(ends_told) {
+                let log = part.cursor.log();
+                while let Some(range) = part.machine.take_lost(*member) {
+                    *lost += range.records();
+                    *given_up += range.given_up;
+                    notices.push_back(notice(log.name(), log.last().epoch, &range));
+                }
+                if part.is_over() && !std::mem::replace(told, true) {
+                    ends.push_back(Notice::Deleted { log: Arc::clone(log.name()), last: log.last() });
+                }
+            }
+            outcome
+        })
+    }
+
+    pub(super) fn push_notices(&mut self, notices: Vec<Notice>) {
+        self.notices.extend(notices);
+    }
+
+    pub(super) fn pop_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    pub(super) fn pop_end(&mut self) -> Option<Notice> {
+        self.ends.pop_front()
+    }
+
+    pub(super) fn has_notice(&self) -> bool {
+        !self.notices.is_empty() || !self.ends.is_empty()
+    }
+
+    /// Returns an error if nothing will ever come.
+    pub(super) fn check_open(&self) -> Result<(), SubscribeError> {
+        if let Some(why) = self.group.ended() {
+            return Err(why.clone());
+        }
+        let over = !self.has_notice() && self.ends_told.iter().all(|told| *told);
+        if over { Err(SubscribeError::Closed) } else { Ok(()) }
+    }
+
+    /// Arms the waiter for news, and for records only if the member `wants` them. `false` if there is something now.
+    pub(super) fn sleep(&self, wants: bool) -> bool {
+        self.fall_asleep(wants).is_ok()
+    }
+
+    fn fall_asleep(&self, wants: bool) -> Result<Option<u64>, WorkPending> {
+        if self.has_notice() || self.check_open().is_err() {
+            return Err(WorkPending);
+        }
+        let waiter = Arc::clone(&self.waiter);
+        let sleeper = Sleeper { member: self.member, waiter, token: self.token, wants };
+        self.group.sleep(&self.node, sleeper, &self.ends_told)
+    }
+
+    /// Waits until there may be something; `false` after `timeout`. Handles deadlines of the group meanwhile.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
+        let until_ns = timeout.map_or(u64::MAX, |timeout| {
+            now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
+        });
+        loop {
+            let Ok(Some(tick_ns)) = self.fall_asleep_with(&thread_waker()) else { return true };
+            park_until(tick_ns.min(until_ns));
+            if self.waiter.take_ready(|_| ()) {
+                return true;
+            }
+            if now_ns() >= until_ns {
+                self.waiter.clear_waker();
+                self.group.give_up_waiting(&self.node, self.member);
+                return self.waiter.take_ready(|_| ());
+            }
+        }
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.fall_asleep_with(cx.waker()) {
+            Ok(Some(_)) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// The latest time to look again; an error if there is something now.
+    fn fall_asleep_with(&self, waker: &Waker) -> Result<Option<u64>, WorkPending> {
+        self.waiter.take_ready(|_| ());
+        let tick_ns = self.fall_asleep(true)?;
+        Ok(self.waiter.set_waker(waker).then_some(tick_ns.unwrap_or(u64::MAX)))
+    }
+
+    pub(super) fn leave(&mut self, departure: Departure) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            self.group.leave(&self.node, self.member, departure);
+        }
+    }
+}
+
+impl<M: GroupMachine> Drop for GroupMember<M> {
+    fn drop(&mut self) {
+        self.leave(Departure::Died);
+    }
+}
+
+fn notice(log: &Arc<dunlin_topic::LogName>, epoch: u32, lost: &LostRecords) -> Notice {
+    Notice::Gap(Gap { log: Arc::clone(log), epoch, first: lost.first, last: lost.last })
+}
+
+fn park_until(until_ns: u64) {
+    match until_ns {
+        u64::MAX => thread::park(),
+        until_ns => thread::park_timeout(Duration::from_nanos(until_ns.saturating_sub(now_ns()))),
+    }
+}

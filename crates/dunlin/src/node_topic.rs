@@ -1,0 +1,47 @@
+//! The topic `$node` in which each node reports on itself. Other nodes do not see it.
+//!
+//! The topic keeps the last record of each subject (reducer `last`), so late subscribers receive all of them. Users
+//! with the survey permission may read it. Listeners publish the records, under `$node.ID.WHAT`.
+
+use std::sync::Arc;
+
+use dunlin_topic::{Pattern, ReducerConfig, Retention, Topic, TopicConfig};
+
+use crate::clock::now_ns;
+use crate::error::TopicError;
+use crate::node::Node;
+
+/// The topic's name.
+pub const NODE_TOPIC: &str = "$node";
+const PATTERN: &str = "$node.>";
+/// History, bytes. A subscriber further behind receives the last record of each subject.
+const HISTORY_BYTES: u64 = 4 << 20;
+
+/// Whether a pattern selects subjects of this topic.
+pub(crate) fn is_node_topic_pattern(pattern: &str) -> bool {
+    pattern.strip_prefix(NODE_TOPIC).is_some_and(|rest| rest.starts_with('.'))
+}
+
+impl Node {
+    /// The topic in which this node reports on itself, created on first use.
+    pub fn own_topic(&self) -> Result<Arc<Topic>, TopicError> {
+        if let Some(topic) = self.registry().get(NODE_TOPIC) {
+            return Ok(topic);
+        }
+        let config = TopicConfig {
+            pattern: Some(PATTERN.to_owned()),
+            retention: Retention { bytes: HISTORY_BYTES, ..Retention::default() },
+            fold: Some(ReducerConfig { kind: "last".to_owned(), options: Default::default() }),
+            limits: self.config().limits.topic,
+            ..TopicConfig::default()
+        };
+        let epoch = || self.next_epoch(NODE_TOPIC, now_ns());
+        match self.create_here(NODE_TOPIC, Pattern::parse(PATTERN)?, Arc::new(config), epoch) {
+            // Another caller created it first.
+            Err(TopicError::Exists(_)) => {
+                self.registry().get(NODE_TOPIC).ok_or_else(|| TopicError::Reserved(NODE_TOPIC.to_owned()))
+            }
+            made => made,
+        }
+    }
+}

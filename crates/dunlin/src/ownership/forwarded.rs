@@ -1,0 +1,266 @@
+//! Batches on their way to owners, and their outcomes.
+//!
+//! Limits: `handed_bytes_max` bytes without a response. Of the outcomes that no publisher has read, the last
+//! [`KEPT_MAX`] are kept.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use bytes::Bytes;
+use dunlin_topic::{
+    BatchAppend, CheckedBatch, Position, ProducerMark, PublishError, Receipt, StateClaim, StoredState, Topic,
+    Waiter,
+};
+
+use super::lock;
+use crate::clock::now_ns;
+
+/// Outcomes kept for publishers that have not read them.
+const KEPT_MAX: usize = 1 << 17;
+
+/// The sender of a batch, which handles failures.
+pub(super) trait Sender: Send + Sync + std::fmt::Debug {
+    /// The batch was certainly not appended: the node could not be reached, or may not be the owner.
+    fn again(&self, run: InFlightBatch, why: &str);
+
+    /// The node has refused the batch.
+    fn refused(&self, run: InFlightBatch, error: PublishError) {
+        run.end(Err(error));
+    }
+
+    /// The node has appended the batch.
+    fn taken_by(&self, _node: u64) {}
+
+    /// The outcome of a batch [under way](Handed::is_under_way) is final.
+    fn landed(&self) {}
+}
+
+/// A batch for an owner at another node. It must be answered once; dropping it reports an unknown outcome.
+#[derive(Debug)]
+pub struct InFlightBatch {
+    pub(super) ticket: u64,
+    sender: Weak<dyn Sender>,
+    /// The nodes it was sent to, if its sender does not know the owner.
+    pub(super) tried: Vec<u64>,
+    pub(super) tickets: Arc<Tickets>,
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// The subjects that the topic owns.
+    pub pattern: Arc<str>,
+    /// The partition.
+    pub partition: usize,
+    /// Complete, valid frames.
+    pub frames: Bytes,
+    /// Number of frames.
+    pub count: u32,
+    /// The producer and its number.
+    pub mark: Option<ProducerMark>,
+    /// Append only if this is the sequence number of the log's last record.
+    pub expect_last: Option<u64>,
+    /// The publisher's knowledge of the topic's state, read when the batch is sent.
+    pub claim: Option<Arc<StateClaim>>,
+    pub(super) handed_ns: u64,
+    /// Whether a node may have appended it without a response.
+    pub(super) was_lost: bool,
+    /// Whether its sender counts it as sent without a response.
+    pub(super) is_under_way: bool,
+    answered: bool,
+}
+
+impl InFlightBatch {
+    pub(super) fn new(
+        ticket: u64,
+        sender: Weak<dyn Sender>,
+        tickets: &Arc<Tickets>,
+        topic: &Arc<str>,
+        pattern: &Arc<str>,
+        run: &dunlin_topic::ForwardedBatch<'_>,
+        handed_ns: u64,
+    ) -> InFlightBatch {
+        let dunlin_topic::ForwardedBatch { partition, frames, count, mark, expect_last, claim, .. } = *run;
+        InFlightBatch {
+            ticket,
+            sender,
+            tried: Vec::new(),
+            tickets: Arc::clone(tickets),
+            topic: Arc::clone(topic),
+            pattern: Arc::clone(pattern),
+            partition,
+            frames: Bytes::copy_from_slice(frames),
+            count,
+            mark,
+            expect_last,
+            claim: claim.cloned(),
+            handed_ns,
+            was_lost: false,
+            is_under_way: false,
+            answered: false,
+        }
+    }
+
+    /// The publisher's last acknowledged record of the partition, as of now.
+    ///
+    /// # Errors
+    ///
+    /// The publisher has lost the state: this batch was sent before it learned so.
+    pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
+        self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
+    }
+
+    /// Reports the owner's response.
+    pub fn answer(self, outcome: Result<Receipt, PublishError>) {
+        match (self.sender.upgrade(), outcome) {
+            (Some(sender), Err(error)) => sender.refused(self, error),
+            (Some(sender), Ok(receipt)) => {
+                self.tried.last().into_iter().for_each(|&node| sender.taken_by(node));
+                self.end(Ok(receipt));
+            }
+            (None, outcome) => self.end(outcome),
+        }
+    }
+
+    /// Sets the final outcome.
+    pub(super) fn end(mut self, outcome: Result<Receipt, PublishError>) {
+        self.settle(outcome);
+    }
+
+    /// Reports that it was certainly not appended: the node could not be reached, or is not the owner. It is sent to
+    /// the next owner.
+    pub fn not_taken(self, why: &str) {
+        match self.sender.upgrade() {
+            Some(sender) => sender.again(self, why),
+            None => self.end(Err(PublishError::Closed)),
+        }
+    }
+
+    /// Reports that the response was lost. With a producer's number it is sent again; otherwise the outcome is
+    /// unknown.
+    pub fn lost(mut self, why: &str) {
+        if self.mark.is_some() {
+            self.was_lost = true;
+            return self.not_taken(why);
+        }
+        self.answer(Err(PublishError::Unknown(why.to_owned())));
+    }
+
+    /// Appends the batch to a topic that this node owns now.
+    pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
+        let run = CheckedBatch::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
+        let InFlightBatch { partition, mark, expect_last, .. } = *self;
+        let claim = self.claim.as_ref();
+        let append = BatchAppend { run, partition, mark, expect_last, claim, evict: false, relayed: true };
+        topic.append_as_owner(now_ns(), append)
+    }
+
+    fn settle(&mut self, outcome: Result<Receipt, PublishError>) {
+        if !std::mem::replace(&mut self.answered, true) {
+            if std::mem::take(&mut self.is_under_way) {
+                self.sender.upgrade().into_iter().for_each(|sender| sender.landed());
+            }
+            if let Some(claim) = &self.claim {
+                claim.settled(outcome.as_ref().map(|receipt| receipt.position));
+            }
+            self.tickets.settle(self.ticket, self.frames.len() as u64, outcome);
+        }
+    }
+}
+
+impl Drop for InFlightBatch {
+    fn drop(&mut self) {
+        self.settle(Err(PublishError::Unknown("this node is stopping".to_owned())));
+    }
+}
+
+/// Outcomes of forwarded batches.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    bytes_max: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    bytes: u64,
+    open: BTreeMap<u64, Option<OutcomeWaiter>>,
+    settled: BTreeMap<u64, Result<Receipt, PublishError>>,
+    waiting_for_room: Vec<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct OutcomeWaiter {
+    waiter: Arc<Waiter>,
+    token: u32,
+}
+
+impl Tickets {
+    pub(crate) fn new(bytes_max: u64) -> Tickets {
+        Tickets { bytes_max, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Opens a ticket for a batch of this many bytes.
+    pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
+        let mut state = self.state();
+        if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
+            let unanswered_bytes = state.bytes;
+            return Err(PublishError::OwnerBehind { unanswered_bytes, waited: std::time::Duration::ZERO });
+        }
+        state.bytes += bytes;
+        state.last += 1;
+        let ticket = state.last;
+        state.open.insert(ticket, None);
+        Ok(ticket)
+    }
+
+    pub(crate) fn settle(&self, ticket: u64, bytes: u64, outcome: Result<Receipt, PublishError>) {
+        let (asking, room) = {
+            let mut state = self.state();
+            state.bytes = state.bytes.saturating_sub(bytes);
+            let asking = state.open.remove(&ticket).flatten();
+            state.settled.insert(ticket, outcome);
+            if state.settled.len() > KEPT_MAX {
+                state.settled.pop_first();
+            }
+            let has_room = state.bytes <= self.bytes_max / 2;
+            (asking, if has_room { std::mem::take(&mut state.waiting_for_room) } else { Vec::new() })
+        };
+        if let Some(OutcomeWaiter { waiter, token }) = asking {
+            waiter.notify(token);
+        }
+        room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
+    }
+
+    pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+        let mut state = self.state();
+        if let Some(outcome) = state.settled.remove(&ticket) {
+            return outcome.map_or_else(StoredState::Failed, StoredState::Answered);
+        }
+        match state.open.get_mut(&ticket) {
+            Some(asking) => {
+                *asking = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
+                StoredState::Waiting
+            }
+            None => StoredState::Failed(PublishError::Unknown("its outcome was not asked for".to_owned())),
+        }
+    }
+
+    pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.state();
+        state.waiting_for_room.retain(|other| !Arc::ptr_eq(other, waiter));
+    }
+
+    pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.state();
+        if state.bytes <= self.bytes_max / 2 {
+            drop(state);
+            return waiter.notify(Waiter::ROOM);
+        }
+        if !state.waiting_for_room.iter().any(|other| Arc::ptr_eq(other, waiter)) {
+            state.waiting_for_room.push(Arc::clone(waiter));
+        }
+    }
+}

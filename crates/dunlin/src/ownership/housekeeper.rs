@@ -1,0 +1,163 @@
+//! The thread that handles topics whose owner is down: it requests another owner, sends waiting batches and feeds
+//! mirrors.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::feed::MirrorFeed;
+use super::inboxes::InboxRoute;
+use super::route::Route;
+use super::{Ownership, lock};
+use crate::clock::steady_ns;
+
+/// Pause between attempts.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+
+/// Due work with its times.
+#[derive(Debug)]
+pub(super) struct Housekeeper(Arc<Work>);
+
+#[derive(Debug, Default)]
+struct Work {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    due: Vec<(u64, Job)>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum Job {
+    Route(Weak<Route>),
+    MirrorFeed(Arc<MirrorFeed>),
+    Inbox(Weak<InboxRoute>),
+    /// Every topic, because a node joined or left.
+    All,
+}
+
+impl Housekeeper {
+    /// Starts the thread, which ends when this is dropped.
+    pub(super) fn start(ownership: Weak<Ownership>) -> Housekeeper {
+        let work = Arc::<Work>::default();
+        let of_thread = Arc::clone(&work);
+        let run = move || of_thread.run(&ownership);
+        // Without the thread, no new owner is found, and publishers receive `OWNER_AWAY`.
+        let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
+        Housekeeper(work)
+    }
+
+    pub(super) fn look_at(&self, route: &Weak<Route>) {
+        self.look_at_after(route, Duration::ZERO);
+    }
+
+    pub(super) fn look_at_after(&self, route: &Weak<Route>, pause: Duration) {
+        self.0.add(pause, Job::Route(Weak::clone(route)));
+    }
+
+    pub(super) fn look_at_all(&self) {
+        self.0.add(Duration::ZERO, Job::All);
+    }
+
+    /// Sends batches for an inbox later, from a thread that holds no locks.
+    pub(super) fn send_to_inbox_after(&self, path: Weak<InboxRoute>, pause: Duration) {
+        self.0.add(pause, Job::Inbox(path));
+    }
+
+    /// Feeds a private mirror again after a pause.
+    pub(super) fn feed_after(&self, feed: Arc<MirrorFeed>, pause: Duration) {
+        self.0.add(pause, Job::MirrorFeed(feed));
+    }
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        lock(&self.0.state).ended = true;
+        self.0.more.notify_all();
+    }
+}
+
+impl Work {
+    fn add(&self, pause: Duration, job: Job) {
+        let due_ns = steady_ns().saturating_add(pause.as_nanos() as u64);
+        let mut state = lock(&self.state);
+        if let Job::Route(route) = &job
+            && state.due.iter().any(|(other_ns, other)| {
+                *other_ns <= due_ns && matches!(other, Job::Route(other) if Weak::ptr_eq(other, route))
+            })
+        {
+            return;
+        }
+        if let Job::Inbox(path) = &job
+            && state.due.iter().any(|(other_ns, other)| {
+                *other_ns <= due_ns && matches!(other, Job::Inbox(other) if Weak::ptr_eq(other, path))
+            })
+        {
+            return;
+        }
+        state.due.push((due_ns, job));
+        drop(state);
+        self.more.notify_all();
+    }
+
+    fn run(&self, ownership: &Weak<Ownership>) {
+        loop {
+            let jobs = {
+                let mut state = lock(&self.state);
+                loop {
+                    if state.ended {
+                        return;
+                    }
+                    let now_ns = steady_ns();
+                    let (due, later): (Vec<_>, Vec<_>) =
+                        std::mem::take(&mut state.due).into_iter().partition(|(due_ns, _)| *due_ns <= now_ns);
+                    let next_ns = later.iter().map(|(due_ns, _)| *due_ns).min();
+                    state.due = later;
+                    if !due.is_empty() {
+                        break due;
+                    }
+                    let wait = next_ns.map_or(1_000_000_000, |next_ns| next_ns - now_ns);
+                    let waited = self.more.wait_timeout(state, Duration::from_nanos(wait));
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            };
+            let Some(ownership) = ownership.upgrade() else { return };
+            jobs.into_iter().for_each(|(_, job)| self.do_job(&ownership, job));
+        }
+    }
+
+    fn do_job(&self, ownership: &Arc<Ownership>, job: Job) {
+        match job {
+            Job::Route(route) => {
+                if let Some(found) = route.upgrade()
+                    && found.keep(ownership)
+                {
+                    self.add(PAUSE, Job::Route(route));
+                }
+            }
+            Job::All => {
+                for route in ownership.routes() {
+                    if route.keep(ownership) {
+                        self.add(PAUSE, Job::Route(Arc::downgrade(&route)));
+                    }
+                }
+            }
+            Job::Inbox(path) => path.upgrade().into_iter().for_each(|path| path.send_waiting(ownership)),
+            Job::MirrorFeed(feed) => {
+                let Some(route) = feed.route.upgrade() else { return };
+                let (owner, _) = route.owner();
+                if route.is_over() || !feed.is_wanted() {
+                    feed.ended("nobody reads it");
+                } else if ownership.is_alive(owner) {
+                    ownership.peers.feed(owner, feed.again(owner));
+                } else {
+                    route.find_for_reader(ownership);
+                    self.add(PAUSE, Job::MirrorFeed(feed));
+                }
+            }
+        }
+    }
+}

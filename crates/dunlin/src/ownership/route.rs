@@ -1,0 +1,457 @@
+//! The route of a topic to its owner: it forwards records and feeds mirrors.
+
+mod feeding;
+mod members;
+mod publishers;
+mod sending;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
+
+use dunlin_control::{Command, Placement, Reply, TopicKind, Wanted};
+use dunlin_topic::{
+    Clock, ForwardedBatch, Log, Position, PublishError, ReaderInfo, Start, StoredState, SubscribeOptions,
+    Topic, TopicConfig, Upstream, Waiter,
+};
+
+use super::feed::{MirrorFeed, Place};
+use super::forwarded::InFlightBatch;
+use super::membership::RemoteMembership;
+use super::presence::PublisherPresence;
+use super::{ClusterCommandError, Ownership, lock};
+use crate::clock::{STEADY, steady_ns};
+
+/// The route of a topic to its owner.
+#[derive(Debug)]
+pub(crate) struct Route {
+    this: Weak<Route>,
+    ownership: Weak<Ownership>,
+    pub(super) name: Arc<str>,
+    pub(super) pattern: Arc<str>,
+    pub(super) config: Arc<TopicConfig>,
+    pub(super) kind: TopicKind,
+    state: Mutex<State>,
+    /// Held while batches are sent or appended in order. Lock order: before `state`, which must not be held then.
+    sending: Mutex<()>,
+    /// Notified when a mirror is as far as its owner.
+    placing: Condvar,
+    /// Memberships of this node's members in groups at the owner.
+    members: Mutex<Vec<Weak<RemoteMembership>>>,
+    /// Whether the topic was deleted; another of its name has its own route.
+    is_over: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    topic: Weak<Topic>,
+    owner: u64,
+    epoch: u32,
+    /// Set while this node waits for the former owner's records.
+    draining: Option<Draining>,
+    /// Batches that wait for an owner. Later batches wait behind them.
+    waiting: BTreeMap<u64, InFlightBatch>,
+    /// Whether waiting batches are being appended here; the log takes no others meanwhile.
+    appending: bool,
+    /// Batches sent to `sent_to` without a response and without having come back. Until there are none, nothing newer
+    /// goes to another node or into the log here.
+    unanswered: usize,
+    sent_to: u64,
+    /// The ticket of the newest of them.
+    sent_through: u64,
+    feed: Option<Arc<MirrorFeed>>,
+    /// The presence of this node's publishers while another node is the owner.
+    presence: Option<Arc<PublisherPresence>>,
+    /// The end of the time for publishers of the previous owner to return.
+    publishers_until_ns: Option<u64>,
+    /// When its owner was found to be down.
+    gone_since_ns: Option<u64>,
+    /// When a subscriber of new records began to wait for the mirrors, by the wall clock.
+    read_since_ns: Option<u64>,
+    why: String,
+}
+
+/// A handover from the former owner that is not complete.
+#[derive(Debug, Clone, Copy)]
+struct Draining {
+    /// The former owner, and its epoch.
+    from: u64,
+    epoch: u32,
+    /// This node takes the topic over at this time at the latest.
+    until_ns: u64,
+}
+
+/// How long a node without the topic's records waits before it requests ownership, so that nodes with a mirror come
+/// first.
+const HOLDERS_FIRST: Duration = Duration::from_millis(100);
+
+impl Route {
+    pub(super) fn new(
+        ownership: &Arc<Ownership>,
+        name: &str,
+        config: &Arc<TopicConfig>,
+        placement: &Placement<'_>,
+    ) -> Arc<Route> {
+        Arc::new_cyclic(|this| Route {
+            this: Weak::clone(this),
+            ownership: Arc::downgrade(ownership),
+            name: name.into(),
+            pattern: config.pattern.as_deref().unwrap_or(name).into(),
+            config: Arc::clone(config),
+            kind: placement.kind,
+            state: Mutex::new(State {
+                topic: Weak::new(),
+                owner: placement.owner,
+                epoch: placement.epoch,
+                draining: None,
+                waiting: BTreeMap::new(),
+                appending: false,
+                unanswered: 0,
+                sent_to: 0,
+                sent_through: 0,
+                feed: None,
+                presence: None,
+                publishers_until_ns: None,
+                gone_since_ns: None,
+                read_since_ns: None,
+                why: String::new(),
+            }),
+            sending: Mutex::default(),
+            placing: Condvar::new(),
+            members: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn of_topic(&self, topic: &Arc<Topic>) {
+        lock(&self.state).topic = Arc::downgrade(topic);
+    }
+
+    /// The owner and its epoch.
+    pub(crate) fn owner(&self) -> (u64, u32) {
+        let state = lock(&self.state);
+        (state.owner, state.epoch)
+    }
+
+    /// Whether the topic has records that its next owner needs.
+    pub(super) fn holds_records(&self) -> bool {
+        self.topic().is_some_and(|topic| topic.logs().iter().any(|log| log.info().next_seq > 1))
+    }
+
+    /// Whether another node reads the topic here.
+    pub(super) fn is_fetched(&self) -> bool {
+        let of_node = |reader: &ReaderInfo| reader.name.starts_with(SubscribeOptions::MIRROR);
+        self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
+    }
+
+    /// Ends the route of a deleted topic and notifies waiting publishers. Returns whether its mirrors are still fed;
+    /// they close with their feed.
+    pub(super) fn end(&self) -> bool {
+        let (waiting, is_fed) = {
+            let mut state = lock(&self.state);
+            self.is_over.store(true, Ordering::Release);
+            (std::mem::take(&mut state.waiting), state.feed.is_some())
+        };
+        waiting.into_values().for_each(|run| run.answer(Err(PublishError::Closed)));
+        self.close_members();
+        is_fed
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    fn topic(&self) -> Option<Arc<Topic>> {
+        lock(&self.state).topic.upgrade()
+    }
+
+    /// Updates the route to another owner or epoch.
+    pub(super) fn settle(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
+        let (topic, before, epoch_before, feed) = {
+            let mut state = lock(&self.state);
+            if next.epoch <= state.epoch {
+                return;
+            }
+            let before = std::mem::replace(&mut state.owner, next.owner);
+            let epoch_before = std::mem::replace(&mut state.epoch, next.epoch);
+            let is_own = ownership.is_own_now(next.owner);
+            let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
+            let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
+            state.draining = drains.then_some(Draining { from: next.from, epoch: epoch_before, until_ns });
+            state.gone_since_ns = None;
+            (state.topic.upgrade(), before, epoch_before, state.feed.take())
+        };
+        feed.into_iter().for_each(|feed| feed.stop());
+        let Some(topic) = topic else { return };
+        if before == ownership.id && next.owner != ownership.id {
+            let epoch = (next.from == before).then_some(next.epoch);
+            topic.logs().iter().for_each(|log| log.hand_over(false, epoch));
+            if let (Some(node), Err(why)) =
+                (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
+            {
+                // The group here hands out the records before the next owner's epoch, because it handed out the
+                // earlier ones.
+                node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
+            }
+        }
+        let draining = lock(&self.state).draining;
+        if next.owner != ownership.id {
+            self.feed_if_read();
+        } else if let Some(draining) = draining {
+            self.drain(ownership, &topic, draining);
+            ownership.housekeeper.look_at_after(&self.this, ownership.limits.owner_wait_max);
+        } else if ownership.is_own_now(next.owner) {
+            self.take_over(&topic, next.epoch);
+        }
+        ownership.housekeeper.look_at(&self.this);
+    }
+
+    fn take_over(&self, topic: &Topic, epoch: u32) {
+        lock(&self.state).draining = None;
+        self.await_publishers();
+        topic.logs().iter().for_each(|log| log.take_over(epoch, false));
+        self.notify_placing();
+    }
+
+    /// Reads all remaining records of the previous owner, at most as long as another owner would be waited for.
+    fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
+        let Some(this) = self.this.upgrade() else { return };
+        let Draining { from, epoch, .. } = draining;
+        let logs = topic.logs().iter().map(Arc::downgrade).collect();
+        let mut feed = MirrorFeed::new(&this, logs, Start::Earliest, from, ownership.limits.owner_wait_max);
+        feed.after = Some(Position { epoch, seq: 0 });
+        let feed = Arc::new(feed);
+        {
+            let mut state = lock(&self.state);
+            if state.feed.is_some() {
+                return;
+            }
+            state.feed = Some(Arc::clone(&feed));
+        }
+        ownership.peers.feed(from, feed);
+    }
+
+    /// Whether the previous owner still hands over. A feed that broke off early begins again.
+    fn drains_on(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
+        if steady_ns() >= draining.until_ns {
+            return false;
+        }
+        if lock(&self.state).feed.is_some() {
+            return true;
+        }
+        let is_alive = ownership.is_alive(draining.from);
+        if is_alive {
+            self.drain(ownership, topic, draining);
+        }
+        is_alive
+    }
+
+    /// A mirror has reached the last epoch of the previous owner.
+    pub(super) fn reached(&self, epoch: u32) {
+        let topic = {
+            let state = lock(&self.state);
+            if state.draining.is_none() || epoch != state.epoch {
+                return;
+            }
+            state.topic.upgrade()
+        };
+        if let Some(topic) = topic.filter(|topic| topic.logs().iter().all(|log| log.last().epoch == epoch)) {
+            self.take_over(&topic, epoch);
+            if let Some(ownership) = self.ownership.upgrade() {
+                ownership.housekeeper.look_at(&self.this);
+            }
+        }
+    }
+
+    fn away(&self, why: &str) -> PublishError {
+        let (owner, _) = self.owner();
+        let name = &self.name;
+        PublishError::OwnerAway(match self.kind {
+            TopicKind::Volatile => {
+                format!("topic {name:?}: its owner, node {owner}, cannot be reached: {why}")
+            }
+            _ => format!("topic {name:?} waits for its owner, node {owner}, to return: {why}"),
+        })
+    }
+
+    /// Does due work: finds a living owner, sends waiting batches, feeds mirrors. Only the housekeeping thread calls
+    /// this, which may wait. Returns whether more is due soon.
+    pub(super) fn keep(&self, ownership: &Arc<Ownership>) -> bool {
+        let (owner, epoch, draining, wants) = {
+            let state = lock(&self.state);
+            let wants = !state.waiting.is_empty();
+            (state.owner, state.epoch, state.draining, wants)
+        };
+        let Some(topic) = self.topic().filter(|_| !self.is_over()) else {
+            self.close_members();
+            return false;
+        };
+        if owner == ownership.id {
+            match draining {
+                Some(draining) if self.drains_on(ownership, &topic, draining) => return true,
+                // The previous owner has not handed over in time, or is down.
+                Some(_) => self.take_over(&topic, epoch),
+                None => {}
+            }
+            self.place_members(ownership);
+            self.count_returned_publishers(ownership, &topic);
+            return self.append_waiting(ownership, &topic);
+        }
+        let is_read = topic.logs().iter().any(|log| log.is_read());
+        if !wants && !is_read && !self.has_unplaced_members() && !self.has_unannounced_publishers(&topic) {
+            return false;
+        }
+        if !ownership.is_alive(owner) {
+            if self.kind == TopicKind::Volatile {
+                self.find_owner(ownership, &topic);
+            }
+            self.give_up_late(ownership, self.kind != TopicKind::Volatile);
+            return self.kind == TopicKind::Volatile || !lock(&self.state).waiting.is_empty();
+        }
+        self.place_members(ownership);
+        let is_left = self.send_waiting(ownership);
+        self.feed_if_read();
+        self.announce_publishers(ownership, &topic);
+        is_left
+    }
+
+    /// Finds a living owner for a mirror of a single subscriber.
+    pub(super) fn find_for_reader(&self, ownership: &Arc<Ownership>) {
+        if self.kind == TopicKind::Volatile
+            && let Some(topic) = self.topic().filter(|_| !self.is_over())
+        {
+            self.find_owner(ownership, &topic);
+        }
+    }
+
+    fn find_owner(&self, ownership: &Arc<Ownership>, topic: &Topic) {
+        let holds = topic.logs().iter().all(|log| log.is_read() && log.is_placed());
+        let now_ns = steady_ns();
+        let gone_ns = now_ns - *lock(&self.state).gone_since_ns.get_or_insert(now_ns);
+        if !holds && gone_ns < HOLDERS_FIRST.as_nanos() as u64 {
+            return;
+        }
+        let wanted = Wanted {
+            topic: self.name.as_bytes(),
+            pattern: self.pattern.as_bytes(),
+            kind: self.kind,
+            config: b"",
+            epoch: ownership.epoch_after(self),
+            node: ownership.id,
+            holds,
+        };
+        if ownership.was_asked_in_vain() {
+            return;
+        }
+        match ownership.peers.ask(&Command::Place { wanted }) {
+            Ok(Reply::Placed { owner, epoch, .. }) => {
+                let (pattern, config) = (self.pattern.as_bytes(), &b""[..]);
+                let next = Placement { owner, epoch, kind: self.kind, pattern, config, from: 0 };
+                self.settle(ownership, &next);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                if let ClusterCommandError::Away(_) = error {
+                    ownership.asked_in_vain();
+                }
+                lock(&self.state).why = error.to_string();
+            }
+        }
+    }
+}
+
+impl Upstream for Route {
+    fn clock(&self) -> Clock {
+        STEADY
+    }
+
+    fn owned_until_ns(&self) -> u64 {
+        let Some(ownership) = self.ownership.upgrade() else { return 0 };
+        let state = lock(&self.state);
+        // Batches that wait for an owner go first, and so do batches that the previous owner may return.
+        let is_own = state.owner == ownership.id && state.draining.is_none();
+        if is_own && state.waiting.is_empty() && !state.appending && state.unanswered == 0 {
+            ownership.lease_until_ns.load(Ordering::Acquire)
+        } else {
+            0
+        }
+    }
+
+    fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
+        self.send(run)
+    }
+
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+        match self.ownership.upgrade() {
+            Some(ownership) => ownership.tickets.outcome(ticket, waiter, token),
+            None => StoredState::Failed(PublishError::Closed),
+        }
+    }
+
+    fn leave(&self, waiter: &Arc<Waiter>) {
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.tickets.leave(waiter);
+        }
+    }
+
+    fn await_room(&self, waiter: &Arc<Waiter>) {
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.tickets.await_room(waiter);
+        }
+    }
+
+    fn is_read(&self, log: &Arc<Log>, start: Start) {
+        let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
+        let Some(topic) = self.topic() else { return };
+        self.begin_feed(&ownership, &this, &topic, start);
+        if !ownership.is_alive(self.owner().0) {
+            ownership.housekeeper.look_at(&self.this);
+        }
+        self.await_placing(&ownership, log, |log| log.is_mirror() && !log.is_placed());
+    }
+
+    fn publishers_changed(&self) {
+        // When the last publisher has left, the presence at the owner ends by itself.
+        if let Some(ownership) = self.ownership.upgrade()
+            && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
+        {
+            ownership.housekeeper.look_at(&self.this);
+        }
+    }
+
+    fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
+        let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
+        let (owner, is_draining) = {
+            let state = lock(&self.state);
+            (state.owner, state.draining.is_some())
+        };
+        if ownership.is_own_now(owner) && !is_draining {
+            // The topic has just moved here, so no other node has more records.
+            return None;
+        }
+        let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
+        let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
+        if let Start::After(at) = start {
+            private.begin_at(at);
+        }
+        let mut feed =
+            MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
+        (feed.private, feed.registered) = (Some(place), registered);
+        if let Start::After(at) = start {
+            // The position belongs to one log; the topic may have others.
+            feed.after = Some(at);
+        }
+        let feed = Arc::new(feed);
+        if ownership.is_alive(owner) {
+            ownership.peers.feed(owner, feed);
+        } else {
+            ownership.housekeeper.feed_after(feed, Duration::ZERO);
+        }
+        // A subscriber that names a position does not wait for the mirror.
+        if !matches!(start, Start::After(_)) {
+            self.await_placing(&ownership, &private, |private| !private.is_placed());
+        }
+        Some(private)
+    }
+}

@@ -1,0 +1,238 @@
+//! The feed of a topic's mirrors: when it begins, how subscribers wait for it, and what happens when it ends.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use dunlin_control::TopicKind;
+use dunlin_topic::{Log, Start, Topic};
+
+use super::Route;
+use crate::clock::now_ns;
+use crate::ownership::feed::MirrorFeed;
+use crate::ownership::{Ownership, housekeeper, lock};
+use crate::waiting;
+
+/// Tolerated delay of an owner's clock behind this node's, ns.
+const SKEW_NS: u64 = 1_000_000_000;
+
+impl Route {
+    /// Feeds the mirrors if they have subscribers and no feed.
+    pub(in crate::ownership) fn feed_if_read(&self) {
+        let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
+        let Some(topic) = self.topic() else { return };
+        if topic.logs().iter().any(|log| log.is_read()) {
+            self.begin_feed(&ownership, &this, &topic, Start::Latest);
+        }
+    }
+
+    pub(super) fn begin_feed(
+        &self,
+        ownership: &Arc<Ownership>,
+        this: &Arc<Route>,
+        topic: &Topic,
+        start: Start,
+    ) {
+        let feed = {
+            let mut state = lock(&self.state);
+            let needs_none = state.feed.is_some() || state.owner == ownership.id || self.is_over();
+            if needs_none || !ownership.is_alive(state.owner) {
+                return;
+            }
+            let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
+            let start = match (start, state.read_since_ns) {
+                // A position belongs to one log. The other logs begin now; a subscriber that resumes in one of them
+                // has a private mirror.
+                (Start::After(_), _) if logs.len() > 1 => Start::Latest,
+                // A subscriber that has waited since before the owner returned receives the records appended since.
+                (Start::Latest, Some(since_ns)) => Start::Time(since_ns.saturating_sub(SKEW_NS)),
+                (start, _) => start,
+            };
+            let feed = MirrorFeed::new(this, logs, start, state.owner, ownership.limits.unread_max);
+            Arc::clone(state.feed.insert(Arc::new(feed)))
+        };
+        let from = feed.from;
+        ownership.peers.feed(from, feed);
+    }
+
+    /// A mirror is as far as its owner.
+    pub(in crate::ownership) fn placed(&self, feed: &MirrorFeed) {
+        if feed.private.is_none() {
+            lock(&self.state).read_since_ns = None;
+        }
+        self.notify_placing();
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.was_in_time(feed.from);
+        }
+    }
+
+    /// Wakes threads that wait for a mirror; the change must be made before.
+    pub(super) fn notify_placing(&self) {
+        // Taking the lock first: a thread that checked before the change and has yet to wait would miss the
+        // notification.
+        drop(lock(&self.state));
+        self.placing.notify_all();
+    }
+
+    /// Waits until a mirror is as far as its owner. Returns at once if such a wait failed just now, or on a thread
+    /// that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
+    pub(super) fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
+        if !waiting::is_allowed() {
+            return;
+        }
+        let owner = self.owner().0;
+        let may_be_soon =
+            (self.kind == TopicKind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
+        let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
+        let state = lock(&self.state);
+        // The wait does not end with the topic, because its feed may still bring its records.
+        let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
+        let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timed_out.timed_out() && is_unplaced(log) {
+            state.read_since_ns.get_or_insert_with(now_ns);
+            drop(state);
+            if may_be_soon {
+                ownership.was_late(owner);
+            }
+        }
+    }
+
+    /// A feed has ended. Mirrors with subscribers are fed again; others drop their records.
+    pub(in crate::ownership) fn feed_ended(&self, feed: &Arc<MirrorFeed>, why: &str) {
+        let Some(ownership) = self.ownership.upgrade() else { return };
+        if feed.private.is_some() {
+            lock(&self.state).why = why.to_owned();
+            return self.feed_private_again(&ownership, feed);
+        }
+        let topic = self.topic();
+        {
+            let mut state = lock(&self.state);
+            state.why = why.to_owned();
+            if state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_none() {
+                return;
+            }
+            if self.is_over() {
+                drop(state);
+                return feed.close();
+            }
+            // A new subscriber starts a feed, which waits for this lock, so no record is dropped that a feed
+            // continues from. The next owner may also still need these records, and feeds no mirror before it has
+            // them.
+            if let Some(topic) = topic
+                && feed.stood()
+                && state.draining.is_none()
+                && !topic.logs().iter().any(|log| log.is_read())
+            {
+                topic.logs().iter().for_each(|log| log.starve());
+            }
+        }
+        ownership.housekeeper.look_at_after(&self.this, housekeeper::PAUSE);
+    }
+
+    fn feed_private_again(&self, ownership: &Arc<Ownership>, feed: &Arc<MirrorFeed>) {
+        if self.is_over() {
+            return feed.close();
+        }
+        if feed.logs.iter().any(|log| log.strong_count() > 0) {
+            let (owner, _) = self.owner();
+            let next = feed.again(owner);
+            if owner != feed.from && ownership.is_alive(owner) {
+                // The owner has changed; the next one may be reachable.
+                ownership.peers.feed(owner, next);
+            } else {
+                ownership.housekeeper.feed_after(next, housekeeper::PAUSE);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::{Mutex, mpsc};
+    use std::task::{Wake, Waker};
+    use std::thread;
+    use std::time::Instant;
+
+    use dunlin_control::{Command, Placement, Reply};
+    use dunlin_topic::{ConsumeMode, Cursor, SubscribeOptions, TopicConfig, Waiter};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::node::Node;
+    use crate::ownership::{ClusterCommandError, InFlightBatch, OwnershipLimits, Peers};
+    use crate::storage::config_in_words;
+
+    /// Other nodes that never respond.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Peers for Silent {
+        fn ask(&self, _: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+            Err(ClusterCommandError::Away("nobody is there".to_owned()))
+        }
+
+        fn forward_batch(&self, _: u64, run: InFlightBatch) {
+            run.not_taken("nobody is there");
+        }
+
+        fn feed(&self, _: u64, _: Arc<MirrorFeed>) {}
+    }
+
+    /// Stops the thread that wakes it until the test lets it go on.
+    struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
+
+    impl Wake for Stop {
+        fn wake(self: Arc<Stop>) {
+            self.0.lock().unwrap().send(()).unwrap();
+            let _ = self.1.lock().unwrap().recv();
+        }
+    }
+
+    #[test]
+    fn take_over_between_look_and_wait_is_not_missed() {
+        let node = Node::start(Config::default()).unwrap();
+        let limits =
+            OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };
+        let ownership = node.join_cluster(1, Arc::new(Silent), limits);
+        ownership.came(2, b"");
+        let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
+        let words = config_in_words("t", &config);
+        let (kind, pattern, config) = (TopicKind::Volatile, &b"t"[..], words.as_bytes());
+        let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
+        ownership.settle("t", &placement).unwrap();
+        let (route, topic) = (ownership.route("t").unwrap(), node.topic("t").unwrap());
+
+        // The thread that takes the topic over stops when it has taken over the first of two logs.
+        ownership.was_late(2);
+        let options = SubscribeOptions::default();
+        let first = Arc::clone(&topic.logs()[0]);
+        let mut cursor = Cursor::new(first, &options, None, ConsumeMode::Reads).unwrap();
+        ownership.was_in_time(2);
+        let ((stopped, is_stopped), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        let waiter = Waiter::new();
+        assert!(cursor.arm(&waiter, 0));
+        let stop = Stop(stopped.into(), may_go_on.into());
+        assert!(waiter.set_waker(&Waker::from(Arc::new(stop))));
+        let (of_way, of_topic) = (Arc::clone(&route), Arc::clone(&topic));
+        let taking_over = thread::spawn(move || of_way.take_over(&of_topic, 8));
+        is_stopped.recv().unwrap();
+
+        // A waiting thread checks the second log just before it is taken over, and waits just after.
+        let (began, has_looked) = (Instant::now(), Cell::new(false));
+        route.await_placing(&ownership, &topic.logs()[1], |log| {
+            let is_unplaced = log.is_mirror();
+            if !has_looked.replace(true) {
+                assert!(is_unplaced);
+                go_on.send(()).unwrap();
+                let looked = Instant::now();
+                while !taking_over.is_finished() && looked.elapsed() < Duration::from_millis(200) {
+                    thread::yield_now();
+                }
+                assert!(!log.is_mirror());
+            }
+            is_unplaced
+        });
+        assert!(began.elapsed() < limits.mirror_wait_max / 2, "the wait timed out");
+        taking_over.join().unwrap();
+    }
+}

@@ -1,0 +1,78 @@
+//! Memberships of this node's members in groups at the topic's owner.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Route;
+use crate::ownership::membership::RemoteMembership;
+use crate::ownership::{Ownership, lock};
+
+impl Route {
+    /// Adds a membership.
+    pub(in crate::ownership) fn add_member(
+        &self,
+        ownership: &Arc<Ownership>,
+        membership: &Arc<RemoteMembership>,
+    ) {
+        {
+            let mut members = lock(&self.members);
+            members.retain(|other| other.upgrade().is_some_and(|other| other.is_wanted()));
+            members.push(Arc::downgrade(membership));
+        }
+        if self.is_over() {
+            return membership.close();
+        }
+        self.place_members(ownership);
+        if membership.is_unplaced() {
+            ownership.housekeeper.look_at(&self.this);
+        }
+    }
+
+    /// Requests the memberships without an owner from the topic's owner, if that is a member.
+    pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
+        let unplaced = self.unplaced_members();
+        if unplaced.is_empty() {
+            return;
+        }
+        let (owner, epoch, is_draining) = {
+            let state = lock(&self.state);
+            (state.owner, state.epoch, state.draining.is_some())
+        };
+        for membership in unplaced {
+            if owner != ownership.id && ownership.is_alive(owner) {
+                if membership.begin_asking(epoch) {
+                    ownership.peers.join(owner, membership);
+                }
+            } else if ownership.is_own_now(owner) && !is_draining {
+                membership.come_here(epoch);
+            }
+        }
+    }
+
+    pub(super) fn has_unplaced_members(&self) -> bool {
+        !self.unplaced_members().is_empty()
+    }
+
+    /// Looks for an owner again after a pause.
+    pub(in crate::ownership) fn look_again_after(&self, pause: Duration) {
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.housekeeper.look_at_after(&self.this, pause);
+        }
+    }
+
+    /// Ends the memberships of a deleted topic.
+    pub(super) fn close_members(&self) {
+        let members = std::mem::take(&mut *lock(&self.members));
+        members.iter().filter_map(Weak::upgrade).for_each(|membership| membership.close());
+    }
+
+    /// Whether the previous owner still hands over records.
+    pub(in crate::ownership) fn is_draining(&self) -> bool {
+        lock(&self.state).draining.is_some()
+    }
+
+    fn unplaced_members(&self) -> Vec<Arc<RemoteMembership>> {
+        let members = lock(&self.members);
+        members.iter().filter_map(Weak::upgrade).filter(|membership| membership.is_unplaced()).collect()
+    }
+}

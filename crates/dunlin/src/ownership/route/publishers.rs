@@ -1,0 +1,69 @@
+//! Publishers of a state topic: the owner learns whether any node has one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_topic::Topic;
+
+use super::Route;
+use crate::clock::steady_ns;
+use crate::ownership::presence::PublisherPresence;
+use crate::ownership::{Ownership, housekeeper, lock};
+
+/// How long publishers have to connect to a new owner before subscribers learn that there is none.
+const RETURN_MAX: Duration = Duration::from_secs(2);
+
+impl Route {
+    /// Whether another node owns the topic and has to learn of publishers here.
+    pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
+        let state = lock(&self.state);
+        let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);
+        self.config.fold.is_some() && topic.publishers() > 0 && !is_announced
+    }
+
+    pub(super) fn announce_publishers(&self, ownership: &Ownership, topic: &Arc<Topic>) {
+        if !self.has_unannounced_publishers(topic) {
+            return;
+        }
+        let presence = {
+            let mut state = lock(&self.state);
+            let presence = PublisherPresence {
+                pattern: Arc::clone(&self.pattern),
+                route: self.this.clone(),
+                topic: Arc::downgrade(topic),
+                owner: state.owner,
+            };
+            Arc::clone(state.presence.insert(Arc::new(presence)))
+        };
+        ownership.peers.announce(presence.owner, presence);
+    }
+
+    pub(in crate::ownership) fn presence_ended(&self, presence: &Arc<PublisherPresence>) {
+        let ended = lock(&self.state).presence.take_if(|last| Arc::ptr_eq(last, presence));
+        if ended.is_some()
+            && let Some(ownership) = self.ownership.upgrade()
+        {
+            ownership.housekeeper.look_at_after(&self.this, housekeeper::PAUSE);
+        }
+    }
+
+    /// This node owns the topic now. Publishers of the previous owner have some time to return.
+    pub(super) fn await_publishers(&self) {
+        let until_ns = steady_ns().saturating_add(RETURN_MAX.as_nanos() as u64);
+        lock(&self.state).publishers_until_ns = Some(until_ns);
+    }
+
+    /// Reports to subscribers that there is no publisher, after publishers had time to return.
+    pub(super) fn count_returned_publishers(&self, ownership: &Ownership, topic: &Topic) {
+        let Some(until_ns) = lock(&self.state).publishers_until_ns.filter(|_| self.config.fold.is_some())
+        else {
+            return;
+        };
+        let left_ns = until_ns.saturating_sub(steady_ns());
+        if left_ns > 0 {
+            return ownership.housekeeper.look_at_after(&self.this, Duration::from_nanos(left_ns));
+        }
+        lock(&self.state).publishers_until_ns = None;
+        topic.count_publishers();
+    }
+}

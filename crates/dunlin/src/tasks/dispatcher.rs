@@ -1,0 +1,213 @@
+//! Hands orders to the connections of this node's workers. Every node's state machine finds the orders of all
+//! workers.
+//!
+//! Invariants:
+//! - A worker has one connection, the latest. Orders of all shards go there.
+//! - A connection wakes when its queue was empty, once for all orders of a log entry and after that entry's
+//!   responses. A worker that completes a task usually gets the next one by the same entry, so its connection writes
+//!   once.
+//!
+//! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use dunlin_tasks::{SchedulerState, WorkerOrder};
+use dunlin_topic::Waiter;
+use tokio::runtime::Handle;
+
+/// Ended connections are swept when the workers exceed twice the last remainder plus this.
+const SWEPT_MIN: usize = 64;
+
+/// Orders that wait for one connection. After drop, its workers receive nothing; their tasks stay assigned while
+/// their leases last.
+#[derive(Debug)]
+pub struct OrderQueue {
+    orders: Mutex<VecDeque<WorkerOrder>>,
+    /// Its workers, each with the end of its lease when it last sent something here.
+    workers: Mutex<HashMap<u64, u64>>,
+    waiter: Arc<Waiter>,
+    token: u32,
+}
+
+impl OrderQueue {
+    /// A queue that notifies `waiter` with `token`.
+    pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<OrderQueue> {
+        Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
+    }
+
+    /// Passes orders to `each`, oldest first, while it returns that there is room for another.
+    pub fn take(&self, mut each: impl FnMut(&WorkerOrder) -> bool) {
+        let mut orders = lock(&self.orders);
+        while let Some(first) = orders.front() {
+            let has_room = each(first);
+            orders.pop_front();
+            if !has_room {
+                return;
+            }
+        }
+    }
+
+    /// Whether no order waits.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.orders).is_empty()
+    }
+
+    /// Adds orders. Returns whether the queue was empty and has orders now.
+    fn push(&self, more: impl Iterator<Item = WorkerOrder>) -> bool {
+        let mut orders = lock(&self.orders);
+        let was_empty = orders.is_empty();
+        orders.extend(more);
+        was_empty && !orders.is_empty()
+    }
+
+    /// Adds a worker that attached through this connection.
+    pub(super) fn came(&self, worker: u64, state: &SchedulerState) {
+        if let Ok(end_ms) = state.lease_end_ms(worker) {
+            lock(&self.workers).insert(worker, end_ms);
+        }
+    }
+
+    /// Updates the leases of its workers. Unknown workers are removed.
+    pub(super) fn heard(&self, state: &SchedulerState) {
+        lock(&self.workers).retain(|worker, end_ms| {
+            let now = state.lease_end_ms(*worker);
+            now.map(|now_ms| *end_ms = now_ms).is_ok()
+        });
+    }
+
+    /// Its workers that have sent nothing since, through any connection.
+    pub(super) fn silent(&self, state: &SchedulerState) -> Vec<u64> {
+        let workers = lock(&self.workers);
+        let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
+        silent.map(|(worker, _)| *worker).collect()
+    }
+
+    /// Whether a worker has attached through it.
+    pub fn has_workers(&self) -> bool {
+        !lock(&self.workers).is_empty()
+    }
+
+    fn forget(&self, worker: u64) {
+        lock(&self.orders).retain(|order| order.worker() != worker);
+        lock(&self.workers).remove(&worker);
+    }
+
+    fn wake(&self) {
+        self.waiter.notify(self.token);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Order queues by worker.
+#[derive(Debug)]
+pub(super) struct Dispatcher {
+    attached: Mutex<AttachedWorkers>,
+    shards: u8,
+}
+
+#[derive(Debug, Default)]
+struct AttachedWorkers {
+    by_worker: HashMap<u64, WorkerConnection>,
+    /// The number of workers after the last sweep.
+    swept: usize,
+}
+
+/// The connection of a worker.
+#[derive(Debug, Default)]
+struct WorkerConnection {
+    order_queue: Weak<OrderQueue>,
+    /// One bit for each shard that has nothing more for the draining worker.
+    drained: u16,
+}
+
+impl WorkerConnection {
+    /// Whether to hand on a shard's order. `Drained` is handed on when all shards have reported it.
+    fn passes(&mut self, shard: u8, shards: u8, order: &WorkerOrder) -> bool {
+        if let WorkerOrder::Drained { .. } = order {
+            self.drained |= 1 << shard;
+            return self.drained.count_ones() == u32::from(shards);
+        }
+        true
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn new(shards: u8) -> Dispatcher {
+        Dispatcher { attached: Mutex::default(), shards }
+    }
+
+    /// Whether the worker is attached to this node.
+    pub(super) fn has(&self, worker: u64) -> bool {
+        lock(&self.attached).by_worker.get(&worker).is_some_and(|line| line.order_queue.strong_count() > 0)
+    }
+
+    /// Hands the worker's orders to this queue from now on.
+    pub(super) fn attach(&self, worker: u64, order_queue: &Arc<OrderQueue>) {
+        let mut attached = lock(&self.attached);
+        if attached.by_worker.len() > 2 * attached.swept + SWEPT_MIN {
+            attached.by_worker.retain(|_, line| line.order_queue.strong_count() > 0);
+            attached.swept = attached.by_worker.len();
+        }
+        let line = WorkerConnection { order_queue: Arc::downgrade(order_queue), drained: 0 };
+        let before = attached.by_worker.insert(worker, line);
+        drop(attached);
+        if let Some(before) = before.and_then(|before| before.order_queue.upgrade()) {
+            before.forget(worker);
+        }
+    }
+
+    /// Hands a shard's orders to workers of this node, and wakes their connections soon.
+    pub(super) fn hand_out(&self, shard: u8, orders: impl Iterator<Item = WorkerOrder>) {
+        let mut attached = lock(&self.attached);
+        let mut woken: Vec<Arc<OrderQueue>> = Vec::new();
+        // Consecutive orders of one worker are added together.
+        let mut orders = orders.peekable();
+        while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
+            let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
+            let line = attached.by_worker.get_mut(&worker);
+            let Some((order_queue, line)) = line.and_then(|line| Some((line.order_queue.upgrade()?, line)))
+            else {
+                of_worker.for_each(drop);
+                continue;
+            };
+            if order_queue.push(of_worker.filter(|order| line.passes(shard, self.shards, order))) {
+                woken.push(order_queue);
+            }
+        }
+        drop(attached);
+        if !woken.is_empty() {
+            wake_behind_answers(woken);
+        }
+    }
+
+    /// The state was restored: hands workers all orders they hold again. Workers ignore those that they know.
+    pub(super) fn look(&self, state: &SchedulerState) {
+        let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
+        let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());
+        let orders = held.flat_map(|held| held.starts.into_iter().map(WorkerOrder::Start).chain(held.stops));
+        self.hand_out(state.shard(), orders);
+    }
+}
+
+/// Wakes connections after the responses of the entry. Connections that have taken their orders meanwhile are left
+/// alone.
+fn wake_behind_answers(woken: Vec<Arc<OrderQueue>>) {
+    let wake = |woken: &[Arc<OrderQueue>]| {
+        woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());
+    };
+    match Handle::try_current() {
+        Ok(runtime) => {
+            runtime.spawn(async move {
+                // A task of this thread, which is ready by then, sends the responses.
+                tokio::task::yield_now().await;
+                wake(&woken);
+            });
+        }
+        Err(_no_runtime) => wake(&woken),
+    }
+}

@@ -1,0 +1,148 @@
+//! The thread of a shard that publishes due tasks and keeps the cluster's clock right.
+//!
+//! Invariants:
+//! - Only the leader publishes, and only unconfirmed tasks: a node that applies its log again publishes nothing.
+//! - An unconfirmed task is published again after `publish_retry_ms`, with the same producer and sequence number. A
+//!   topic that remembers the producer appends it once.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_raft::Commands;
+use dunlin_tasks::{Command, Destination, Publish as Due, TaskStage};
+use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError};
+
+use super::TaskShard;
+use crate::control::block_on;
+use crate::node::Node;
+
+/// Interval of clock checks.
+const LOOK: Duration = Duration::from_millis(500);
+/// Tasks confirmed by one command.
+const TOGETHER_MAX: usize = 1_000;
+
+/// Commands to the thread.
+pub(super) enum HousekeeperCommand {
+    Publish(Vec<Due>),
+    End,
+}
+
+/// A handle to the thread.
+#[derive(Debug)]
+pub(super) struct Housekeeper {
+    work: Sender<HousekeeperCommand>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Housekeeper {
+    /// A handle, and the receiver for the thread.
+    pub(super) fn new() -> (Housekeeper, Receiver<HousekeeperCommand>) {
+        let (work, receiver) = channel();
+        (Housekeeper { work, thread: Mutex::default() }, receiver)
+    }
+
+    pub(super) fn sender(&self) -> Sender<HousekeeperCommand> {
+        self.work.clone()
+    }
+
+    /// Starts the thread, which ends with the shard.
+    pub(super) fn start(
+        &self,
+        receiver: Receiver<HousekeeperCommand>,
+        shard: Weak<TaskShard>,
+        node: Node,
+    ) -> io::Result<()> {
+        let run = move || run(&receiver, &shard, &node);
+        let thread = thread::Builder::new().name("dunlin-tasks".to_owned()).spawn(run)?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        let _ = self.work.send(HousekeeperCommand::End);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &Node) {
+    loop {
+        let work = receiver.recv_timeout(LOOK);
+        let Some(shard) = shard.upgrade() else { return };
+        match work {
+            Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due),
+            Ok(HousekeeperCommand::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                // If another node leads, it corrects the clock.
+                let _ = block_on(shard.correct_clock());
+            }
+        }
+    }
+}
+
+fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
+    // Confirmations are then complete, also after a restart.
+    if !shard.leads() || block_on(shard.catch_up()).is_err() {
+        return;
+    }
+    let is_due = |due: &Due| {
+        shard
+            .with(|state| state.get(due.task).is_ok_and(|task| task.stage == TaskStage::Running))
+            .unwrap_or(false)
+    };
+    let (mut done, mut refused) = (Vec::new(), Commands::default());
+    for due in due.into_iter().filter(is_due) {
+        match publish_one(shard, node, &due) {
+            Ok(()) => done.push(due.task),
+            Err(NotPublished::Refused(why)) => {
+                let (task, error) = (due.task, why.as_bytes());
+                refused.push_with(|out| Command::Unpublished { task, error }.encode(out));
+            }
+            Err(NotPublished::NotYet) => {}
+        }
+    }
+    if !refused.is_empty() {
+        // Unconfirmed tasks are due again.
+        let _ = block_on(shard.propose_known(refused));
+    }
+    for together in done.chunks(TOGETHER_MAX) {
+        let mut commands = Commands::default();
+        commands.push_with(|out| Command::Published { tasks: together.to_vec() }.encode(out));
+        // Unconfirmed tasks are due again.
+        let _ = block_on(shard.propose_known(commands));
+    }
+}
+
+/// Why a task was not published.
+enum NotPublished {
+    /// It is due again soon.
+    NotYet,
+    /// The user who submitted it lacks the permission.
+    Refused(String),
+}
+
+/// Publishes with the present permissions of the user who submitted the task.
+fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPublished> {
+    let Destination { subject, user } = Destination::read(&due.subject);
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|error| NotPublished::Refused(error.to_string()));
+    let (subject, user) = (text(subject)?, user.map(text).transpose()?);
+    let node = node.with_current_permissions(user).map_err(NotPublished::Refused)?;
+    let mark = ProducerMark { producer: shard.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
+    let payload = Payload::Shared(Bytes::copy_from_slice(&due.payload));
+    let draft = Draft { meta: Default::default(), payload };
+    let published = node.publisher(subject).and_then(|publisher| publisher.identified(mark).publish(draft));
+    match published {
+        // It was appended before.
+        Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
+        Err(PublishError::Forbidden(why)) => Err(NotPublished::Refused(why)),
+        Err(_) => Err(NotPublished::NotYet),
+    }
+}

@@ -1,0 +1,143 @@
+//! Runs a scaler with its provider. The caller supplies the clock and the scheduler's signals.
+//!
+//! Invariants: provider events are applied before the scaler decides; without signals from a scheduler nothing
+//! changes; after `stop` nothing is launched.
+
+use std::collections::BTreeSet;
+
+use dunlin_tasks::Signals;
+
+use crate::fleet::{Member, Phase};
+use crate::limits::Limits;
+use crate::meter::{Meter, Totals};
+use crate::policy::{Policy, PolicyError};
+use crate::provider::{Action, Event, Instance, Provider};
+use crate::sample::Sample;
+use crate::scaler::Scaler;
+
+/// A scaler with its provider.
+#[derive(Debug)]
+pub struct Autoscaler<P> {
+    scaler: Scaler,
+    provider: P,
+    meter: Meter,
+    /// Interval between two decisions, ms.
+    sample_ms: u64,
+    next_ms: u64,
+    /// After `stop`: the instances that still exist. The scaler decides nothing any more.
+    leaving: Option<BTreeSet<Instance>>,
+    actions: Vec<Action>,
+    events: Vec<Event>,
+}
+
+/// A scheduler's state at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct SchedulerSnapshot {
+    /// The scheduler's signals.
+    pub signals: Signals,
+    /// The scheduler's counters.
+    pub totals: Totals,
+}
+
+impl<P: Provider> Autoscaler<P> {
+    /// Creates one without instances. `sample_ms` is the interval between two decisions.
+    ///
+    /// # Errors
+    /// [`PolicyError`] if the policy is invalid.
+    pub fn new(
+        policy: Policy,
+        limits: Limits,
+        provider: P,
+        sample_ms: u64,
+    ) -> Result<Autoscaler<P>, PolicyError> {
+        let scaler = Scaler::new(policy, limits)?;
+        let (actions, events) = (Vec::new(), Vec::new());
+        let (sample_ms, meter) = (sample_ms.max(1), Meter::default());
+        Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, leaving: None, actions, events })
+    }
+
+    /// Applies the provider's events up to now.
+    pub fn poll(&mut self, now_ms: u64) {
+        loop {
+            let mut events = std::mem::take(&mut self.events);
+            self.provider.events(now_ms, &mut events);
+            let is_over = events.is_empty();
+            events.drain(..).for_each(|event| self.take(now_ms, &event));
+            self.events = events;
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, now_ms: u64, event: &Event) {
+        let Some(leaving) = &mut self.leaving else {
+            self.scaler.on_event(now_ms, event, &mut self.actions);
+            return self.act(now_ms);
+        };
+        match *event {
+            Event::Drained { instance } => self.provider.act(now_ms, &Action::Terminate { instance }),
+            Event::Gone { instance } | Event::Failed { instance, .. } => {
+                leaving.remove(&instance);
+            }
+            Event::Ready { .. } | Event::Prepared { .. } | Event::Interrupted { .. } => {}
+        }
+    }
+
+    /// Samples the scheduler and lets the scaler decide. `unix_ms` is the time of day for schedules; `instance_of`
+    /// maps a worker to its instance.
+    pub fn look(
+        &mut self,
+        now_ms: u64,
+        unix_ms: u64,
+        looked: &SchedulerSnapshot,
+        instance_of: impl Fn(u64) -> Option<Instance>,
+    ) {
+        self.poll(now_ms);
+        self.meter.note(&looked.signals, self.scaler.fleet().count(Phase::Ready));
+        if now_ms < self.next_ms || self.leaving.is_some() {
+            return;
+        }
+        self.next_ms = now_ms + self.sample_ms;
+        let measured = self.meter.measure(now_ms, looked.totals);
+        let sample = Sample::new(&looked.signals, measured, instance_of);
+        self.scaler.tick(now_ms, unix_ms, &sample, &mut self.actions);
+        self.act(now_ms);
+    }
+
+    /// Launches nothing more and drains all instances, for at most `grace_ms`. Call `poll` until
+    /// [`Autoscaler::is_over`].
+    pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
+        let members: BTreeSet<Instance> = self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
+        for &instance in &members {
+            self.provider.act(now_ms, &Action::Drain { instance, grace_ms });
+        }
+        self.leaving = Some(members);
+    }
+
+    /// Whether all instances have gone after `stop`.
+    pub fn is_over(&self) -> bool {
+        self.leaving.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// The instances.
+    pub fn members(&self) -> impl Iterator<Item = (Instance, &Member)> {
+        self.scaler.fleet().iter()
+    }
+
+    /// The scaler, with its decisions.
+    pub fn scaler(&self) -> &Scaler {
+        &self.scaler
+    }
+
+    /// The provider.
+    pub fn provider(&mut self) -> &mut P {
+        &mut self.provider
+    }
+
+    fn act(&mut self, now_ms: u64) {
+        for action in std::mem::take(&mut self.actions) {
+            self.provider.act(now_ms, &action);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Checks that long-lived streams may continue: one comparison of a number while the users file is unchanged.
+
+use std::sync::Arc;
+
+use dunlin::wire::ErrorCode;
+use dunlin::{Permissions, Refused, User as _};
+
+use super::Login;
+
+/// Checks the login of a stream that outlives a request and checks its permissions itself.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    login: Arc<Login>,
+    /// The generation of the users file at the last check.
+    generation: u64,
+}
+
+impl Admission {
+    pub(crate) fn of(login: &Arc<Login>) -> Admission {
+        Admission { login: Arc::clone(login), generation: login.generation() }
+    }
+
+    /// Checks the login; returns whether the users file has changed since the last check.
+    #[inline]
+    pub(crate) fn check(&mut self) -> Result<bool, Refused> {
+        if self.login.access().generation() == self.generation { Ok(false) } else { self.check_anew() }
+    }
+
+    fn check_anew(&mut self) -> Result<bool, Refused> {
+        self.generation = self.login.access().generation();
+        self.login.validity().map(|()| true)
+    }
+}
+
+/// Checks the login and permissions of a subscription. After a change of its read permissions, the subscription ends,
+/// and the client may subscribe again.
+#[derive(Debug)]
+pub(crate) struct SubscriptionAccess {
+    admission: Admission,
+    permissions: Arc<Permissions>,
+    is_member: bool,
+}
+
+impl SubscriptionAccess {
+    /// To be created before the subscription uses the permissions.
+    pub(crate) fn of(login: &Arc<Login>) -> SubscriptionAccess {
+        let permissions = login.account().permissions();
+        SubscriptionAccess { admission: Admission::of(login), permissions, is_member: false }
+    }
+
+    /// As [`SubscriptionAccess::of`], for a group member.
+    pub(crate) fn of_member(login: &Arc<Login>) -> SubscriptionAccess {
+        SubscriptionAccess { is_member: true, ..SubscriptionAccess::of(login) }
+    }
+
+    /// Refuses a subscription that must end.
+    #[inline]
+    pub(crate) fn check(&mut self) -> Result<(), Refused> {
+        if self.admission.check()? { self.check_permissions() } else { Ok(()) }
+    }
+
+    fn check_permissions(&mut self) -> Result<(), Refused> {
+        let now = self.admission.login.account().permissions();
+        let before = &self.permissions;
+        if !now.reads_like(before) || self.is_member && now.groups != before.groups {
+            let text = "the user's read permissions have changed: subscribe again";
+            return Err(Refused::new(ErrorCode::Forbidden, text));
+        }
+        self.permissions = now;
+        Ok(())
+    }
+}

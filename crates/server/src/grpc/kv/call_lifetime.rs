@@ -1,0 +1,63 @@
+//! Long calls, which end when the server stops or the user loses access.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::Refused;
+use dunlin::topic::Waiter;
+use dunlin::wire::ErrorCode;
+
+use super::super::connection::{Connection, StreamRegistration};
+use crate::access::Admission;
+use crate::shared::STOP;
+
+/// Whether a call may continue.
+#[derive(Debug)]
+pub(super) struct CallLifetime {
+    waiter: Arc<Waiter>,
+    admission: Option<Admission>,
+    _place: StreamRegistration,
+}
+
+impl CallLifetime {
+    pub(super) fn new(connection: &Connection) -> Result<CallLifetime, Refused> {
+        let waiter = Waiter::new();
+        let place = connection.stream(&waiter)?;
+        Ok(CallLifetime { waiter, admission: connection.login.as_ref().map(Admission::of), _place: place })
+    }
+
+    /// Fails if the call must end; the task is woken when that has to be checked again.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
+        loop {
+            if let Some(admission) = &mut self.admission {
+                admission.check()?;
+            }
+            let mut stop = false;
+            self.waiter.take_ready(|token| stop |= token == STOP);
+            if stop {
+                return Err(Refused::new(ErrorCode::ShuttingDown, ""));
+            }
+            if self.waiter.set_waker(cx.waker()) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Awaits the work while the call may continue.
+pub(super) async fn while_call_lasts<T>(
+    connection: &Connection,
+    work: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Refused> {
+    let mut lifetime = CallLifetime::new(connection)?;
+    let mut work = pin!(work);
+    std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(done),
+        Poll::Pending => match lifetime.poll(cx) {
+            Ok(()) => Poll::Pending,
+            Err(ended) => Poll::Ready(Err(ended)),
+        },
+    })
+    .await
+}

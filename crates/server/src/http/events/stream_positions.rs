@@ -1,0 +1,82 @@
+//! A stream's position in each of its logs, for the ids by which it resumes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dunlin::topic::{LogName, Position, Start, Subscriber};
+use dunlin::wire;
+use dunlin::wire::http::{LogKey, ResumeToken, write_one};
+
+/// A stream's position in each log.
+#[derive(Debug)]
+pub(in crate::http) struct StreamPositions {
+    /// The stream has exactly one log, so an id is a position.
+    is_one: bool,
+    /// The start position counts before the first record.
+    begins: bool,
+    positions: BTreeMap<LogKey, wire::Position>,
+    /// The log of the last position, which is mostly the log of the next one.
+    last: Option<(Arc<LogName>, LogKey)>,
+    changed: bool,
+}
+
+impl StreamPositions {
+    /// Creates positions. A stream that starts with a state or at a time has no position before its first event:
+    /// resuming would skip what it asked for.
+    pub(in crate::http) fn new(is_one: bool, start: Start, follows_state: bool) -> StreamPositions {
+        let begins = !follows_state && !matches!(start, Start::Time(_));
+        StreamPositions { is_one, begins, positions: BTreeMap::new(), last: None, changed: false }
+    }
+
+    /// Notes that everything of the log through this position was delivered.
+    pub(in crate::http) fn at(&mut self, log: &Arc<LogName>, position: Position) {
+        let key = match &self.last {
+            Some((last, key)) if Arc::ptr_eq(last, log) => *key,
+            _ => {
+                let key = LogKey::of(&log.topic, log.partition);
+                self.last = Some((Arc::clone(log), key));
+                key
+            }
+        };
+        let position = wire::Position { epoch: position.epoch, seq: position.seq };
+        self.changed |= self.positions.insert(key, position) != Some(position);
+    }
+
+    /// Takes the subscriber's positions, which include skipped records.
+    pub(in crate::http) fn look(&mut self, subscriber: &mut Subscriber) {
+        let mut found = Vec::new();
+        subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
+        for (log, position) in found {
+            if self.begins || self.positions.contains_key(&LogKey::of(&log.topic, log.partition)) {
+                self.at(&log, position);
+            }
+        }
+    }
+
+    /// Removes a deleted log.
+    pub(in crate::http) fn left(&mut self, log: &LogName) {
+        self.changed |= self.positions.remove(&LogKey::of(&log.topic, log.partition)).is_some();
+    }
+
+    pub(in crate::http) fn logs(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Whether each event has its own id.
+    pub(in crate::http) fn is_one(&self) -> bool {
+        self.is_one
+    }
+
+    /// The id, if it changed since the last call.
+    pub(in crate::http) fn take_id(&mut self) -> Option<String> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let mut id = String::new();
+        match self.positions.first_key_value() {
+            Some((_, position)) if self.is_one => write_one(*position, &mut id),
+            _ => ResumeToken::Many(self.positions.clone()).write(&mut id),
+        }
+        Some(id)
+    }
+}

@@ -1,0 +1,105 @@
+//! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
+//!
+//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which others run. If it stops before the
+//! last topic, it returns the name to continue after.
+
+use std::sync::Arc;
+
+use dunlin::STATES;
+use dunlin::topic::{Pattern, Topic};
+
+use super::context::Context;
+use super::problem::Problem;
+use super::query::Query;
+
+/// Topics that one request examines.
+const LOOKED_AT_MAX: usize = 200_000;
+/// Matches all kinds of states.
+const ANY_STATE: &str = "any";
+
+/// The filter of a list.
+pub(super) struct TopicFilter {
+    pattern: Option<Pattern>,
+    /// In lower case.
+    contains: Option<String>,
+    state: Option<String>,
+}
+
+/// Topics in the order of their names.
+pub(super) struct TopicPage {
+    pub(super) topics: Vec<Arc<Topic>>,
+    /// There may be more after `next`.
+    pub(super) more: bool,
+    pub(super) next: Option<String>,
+}
+
+impl TopicFilter {
+    /// The filter of a query's `pattern`, `contains` and `state`.
+    pub(super) fn of(query: &Query) -> Result<TopicFilter, Problem> {
+        Ok(TopicFilter {
+            pattern: query.get("pattern").map(Pattern::parse).transpose()?,
+            contains: query.get("contains").map(str::to_lowercase).filter(|text| !text.is_empty()),
+            state: query.get("state").map(kind).transpose()?,
+        })
+    }
+
+    /// Whether the filter accepts every topic.
+    pub(super) fn is_all(&self) -> bool {
+        self.pattern.is_none() && self.contains.is_none() && self.state.is_none()
+    }
+
+    /// At most `limit` topics after the name `after`.
+    pub(super) async fn page(&self, context: &Context, after: &str, limit: usize) -> TopicPage {
+        let (mut topics, mut looked_at) = (Vec::new(), 0);
+        let mut next = after.to_owned();
+        loop {
+            let page = context.node().topics(self.pattern.as_ref(), &next, self.page_topics(context, limit));
+            looked_at += page.topics.len();
+            for (at, topic) in page.topics.iter().enumerate() {
+                next = topic.name().to_owned();
+                if self.takes(topic) {
+                    topics.push(Arc::clone(topic));
+                }
+                if topics.len() == limit {
+                    let more = page.more || at + 1 < page.topics.len();
+                    return TopicPage { topics, more, next: more.then_some(next) };
+                }
+            }
+            if !page.more {
+                return TopicPage { topics, more: false, next: None };
+            }
+            if looked_at >= LOOKED_AT_MAX {
+                return TopicPage { topics, more: true, next: Some(next) };
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The page size: full if most topics may be filtered out, else what is wanted.
+    fn page_topics(&self, context: &Context, limit: usize) -> usize {
+        let most = context.node().config().limits.page_topics_max;
+        if self.contains.is_none() && self.state.is_none() { limit } else { most }
+    }
+
+    fn takes(&self, topic: &Topic) -> bool {
+        let contains =
+            self.contains.as_ref().is_none_or(|text| topic.name().to_lowercase().contains(text.as_str()));
+        contains
+            && self.state.as_ref().is_none_or(|state| {
+                state_of(topic).is_some_and(|kind| state == ANY_STATE || kind == state.as_str())
+            })
+    }
+}
+
+fn kind(text: &str) -> Result<String, Problem> {
+    if text == ANY_STATE || STATES.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    let names = STATES.join(", ");
+    Err(Problem::bad_request(format!("state={text}: expected one of {ANY_STATE}, {names}")))
+}
+
+/// The kind of a topic's state.
+pub(super) fn state_of(topic: &Topic) -> Option<&str> {
+    topic.config().fold.as_ref().map(|fold| fold.kind.as_str())
+}

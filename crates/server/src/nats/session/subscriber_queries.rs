@@ -1,0 +1,97 @@
+//! Queries whether the cluster has a subscriber to a subject. The next publish may wait until the other nodes
+//! respond.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dunlin::TopicFuture;
+use dunlin::topic::Pattern;
+
+use super::Session;
+use super::access::LoginState;
+use super::publish::RetryFrom;
+
+/// Results that the next publish needs, and the pending query.
+#[derive(Debug, Default)]
+pub(super) struct SubscriberQueries {
+    known: Vec<(Pattern, QueryScope, bool)>,
+    query: Option<(Pattern, QueryScope, TopicFuture<bool>)>,
+}
+
+/// Which subscriptions a query covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueryScope {
+    All,
+    /// Subscriptions at other nodes.
+    Others,
+    /// Subscriptions of other users to an inbox, at other nodes.
+    OtherUsers,
+}
+
+impl SubscriberQueries {
+    pub(super) fn is_waiting(&self) -> bool {
+        self.query.is_some()
+    }
+
+    /// Ready when the pending query has its result.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((_, _, query)) = &mut self.query else { return Poll::Ready(()) };
+        let Poll::Ready(has_subscriber) = Pin::new(query).poll(cx) else { return Poll::Pending };
+        if let Some((pattern, scope, _)) = self.query.take() {
+            self.known.push((pattern, scope, has_subscriber.unwrap_or(true)));
+        }
+        Poll::Ready(())
+    }
+
+    /// Drops the results after the publish.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+impl Session {
+    /// Whether a subject of the pattern has a subscriber. If a query is needed, reading starts again at `from`.
+    pub(super) fn has_subscriber(&mut self, pattern: &Pattern, from: usize) -> Result<bool, RetryFrom> {
+        self.query(pattern, QueryScope::All, from)
+    }
+
+    /// The same for other nodes alone.
+    pub(super) fn has_subscriber_elsewhere(
+        &mut self,
+        pattern: &Pattern,
+        from: usize,
+    ) -> Result<bool, RetryFrom> {
+        self.query(pattern, QueryScope::Others, from)
+    }
+
+    /// Whether another user has the inbox, at another node.
+    pub(super) fn is_inbox_of_another(&mut self, inbox: &Pattern, from: usize) -> Result<bool, RetryFrom> {
+        self.query(inbox, QueryScope::OtherUsers, from)
+    }
+
+    fn query(&mut self, pattern: &Pattern, scope: QueryScope, from: usize) -> Result<bool, RetryFrom> {
+        let mut known = self.subscriber_queries.known.iter();
+        if let Some((_, _, has_subscriber)) = known.find(|(of, within, _)| of == pattern && *within == scope)
+        {
+            return Ok(*has_subscriber);
+        }
+        let mut query = match scope {
+            QueryScope::All => self.node.is_heard_async(pattern),
+            QueryScope::Others => self.node.is_heard_elsewhere_async(pattern),
+            QueryScope::OtherUsers => match &self.entrance {
+                LoginState::LoggedIn(login) => {
+                    self.node.is_inbox_of_another_async(pattern, login.account().name())
+                }
+                _ => return Ok(false),
+            },
+        };
+        match query.take_now() {
+            // A node that cannot query assumes a subscriber.
+            Some(has_subscriber) => Ok(has_subscriber.unwrap_or(true)),
+            None => {
+                self.subscriber_queries.query = Some((pattern.clone(), scope, query));
+                Err(RetryFrom { from })
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Report `cluster`: the cluster as this node sees it, and recent events of leaders, nodes and owners.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use dunlin::{TaskShard, now_ns};
+use serde_json::{Value, json};
+
+use super::{EVENTS_KEPT, lock};
+use crate::cluster::NodeStatus;
+use crate::shared::Shared;
+
+/// Number of topics whose owners are observed.
+const OWNED_LOOKED_AT: usize = 1_000;
+
+/// Recent events, and the state at the last check.
+#[derive(Debug, Default)]
+pub(super) struct ClusterEvents {
+    events: VecDeque<Value>,
+    leader: Option<(Option<u64>, u64)>,
+    alive: Option<BTreeMap<u64, bool>>,
+    owners: Option<BTreeMap<String, u64>>,
+}
+
+impl ClusterEvents {
+    /// Compares the cluster with the last check and records the differences. The first check records one event with
+    /// the present state.
+    pub(super) fn look(&mut self, shared: &Shared) {
+        let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return };
+        let alive = alive(shared, &status);
+        if self.leader.is_none() {
+            let there = alive.values().filter(|is_alive| **is_alive).count();
+            self.note(json!({
+                "event": "began", "node": status.node, "there": there, "of": alive.len(),
+                "leader": status.leader, "term": status.term,
+            }));
+        }
+        self.look_at_leader(status.leader, status.term);
+        self.look_at_nodes(alive);
+        self.look_at_owners(owners(shared));
+    }
+
+    fn look_at_leader(&mut self, leader: Option<u64>, term: u64) {
+        if let Some(before) = self.leader.replace((leader, term))
+            && before != (leader, term)
+        {
+            self.note(match leader {
+                Some(node) => json!({"event": "leader", "node": node, "term": term}),
+                None => json!({"event": "no_leader", "term": term}),
+            });
+        }
+    }
+
+    fn look_at_nodes(&mut self, alive: BTreeMap<u64, bool>) {
+        let before = self.alive.replace(alive.clone());
+        let Some(before) = before else { return };
+        for (node, is_alive) in &alive {
+            match (before.get(node), is_alive) {
+                (None, _) => self.note(json!({"event": "joined", "node": node})),
+                (Some(true), false) => self.note(json!({"event": "gone", "node": node})),
+                (Some(false), true) => self.note(json!({"event": "back", "node": node})),
+                _ => {}
+            }
+        }
+        for node in before.keys().filter(|node| !alive.contains_key(node)) {
+            self.note(json!({"event": "removed", "node": node}));
+        }
+    }
+
+    fn look_at_owners(&mut self, owners: BTreeMap<String, u64>) {
+        let Some(before) = self.owners.replace(owners.clone()) else { return };
+        for (topic, to) in &owners {
+            if let Some(from) = before.get(topic).filter(|from| *from != to) {
+                self.note(json!({"event": "owner", "topic": topic, "from": from, "to": to}));
+            }
+        }
+    }
+
+    fn note(&mut self, mut event: Value) {
+        event["at_ms"] = (now_ns() / 1_000_000).into();
+        if self.events.len() == EVENTS_KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+}
+
+fn alive(shared: &Shared, status: &NodeStatus) -> BTreeMap<u64, bool> {
+    let is_alive = |node: u64| shared.cluster.get().is_some_and(|seat| seat.is_alive(node));
+    let there = status.nodes.iter().filter(|record| record.removed.is_none());
+    there.map(|record| (record.node, is_alive(record.node))).collect()
+}
+
+fn owners(shared: &Shared) -> BTreeMap<String, u64> {
+    let page = shared.node.topics(None, "", OWNED_LOOKED_AT);
+    let of = |topic: &std::sync::Arc<dunlin::topic::Topic>| {
+        Some((topic.name().to_owned(), shared.owner_of(topic)?.node()))
+    };
+    page.topics.iter().filter_map(of).collect()
+}
+
+pub(super) fn say(shared: &Shared) -> Value {
+    let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return say_alone(shared) };
+    let alive = alive(shared, &status);
+    let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
+    for owner in owners(shared).into_values() {
+        *owned.entry(owner).or_default() += 1;
+    }
+    let nodes: Vec<Value> = status
+        .nodes
+        .iter()
+        .map(|record| {
+            json!({
+                "node": record.node, "address": record.address, "release": record.release, "doors": record.doors,
+                "alive": alive.get(&record.node).copied().unwrap_or(false), "removed": record.removed,
+                "topics_owned": owned.get(&record.node).copied().unwrap_or(0),
+            })
+        })
+        .collect();
+    let shards = shards(shared);
+    let first = shards.first().cloned().unwrap_or_default();
+    let events: Vec<Value> = lock(&shared.node_report.noticed).events.iter().cloned().collect();
+    json!({
+        "id": status.node, "cluster": status.cluster, "leader": status.leader, "term": status.term,
+        "last": status.last, "applied": status.applied, "snapshot": status.snapshot, "revision": status.revision,
+        "voters": status.voters, "learners": status.learners, "missing": status.missing,
+        "tasks_leader": first["leader"], "tasks_term": first["term"], "tasks_shards": shards,
+        "nodes": nodes, "events": events,
+    })
+}
+
+/// The leader and term of each shard of tasks, which is a Raft group of its own. Empty before this node takes part in
+/// tasks.
+fn shards(shared: &Shared) -> Vec<Value> {
+    let shards = shared.node.tasks_if_any().into_iter().flat_map(|tasks| tasks.shards());
+    let of = |(at, shard): (usize, &Arc<TaskShard>)| {
+        let status = shard.status().ok();
+        json!({
+            "shard": at, "leader": status.as_ref().and_then(|status| status.leader), "term": status.as_ref().map(|status| status.term),
+        })
+    };
+    shards.enumerate().map(of).collect()
+}
+
+/// The report of a node without a cluster.
+fn say_alone(shared: &Shared) -> Value {
+    let mut doors = BTreeMap::new();
+    for (protocol, address) in shared.addresses() {
+        doors.entry(protocol.name()).or_insert_with(|| address.to_string());
+    }
+    let status = shared.node.control_if_any().and_then(|control| control.status().ok());
+    let id = super::number_of(shared);
+    let own = json!({
+        "node": id, "address": null, "release": env!("CARGO_PKG_VERSION"), "doors": doors, "alive": true,
+        "removed": null, "topics_owned": shared.node.topics(None, "", OWNED_LOOKED_AT).topics.len(),
+    });
+    json!({
+        "id": id, "cluster": null, "leader": status.as_ref().and_then(|status| status.leader),
+        "term": status.as_ref().map(|status| status.term),
+        "last": status.as_ref().and_then(|status| status.last), "applied": status.as_ref().and_then(|status| status.applied),
+        "snapshot": status.as_ref().and_then(|status| status.snapshot), "revision": null,
+        "voters": [id], "learners": [], "missing": null, "tasks_leader": null, "tasks_term": null,
+        "tasks_shards": shards(shared),
+        "nodes": [own], "events": [],
+    })
+}

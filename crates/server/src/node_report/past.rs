@@ -1,0 +1,102 @@
+//! Earlier samples of counters, for rates per second.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Shortest time between two samples.
+const APART: Duration = Duration::from_millis(900);
+/// Number of samples that are kept.
+const KEPT: usize = 6;
+/// Age from which a sample is not used.
+const OLD: Duration = Duration::from_secs(20);
+
+/// Timed samples of a counter.
+#[derive(Debug)]
+pub(super) struct CounterSamples<T>(VecDeque<(Instant, T)>);
+
+impl<T> Default for CounterSamples<T> {
+    fn default() -> CounterSamples<T> {
+        CounterSamples(VecDeque::new())
+    }
+}
+
+/// The earlier values of all counters in the reports.
+#[derive(Debug, Default)]
+pub(super) struct RateHistory {
+    /// Records, bytes, gaps, warnings, requests.
+    pub(super) totals: CounterSamples<[u64; 5]>,
+    /// Processor time, seconds.
+    pub(super) cpu: CounterSamples<f64>,
+    /// Records and bytes of each topic.
+    pub(super) topics: CounterSamples<HashMap<String, [u64; 2]>>,
+    /// Task counters of each tenant.
+    pub(super) tasks: CounterSamples<HashMap<Vec<u8>, TenantTaskTotals>>,
+}
+
+/// Task counters of a tenant.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TenantTaskTotals {
+    pub(super) submitted: u64,
+    pub(super) started: u64,
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) dead: u64,
+    pub(super) cpu_us: u64,
+    pub(super) cost_us: u64,
+}
+
+impl<T> CounterSamples<T> {
+    /// Adds a sample, unless the last one is too recent.
+    pub(super) fn take(&mut self, now: Instant, sample: T) {
+        if self.0.back().is_some_and(|(at, _)| now - *at < APART) {
+            return;
+        }
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, sample));
+    }
+
+    /// The newest sample that is old enough, and its age in seconds.
+    pub(super) fn last(&self, now: Instant) -> Option<(f64, &T)> {
+        let found = self.0.iter().rev().find(|(at, _)| now - *at >= APART)?;
+        CounterSamples::aged(now, found)
+    }
+
+    /// The oldest sample that is recent enough, and its age in seconds.
+    pub(super) fn first(&self, now: Instant) -> Option<(f64, &T)> {
+        let found = self.0.iter().find(|(at, _)| now - *at >= APART && now - *at < OLD)?;
+        CounterSamples::aged(now, found)
+    }
+
+    fn aged(now: Instant, (at, sample): &(Instant, T)) -> Option<(f64, &T)> {
+        let age = now - *at;
+        (age < OLD).then_some((age.as_secs_f64(), sample))
+    }
+}
+
+/// The rate per second, rounded.
+pub(super) fn per_s(now: u64, before: u64, seconds: f64) -> u64 {
+    (now.saturating_sub(before) as f64 / seconds).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_covers_about_one_second_and_no_old_samples() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut samples = CounterSamples::default();
+        assert!(samples.last(at(0)).is_none());
+        for ms in [0, 100, 1_000, 1_500, 2_000] {
+            samples.take(at(ms), ms);
+        }
+        assert_eq!(samples.last(at(2_100)), Some((1.1, &1_000)));
+        assert_eq!(samples.first(at(2_100)), Some((2.1, &0)));
+        assert_eq!(samples.last(at(30_000)), None);
+        assert_eq!(per_s(1_500, 500, 2.0), 500);
+        assert_eq!(per_s(1, 500, 2.0), 0, "what counts anew");
+    }
+}

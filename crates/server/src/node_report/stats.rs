@@ -1,0 +1,113 @@
+//! Report `stats`: rates, connections, memory, the slowest subscribers and recent departures.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin::Survey;
+use serde_json::{Value, json};
+
+use super::past::per_s;
+use super::{lock, number_of};
+use crate::http::{Process, Surveys, departure_json, missing, subscription_json};
+use crate::protocol::Protocol;
+use crate::shared::Shared;
+
+/// Number of subscribers in the report: the slowest.
+const SLOWEST_SHOWN: usize = 20;
+/// Number of departures in the report: the newest.
+const DEPARTED_SHOWN: usize = 10;
+
+pub(super) async fn say(shared: &Arc<Shared>) -> Value {
+    let survey = Surveys::take(shared).await;
+    let process = Process::now();
+    let (node, budget) = (&shared.node, shared.node.budget());
+    let slowest = survey.slowest.iter().take(SLOWEST_SHOWN);
+    let slowest: Vec<Value> = slowest.map(|seen| subscription_json(None, seen)).collect();
+    let recent: Vec<Value> = shared.departures.newest(DEPARTED_SHOWN).iter().map(departure_json).collect();
+    let losses = &survey.totals.losses;
+    json!({
+        "node": format!("{:016x}", node.id()),
+        "id": number_of(shared),
+        "cluster": shared.cluster_id(),
+        "name": node.config().name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_s": shared.began.elapsed().as_secs_f64(),
+        "rates": rates(shared, &survey),
+        "totals": {
+            "records": survey.totals.records, "bytes": survey.totals.bytes,
+            "gaps": losses.gaps, "gap_records": losses.records, "lagging": losses.warnings,
+        },
+        "topics": survey.topics,
+        "subscriptions": survey.subscriptions,
+        "doors": listeners(shared),
+        "connections": {
+            "open": shared.session_count(), "limit": shared.limits.sessions_max, "refused": shared.traffic.refusals(),
+        },
+        "memory": {
+            "used_bytes": budget.used(), "limit_bytes": budget.limit(), "keys": keys(shared), "tasks": tasks(shared),
+        },
+        "process": {
+            "rss_bytes": process.rss_bytes, "cpu_percent": cpu_percent(shared, &process),
+            "threads": process.threads, "open_files": process.open_files,
+        },
+        "slowest": slowest,
+        "recent": recent,
+        "missing": missing(shared),
+    })
+}
+
+/// Memory of keys, and its limit; null before there are keys.
+fn keys(shared: &Shared) -> Option<Value> {
+    let control = shared.node.control_if_any()?;
+    control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
+}
+
+/// Memory of the tasks of all shards, and its limit.
+fn tasks(shared: &Shared) -> Option<Value> {
+    let tasks = shared.node.tasks_if_any()?;
+    let shards = tasks.each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
+    Some(room(shards.iter().map(|shard| shard.0).sum(), shards.iter().map(|shard| shard.1).sum()))
+}
+
+fn room(used_bytes: u64, limit_bytes: u64) -> Value {
+    json!({"used_bytes": used_bytes, "limit_bytes": limit_bytes})
+}
+
+/// Rates per second; null without an earlier sample.
+fn rates(shared: &Shared, survey: &Survey) -> Value {
+    let (now, totals) = (Instant::now(), &survey.totals);
+    let requests = shared.traffic.answers().iter().map(|(_, _, count)| *count).sum();
+    let counts = [totals.records, totals.bytes, totals.losses.gaps, totals.losses.warnings, requests];
+    let mut past = lock(&shared.node_report.past);
+    let said = past.totals.last(now).map(|(seconds, before)| {
+        let of = |at: usize| per_s(counts[at], before[at], seconds);
+        json!({
+            "records_per_s": of(0), "bytes_per_s": of(1), "gaps_per_s": of(2), "lagging_per_s": of(3), "http_per_s": of(4),
+        })
+    });
+    past.totals.take(now, counts);
+    said.unwrap_or(Value::Null)
+}
+
+fn cpu_percent(shared: &Shared, process: &Process) -> Value {
+    let (now, Some(cpu_s)) = (Instant::now(), process.cpu_s) else { return Value::Null };
+    let mut past = lock(&shared.node_report.past);
+    let said = past.cpu.last(now).map(|(seconds, before)| {
+        let percent = (cpu_s - before).max(0.0) / seconds * 100.0;
+        (percent * 10.0).round() / 10.0
+    });
+    past.cpu.take(now, cpu_s);
+    said.into()
+}
+
+/// Each protocol with its address and connections.
+fn listeners(shared: &Shared) -> Vec<Value> {
+    let addresses = shared.addresses();
+    let of = |(protocol, open, accepted): (Protocol, u64, u64)| {
+        let listens = if protocol == Protocol::Ws { Protocol::Http } else { protocol };
+        let address = addresses.iter().find(|(other, _)| *other == listens);
+        let address = address.map(|(_, address)| address.to_string());
+        json!({"door": protocol.name(), "address": address, "open": open, "accepted": accepted})
+    };
+    shared.traffic.listeners().map(of).collect()
+}

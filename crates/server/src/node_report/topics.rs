@@ -1,0 +1,99 @@
+//! Report `topics`: the busiest topics at all nodes.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin::topic::Topic;
+use serde_json::{Value, json};
+
+use super::past::per_s;
+use super::{TOPICS_SHOWN, lock};
+use crate::figures::{ClusterFigures, FiguresRequest, OwnerFigures, TopicFigures};
+use crate::http::Surveys;
+use crate::shared::Shared;
+
+/// Records and bytes per second.
+type Rates = [u64; 2];
+
+pub(super) async fn say(shared: &Arc<Shared>) -> Value {
+    let topics_max = shared.limits.http.topics_shown as usize;
+    let asked = shared.ask_for_figures(|| FiguresRequest { topics_max, ..FiguresRequest::default() });
+    let survey = Surveys::take(shared).await;
+    let answers = match asked {
+        Some(asked) => asked.await,
+        None => ClusterFigures::default(),
+    };
+    let mut topics: BTreeMap<&str, Arc<Topic>> =
+        survey.busiest.iter().map(|seen| (seen.topic.name(), Arc::clone(&seen.topic))).collect();
+    for name in answers.topics() {
+        if let Some(topic) = shared.node.topic(name) {
+            topics.entry(name).or_insert(topic);
+        }
+    }
+    let seen: Vec<(Arc<Topic>, TopicFigures)> = topics
+        .into_values()
+        .map(|topic| {
+            let figures = answers.of(shared, &topic);
+            (topic, figures)
+        })
+        .collect();
+    let mut rated = with_rates(shared, &seen);
+    rated.sort_by_key(|(rates, topic, figures)| {
+        let appended = figures.held.as_ref().map_or(0, OwnerFigures::appended);
+        (Reverse(rates.unwrap_or_default()), Reverse(appended), topic.name().to_owned())
+    });
+    let shown = rated.into_iter().take(TOPICS_SHOWN);
+    let topics: Vec<Value> =
+        shown.map(|(rates, topic, figures)| line(shared, rates, topic, figures)).collect();
+    json!({"total": survey.topics, "topics": topics})
+}
+
+/// Adds the publish rates since the last sample.
+fn with_rates<'s>(
+    shared: &Shared,
+    seen: &'s [(Arc<Topic>, TopicFigures)],
+) -> Vec<(Option<Rates>, &'s Topic, &'s TopicFigures)> {
+    let now = Instant::now();
+    let counts =
+        |figures: &TopicFigures| figures.held.as_ref().map(|held| [held.appended(), held.appended_bytes()]);
+    let mut past = lock(&shared.node_report.past);
+    let rated = seen.iter().map(|(topic, figures)| {
+        let rates = counts(figures).and_then(|now_counts| {
+            let (seconds, before) = past.topics.last(now)?;
+            // A topic without an earlier sample has rate 0.
+            let before = before.get(topic.name()).copied().unwrap_or(now_counts);
+            Some([per_s(now_counts[0], before[0], seconds), per_s(now_counts[1], before[1], seconds)])
+        });
+        (rates, &**topic, figures)
+    });
+    let rated: Vec<_> = rated.collect();
+    let known = seen.iter().filter_map(|(topic, figures)| Some((topic.name().to_owned(), counts(figures)?)));
+    let sample: HashMap<String, Rates> = known.collect();
+    past.topics.take(now, sample);
+    rated
+}
+
+/// One topic of the report. Values from a node that did not respond are null.
+fn line(
+    shared: &Shared,
+    rates: Option<Rates>,
+    topic: &Topic,
+    TopicFigures { held, users }: &TopicFigures,
+) -> Value {
+    let (config, held, users) = (topic.config(), held.as_ref(), users.as_ref());
+    let last_append_ns = held.map(OwnerFigures::last_append_ns).filter(|ns| *ns > 0);
+    json!({
+        "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
+        "state": config.fold.as_ref().map(|fold| fold.kind.as_str()),
+        "records_per_s": rates.map(|rates| rates[0]), "bytes_per_s": rates.map(|rates| rates[1]),
+        "records": held.map(OwnerFigures::appended), "retained_records": held.map(OwnerFigures::records),
+        "retained_bytes": held.map(OwnerFigures::memory_bytes),
+        "readers": users.map(|users| users.readers_total), "waiting": users.map(|users| users.waiting),
+        "gaps": users.map(|users| users.losses.gaps), "gap_records": users.map(|users| users.losses.records),
+        "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
+        "owner": shared.owner_of(topic),
+        "last_append_ms": last_append_ns.map(|ns| ns / 1_000_000),
+    })
+}

@@ -1,0 +1,205 @@
+//! Report `work`: queues, tenants, workers, fairness and scaling decisions.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin::scheduler::{
+    self, Found, Query, QueueView, Quota, Signals, StoredLabel, TenantTotals, TenantView, WorkerView,
+};
+use dunlin::{Tasks, TasksError};
+use serde_json::{Value, json};
+
+use super::past::{TenantTaskTotals, per_s};
+use super::{ROWS_SHOWN, lock};
+use crate::shared::Shared;
+use crate::workers::WorkersView;
+
+/// Tenants, queues and workers at one moment.
+struct TaskSurvey {
+    tenants: Vec<TenantView>,
+    queues: Vec<QueueView>,
+    workers: Vec<WorkerView>,
+    said: Value,
+}
+
+pub(super) fn say(shared: &Shared) -> Value {
+    let scaling = lock(&shared.node_report.workers).as_ref().map(WorkersView::said);
+    let seen = shared.node.tasks_if_any().and_then(|tasks| look(tasks).ok());
+    let Some(TaskSurvey { mut tenants, queues, workers, mut said }) = seen else {
+        return json!({"known": 0, "tenants": [], "queues": [], "workers": [], "jain": null, "scaling": scaling});
+    };
+    let now = Instant::now();
+    let done: HashMap<Vec<u8>, TenantTaskTotals> =
+        tenants.iter().map(|tenant| (tenant.name.to_vec(), done(&tenant.account))).collect();
+    let mut past = lock(&shared.node_report.past);
+    let rates = past.tasks.last(now).map(|(seconds, before)| rates(&done, before, seconds));
+    let lately = past.tasks.first(now).map(|(seconds, before)| (seconds, before.clone()));
+    past.tasks.take(now, done.clone());
+    drop(past);
+    let before = |tenant: &TenantView| {
+        let (seconds, before) = lately.as_ref()?;
+        Some((*seconds, before.get(&tenant.name[..]).copied().unwrap_or_default()))
+    };
+    said["jain"] = jain(&tenants, &queues, |tenant| Some(before(tenant)?.1)).into();
+    tenants.sort_by_key(|tenant| (Reverse(tenant.queued + tenant.used[0]), Arc::clone(&tenant.name)));
+    let weights: u64 = tenants.iter().map(|tenant| u64::from(tenant.weight)).sum();
+    let of_tenant = |tenant: &TenantView| tenant_json(tenant, weights, before(tenant));
+    said["rates"] = rates.unwrap_or(Value::Null);
+    said["tenants"] = tenants.iter().take(ROWS_SHOWN).map(of_tenant).collect();
+    said["queues"] = queues.iter().take(ROWS_SHOWN).map(queue_json).collect();
+    said["workers"] = workers.iter().take(ROWS_SHOWN).map(worker_json).collect();
+    said["scaling"] = scaling.into();
+    said
+}
+
+/// Reads the state of all shards.
+fn look(tasks: &Tasks) -> Result<TaskSurvey, TasksError> {
+    let looked = tasks.each(|state| {
+        let counts = [state.len(), state.bytes(), state.limits().state_bytes_max];
+        (state.signals(), counts, state.queues().collect::<Vec<_>>(), state.tenants().collect::<Vec<_>>())
+    })?;
+    let (mut signals, mut counts, mut queues, mut tenants) = (Vec::new(), [0; 3], Vec::new(), Vec::new());
+    for (of_shard, counted, more_queues, more_tenants) in looked {
+        signals.push(of_shard);
+        counts = std::array::from_fn(|at| counts[at] + counted[at]);
+        queues.extend(more_queues);
+        tenants.extend(more_tenants);
+    }
+    let (signals, [known, bytes, bytes_limit]) = (Signals::join(signals), counts);
+    let said = json!({
+        "known": known, "bytes": bytes, "bytes_limit": bytes_limit, "shards": tasks.shards().len(),
+        "startable": signals.startable, "held": signals.held, "credit": signals.credit, "workers_up": signals.workers,
+        "oldest_ms": signals.oldest_ms,
+    });
+    queues.sort_by_key(|queue: &QueueView| Reverse(queue.ready));
+    let workers = match tasks.answer(&Query::Workers)? {
+        Found::Workers { workers } => workers,
+        _ => Vec::new(),
+    };
+    Ok(TaskSurvey { tenants, queues, workers, said })
+}
+
+fn done(account: &TenantTotals) -> TenantTaskTotals {
+    let TenantTotals { submitted, started, completed, failed, dead, cpu_us, cost_us, .. } = *account;
+    TenantTaskTotals { submitted, started, completed, failed, dead, cpu_us, cost_us }
+}
+
+/// Rates per second over all tenants.
+fn rates(
+    now: &HashMap<Vec<u8>, TenantTaskTotals>,
+    before: &HashMap<Vec<u8>, TenantTaskTotals>,
+    seconds: f64,
+) -> Value {
+    let of = |pick: fn(&TenantTaskTotals) -> u64| {
+        let sum = |of: &HashMap<Vec<u8>, TenantTaskTotals>| of.values().map(pick).sum();
+        per_s(sum(now), sum(before), seconds)
+    };
+    json!({
+        "submitted_per_s": of(|done| done.submitted), "started_per_s": of(|done| done.started),
+        "completed_per_s": of(|done| done.completed), "failed_per_s": of(|done| done.failed),
+        "dead_per_s": of(|done| done.dead),
+    })
+}
+
+/// Jain's fairness index of what each tenant received ÷ what was due to it; 1 is fair. Due is the smaller of its
+/// demand and its weighted share; demand is what it received plus what could start now. `None` with fewer than two
+/// busy tenants.
+fn jain(
+    tenants: &[TenantView],
+    queues: &[QueueView],
+    before: impl Fn(&TenantView) -> Option<TenantTaskTotals>,
+) -> Option<f64> {
+    let mut waiting_us: HashMap<&[u8], u64> = HashMap::new();
+    for queue in queues {
+        // A queue without a measured cost still counts as demand.
+        *waiting_us.entry(&queue.tenant).or_default() += queue.ready * queue.cost_us.max(1);
+    }
+    let asked_of = |tenant: &TenantView| {
+        let got = tenant.account.cost_us.saturating_sub(before(tenant)?.cost_us);
+        let asked = got + waiting_us.get(&tenant.name[..]).copied().unwrap_or(0);
+        (asked > 0).then(|| (got as f64, asked as f64, f64::from(tenant.weight.max(1))))
+    };
+    fairness(&tenants.iter().filter_map(asked_of).collect::<Vec<_>>())
+}
+
+/// Takes received amount, demand and weight of each tenant.
+fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
+    let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
+    let (got, asked, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));
+    (busy.len() > 1 && got.iter().any(|got| *got > 0.0)).then(|| scheduler::jain(&got, &asked, &weights))
+}
+
+fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, TenantTaskTotals)>) -> Value {
+    let account = &tenant.account;
+    let [running, cpu_milli, memory_bytes] = tenant.used;
+    let lately = |now: u64, pick: fn(&TenantTaskTotals) -> u64| {
+        before.map(|(seconds, done)| now.saturating_sub(pick(&done)) as f64 / seconds)
+    };
+    json!({
+        "name": text(&tenant.name), "weight": tenant.weight,
+        "share": (weights > 0).then(|| f64::from(tenant.weight) / weights as f64),
+        "queued": tenant.queued, "ready": tenant.ready, "running": running, "cpu_milli": cpu_milli,
+        "memory_bytes": memory_bytes, "running_max": hard(&tenant.quotas[0]), "cpu_milli_max": hard(&tenant.quotas[1]),
+        "memory_bytes_max": hard(&tenant.quotas[2]),
+        "queued_max": (tenant.queued_max > 0).then_some(tenant.queued_max), "dead": tenant.dead,
+        "submitted": account.submitted, "completed": account.completed, "failed": account.failed,
+        "lost": account.lost, "cancelled": account.cancelled,
+        "cpu_ms": account.cpu_us / 1_000, "run_ms": account.run_us / 1_000,
+        // Processor seconds per second: the number of busy processors.
+        "cpu_per_s": lately(account.cpu_us, |done| done.cpu_us).map(|us| us / 1e6),
+        "completed_per_s": lately(account.completed, |done| done.completed),
+        "submitted_per_s": lately(account.submitted, |done| done.submitted),
+    })
+}
+
+/// The hard limit, beyond which nothing starts; `None` without one.
+fn hard(quota: &Quota) -> Option<u64> {
+    (quota.hard > 0).then_some(quota.hard)
+}
+
+fn queue_json(queue: &QueueView) -> Value {
+    json!({
+        "tenant": text(&queue.tenant), "queue": text(&queue.queue), "kind": text(&queue.kind),
+        "ready": queue.ready, "oldest_ms": queue.oldest_ms, "cost_us": queue.cost_us, "needs": pairs(&queue.needs),
+    })
+}
+
+fn worker_json(worker: &WorkerView) -> Value {
+    let texts = |names: &[Arc<[u8]>]| names.iter().map(|name| text(name)).collect::<Vec<_>>();
+    json!({
+        "worker": format!("{:x}", worker.worker), "name": text(&worker.name), "kinds": texts(&worker.kinds),
+        "queues": texts(&worker.queues), "held": worker.held, "credit": worker.credit, "done": worker.done,
+        "labels": pairs(&worker.labels), "tenants": texts(&worker.tenants), "cpu_milli": worker.has[0],
+        "memory_bytes": worker.has[1],
+        "draining": worker.is_draining, "left_ms": worker.left_ms,
+    })
+}
+
+/// The labels as `key=value`; a key may repeat.
+fn pairs(labels: &[StoredLabel]) -> Vec<String> {
+    labels.iter().map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fairness;
+
+    #[test]
+    fn fairness_index_is_1_unless_a_waiting_tenant_lacks_its_share() {
+        assert_eq!(fairness(&[]), None);
+        assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
+        assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);
+        assert_eq!(fairness(&[(3.0, 9.0, 1.0), (3.0, 9.0, 1.0)]), Some(1.0));
+        // One tenant received three times as much, and no other waits.
+        assert_eq!(fairness(&[(9.0, 9.0, 1.0), (3.0, 3.0, 1.0)]), Some(1.0));
+        assert_eq!(fairness(&[(9.0, 90.0, 3.0), (3.0, 90.0, 1.0)]), Some(1.0));
+        let starved = fairness(&[(9.0, 90.0, 1.0), (0.0, 90.0, 1.0)]).unwrap();
+        assert!((starved - 0.5).abs() < 1e-9, "{starved}");
+    }
+}

@@ -1,0 +1,59 @@
+//! The protocols that a node serves.
+
+/// A protocol that a node serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// Dunlin's own protocol.
+    Tcp,
+    /// The NATS client protocol.
+    Nats,
+    /// HTTP/1.1.
+    Http,
+    /// gRPC.
+    Grpc,
+    /// WebSocket, at the addresses of HTTP.
+    Ws,
+}
+
+impl Protocol {
+    /// Every protocol.
+    pub const ALL: [Protocol; 5] =
+        [Protocol::Tcp, Protocol::Nats, Protocol::Http, Protocol::Grpc, Protocol::Ws];
+
+    /// The name in the `READY` line and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Nats => "nats",
+            Protocol::Http => "http",
+            Protocol::Grpc => "grpc",
+            Protocol::Ws => "ws",
+        }
+    }
+
+    /// The scheme of its URLs without TLS.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "dunlin",
+            Protocol::Nats => "nats",
+            Protocol::Http | Protocol::Grpc => "http",
+            Protocol::Ws => "ws",
+        }
+    }
+
+    /// The scheme of its URLs with TLS.
+    pub fn tls_scheme(self) -> &'static str {
+        match self {
+            Protocol::Tcp | Protocol::Nats => "tls",
+            Protocol::Http | Protocol::Grpc => "https",
+            Protocol::Ws => "wss",
+        }
+    }
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,106 @@
+//! What operators see of a session: its client, its listener, how many records it was sent, and why it ended.
+//!
+//! The session's span ends with it. A client that was cut off or refused is added to
+//! [`Departures`](crate::departures::Departures). Nothing here runs for each record: sessions count records for each
+//! write.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use dunlin::Refused;
+use dunlin::wire::ErrorCode;
+use tracing::Span;
+
+use crate::departures::{Departure, DepartureKind, in_words};
+use crate::protocol::Protocol;
+use crate::shared::Shared;
+use crate::spans;
+use crate::stream::Stream;
+
+/// One session's span and departure.
+#[derive(Debug)]
+pub(crate) struct SessionTrace {
+    shared: Arc<Shared>,
+    protocol: Protocol,
+    peer: Option<SocketAddr>,
+    name: Box<str>,
+    records: u64,
+    /// Why the session ended, once that is known.
+    why: Option<Box<str>>,
+    span: Span,
+}
+
+impl SessionTrace {
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        protocol: Protocol,
+        stream: &Stream,
+        session: u64,
+    ) -> SessionTrace {
+        let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
+        let span = spans::session_span(protocol, peer, session);
+        let shared = Arc::clone(shared);
+        SessionTrace { shared, protocol, peer, name: Box::default(), records: 0, why: None, span }
+    }
+
+    /// Sets the name that the client gave.
+    pub(crate) fn set_client_name(&mut self, name: &str) {
+        self.name = name.into();
+        self.span.record("dunlin.client.name", name);
+    }
+
+    /// Counts records that were sent to the client.
+    pub(crate) fn sent(&mut self, records: u64) {
+        self.records += records;
+    }
+
+    /// Records that the node cuts the client off, after telling it why.
+    pub(crate) fn cut_off(&mut self, why: &str, behind: u64) {
+        if self.why.is_none() {
+            self.note(DepartureKind::CutOff, why, behind);
+            self.why = Some(why.into());
+        }
+    }
+
+    /// Records that the node refuses the connection.
+    pub(crate) fn connection_refused(&mut self, why: &str) {
+        if self.why.is_none() {
+            self.note(DepartureKind::Refused, why, 0);
+            self.why = Some(why.into());
+        }
+    }
+
+    /// Records that the session ends because the node stops.
+    pub(crate) fn node_is_stopping(&mut self) {
+        self.why.get_or_insert_with(|| ErrorCode::ShuttingDown.to_string().into());
+    }
+
+    /// Records that a subscription was refused or ended; the connection continues.
+    pub(crate) fn subscription_ended(&self, refused: &Refused, behind: u64) {
+        let fate = match refused.code {
+            // The client's own wish, and ordinary ends of topics.
+            ErrorCode::Asked | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
+            ErrorCode::Lost => DepartureKind::CutOff,
+            _ => DepartureKind::Refused,
+        };
+        self.note(fate, &in_words(refused), behind);
+    }
+
+    /// Records a refused subscription with a text of the listener's own protocol.
+    pub(crate) fn subscription_refused(&self, why: &str) {
+        self.note(DepartureKind::Refused, why, 0);
+    }
+
+    fn note(&self, fate: DepartureKind, why: &str, behind: u64) {
+        let departure = Departure::new(self.protocol, fate, why).of(&self.name, self.peer);
+        self.shared.departures.note(departure.behind(behind));
+    }
+}
+
+impl Drop for SessionTrace {
+    fn drop(&mut self) {
+        if !self.span.is_disabled() {
+            spans::end_session(&self.span, self.records, self.why.as_deref());
+        }
+    }
+}

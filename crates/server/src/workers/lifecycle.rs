@@ -1,0 +1,265 @@
+//! State machine of a worker process: observations and time come in, events and signals go out.
+//!
+//! ```text
+//!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
+//!     │  │                  │                           └──grace over──► Drained; then, as it is told: SIGKILL ──► Gone
+//!     │  └─ended─► Failed   ├──ended──► Gone
+//!     └─too long: SIGKILL   └──not among the workers for too long: SIGKILL ──► Gone
+//!
+//!  preparing ──says so──► warm ──woken──► starting, as above
+//!     └─attached, or too long: SIGKILL ──► Failed
+//! ```
+
+/// State of a worker process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WorkerState {
+    /// The process must attach until then.
+    Starting {
+        until_ms: u64,
+    },
+    /// The process must report that it is prepared until then.
+    Preparing {
+        until_ms: u64,
+    },
+    /// The process waits in the warm pool.
+    Warm,
+    /// The process attached too late or without a call, and is being killed.
+    Failing,
+    Ready,
+    Draining {
+        until_ms: u64,
+    },
+    /// The process was killed or asked to end.
+    Ending,
+}
+
+/// The lifecycle of a worker process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WorkerLifecycle {
+    stage: WorkerState,
+    /// Since when no worker of its name is attached.
+    unseen_ms: Option<u64>,
+}
+
+/// Events of a worker process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LifecycleEvent {
+    Ready,
+    Prepared,
+    Failed,
+    Drained,
+    Gone,
+}
+
+/// Signals to a worker process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcessSignal {
+    Nothing,
+    /// SIGTERM, to the process.
+    Ask,
+    /// SIGKILL, to its whole group.
+    Kill,
+}
+
+impl WorkerLifecycle {
+    pub(super) fn new(until_ms: u64) -> WorkerLifecycle {
+        WorkerLifecycle { stage: WorkerState::Starting { until_ms }, unseen_ms: None }
+    }
+
+    /// The lifecycle of a process for the warm pool.
+    pub(super) fn for_pool(until_ms: u64) -> WorkerLifecycle {
+        WorkerLifecycle { stage: WorkerState::Preparing { until_ms }, unseen_ms: None }
+    }
+
+    /// Whether the process has yet to report that it is prepared.
+    pub(super) fn is_preparing(&self) -> bool {
+        matches!(self.stage, WorkerState::Preparing { .. })
+    }
+
+    /// Records that the process is prepared.
+    pub(super) fn prepared(&mut self) {
+        self.stage = WorkerState::Warm;
+    }
+
+    /// Calls a warm process, which must then attach until `until_ms`. Returns whether the process was warm.
+    pub(super) fn wake(&mut self, until_ms: u64) -> bool {
+        let is_warm = self.stage == WorkerState::Warm;
+        if is_warm {
+            self.stage = WorkerState::Starting { until_ms };
+        }
+        is_warm
+    }
+
+    /// Records whether a worker of its name is attached.
+    pub(super) fn seen(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
+        if !is_attached {
+            self.unseen_ms.get_or_insert(now_ms);
+            return None;
+        }
+        self.unseen_ms = None;
+        match self.stage {
+            WorkerState::Starting { .. } => {
+                self.stage = WorkerState::Ready;
+                Some(LifecycleEvent::Ready)
+            }
+            // The process takes tasks that it was not called for.
+            WorkerState::Preparing { .. } | WorkerState::Warm => {
+                self.stage = WorkerState::Ending;
+                Some(LifecycleEvent::Failed)
+            }
+            _ => None,
+        }
+    }
+
+    /// Records that the attached workers are unknown.
+    pub(super) fn unknown(&mut self) {
+        self.unseen_ms = None;
+    }
+
+    /// Handles deadlines.
+    pub(super) fn advance(
+        &mut self,
+        now_ms: u64,
+        silent_ms_max: u64,
+    ) -> (Option<LifecycleEvent>, ProcessSignal) {
+        let is_silent = self.unseen_ms.is_some_and(|since_ms| now_ms >= since_ms + silent_ms_max);
+        match self.stage {
+            WorkerState::Starting { until_ms } | WorkerState::Preparing { until_ms }
+                if now_ms >= until_ms =>
+            {
+                self.stage = WorkerState::Failing;
+                (None, ProcessSignal::Kill)
+            }
+            WorkerState::Ready if is_silent => (None, ProcessSignal::Kill),
+            WorkerState::Draining { until_ms } if now_ms >= until_ms => {
+                self.stage = WorkerState::Ending;
+                (Some(LifecycleEvent::Drained), ProcessSignal::Nothing)
+            }
+            _ => (None, ProcessSignal::Nothing),
+        }
+    }
+
+    pub(super) fn drain(&mut self, until_ms: u64) -> ProcessSignal {
+        match self.stage {
+            WorkerState::Ready
+            | WorkerState::Starting { .. }
+            | WorkerState::Preparing { .. }
+            | WorkerState::Warm => {
+                self.stage = WorkerState::Draining { until_ms };
+                ProcessSignal::Ask
+            }
+            // A second drain may shorten the grace period, never extend it.
+            WorkerState::Draining { until_ms: before_ms } => {
+                self.stage = WorkerState::Draining { until_ms: until_ms.min(before_ms) };
+                ProcessSignal::Nothing
+            }
+            WorkerState::Failing | WorkerState::Ending => ProcessSignal::Nothing,
+        }
+    }
+
+    pub(super) fn terminate(&mut self) -> ProcessSignal {
+        self.stage = WorkerState::Ending;
+        ProcessSignal::Kill
+    }
+
+    /// The events of a process that has ended.
+    pub(super) fn ended(&self) -> &'static [LifecycleEvent] {
+        match self.stage {
+            WorkerState::Starting { .. } | WorkerState::Preparing { .. } | WorkerState::Failing => {
+                &[LifecycleEvent::Failed]
+            }
+            WorkerState::Draining { .. } => &[LifecycleEvent::Drained, LifecycleEvent::Gone],
+            WorkerState::Ready | WorkerState::Warm | WorkerState::Ending => &[LifecycleEvent::Gone],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENT_MS: u64 = 1_000;
+
+    fn ready() -> WorkerLifecycle {
+        let mut lifecycle = WorkerLifecycle::new(5_000);
+        assert_eq!(lifecycle.seen(100, false), None);
+        assert_eq!(lifecycle.seen(200, true), Some(LifecycleEvent::Ready));
+        assert_eq!(lifecycle.seen(300, true), None, "said once");
+        lifecycle
+    }
+
+    #[test]
+    fn worker_that_ends_or_stalls_before_attaching_has_failed() {
+        let mut lifecycle = WorkerLifecycle::new(5_000);
+        assert_eq!(lifecycle.ended(), [LifecycleEvent::Failed]);
+        assert_eq!(lifecycle.advance(4_999, SILENT_MS), (None, ProcessSignal::Nothing));
+        assert_eq!(lifecycle.advance(5_000, SILENT_MS), (None, ProcessSignal::Kill));
+        assert_eq!(lifecycle.seen(5_001, true), None, "too late");
+        assert_eq!(lifecycle.ended(), [LifecycleEvent::Failed]);
+    }
+
+    #[test]
+    fn drained_worker_is_killed_after_its_grace_period() {
+        let mut lifecycle = ready();
+        assert_eq!(lifecycle.drain(10_000), ProcessSignal::Ask);
+        assert_eq!(lifecycle.ended(), [LifecycleEvent::Drained, LifecycleEvent::Gone]);
+        assert_eq!(lifecycle.drain(20_000), ProcessSignal::Nothing, "no longer than it had");
+        assert_eq!(lifecycle.advance(9_999, SILENT_MS), (None, ProcessSignal::Nothing));
+        assert_eq!(
+            lifecycle.advance(10_000, SILENT_MS),
+            (Some(LifecycleEvent::Drained), ProcessSignal::Nothing)
+        );
+        assert_eq!(lifecycle.advance(10_001, SILENT_MS), (None, ProcessSignal::Nothing), "said once");
+        assert_eq!(
+            (lifecycle.terminate(), lifecycle.ended()),
+            (ProcessSignal::Kill, &[LifecycleEvent::Gone][..])
+        );
+    }
+
+    #[test]
+    fn prepared_worker_waits_without_limit_until_it_is_called() {
+        let mut lifecycle = WorkerLifecycle::for_pool(5_000);
+        assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
+        lifecycle.seen(100, false);
+        lifecycle.prepared();
+        assert_eq!(lifecycle.advance(1_000_000, SILENT_MS), (None, ProcessSignal::Nothing));
+        assert!(lifecycle.wake(1_005_000));
+        assert_eq!(lifecycle.advance(1_004_999, SILENT_MS), (None, ProcessSignal::Nothing));
+        assert_eq!(lifecycle.seen(1_004_999, true), Some(LifecycleEvent::Ready));
+        let mut late = WorkerLifecycle::for_pool(5_000);
+        assert_eq!(
+            (late.advance(5_000, SILENT_MS), late.ended()),
+            ((None, ProcessSignal::Kill), &[LifecycleEvent::Failed][..])
+        );
+        let mut dead = WorkerLifecycle::for_pool(5_000);
+        dead.prepared();
+        assert_eq!(dead.ended(), [LifecycleEvent::Gone]);
+        assert_eq!(dead.drain(9_000), ProcessSignal::Ask, "the node stops");
+    }
+
+    #[test]
+    fn pooled_worker_that_attaches_uncalled_has_failed() {
+        let mut lifecycle = WorkerLifecycle::for_pool(5_000);
+        assert_eq!(lifecycle.seen(100, true), Some(LifecycleEvent::Failed));
+        assert_eq!(lifecycle.seen(200, true), None, "said once");
+        assert_eq!(lifecycle.ended(), [LifecycleEvent::Gone], "of one that is no member any more");
+    }
+
+    #[test]
+    fn detached_worker_is_killed_unless_its_status_is_unknown() {
+        let mut lifecycle = ready();
+        lifecycle.seen(1_000, false);
+        lifecycle.seen(1_900, false);
+        assert_eq!(lifecycle.advance(1_999, SILENT_MS), (None, ProcessSignal::Nothing));
+        lifecycle.unknown();
+        lifecycle.seen(2_000, false);
+        assert_eq!(lifecycle.advance(2_999, SILENT_MS), (None, ProcessSignal::Nothing));
+        assert_eq!(lifecycle.advance(3_000, SILENT_MS), (None, ProcessSignal::Kill));
+        assert_eq!(lifecycle.ended(), [LifecycleEvent::Gone]);
+        // A draining worker detaches before its process ends.
+        let mut lifecycle = ready();
+        lifecycle.drain(60_000);
+        lifecycle.seen(1_000, false);
+        assert_eq!(lifecycle.advance(50_000, SILENT_MS), (None, ProcessSignal::Nothing));
+    }
+}

@@ -1,0 +1,294 @@
+//! NATS, HTTP and gRPC over TLS: with a raw peer, `curl` and a generated client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use dunlin::topic::{Publish, TopicConfig};
+use dunlin_client::tls::{authorities, provider};
+use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_server::{Protocol, Server};
+use dunlin_wait::PATIENCE;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use v1::dunlin_client::DunlinClient;
+
+use super::authority::{Authority, Signed};
+use super::{at, serve_tls, serve_tls_with};
+
+fn socket(server: &Server, protocol: Protocol) -> TcpStream {
+    let socket = TcpStream::connect(at(server, protocol)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Starts TLS on the socket.
+pub(super) fn secured(
+    socket: TcpStream,
+    authority: &Authority,
+) -> BufReader<StreamOwned<ClientConnection, TcpStream>> {
+    let config =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config =
+        config.with_root_certificates(authorities(authority.ca().as_bytes()).unwrap()).with_no_client_auth();
+    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    BufReader::new(StreamOwned::new(connection, socket))
+}
+
+pub(super) fn line(reader: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn nats_clients_upgrade_to_tls_after_a_plain_info() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let mut plain = BufReader::new(socket(&server, Protocol::Nats));
+    let info = line(&mut plain);
+    assert!(info.contains("\"tls_required\":true") && info.contains("\"tls_available\":true"), "{info}");
+    assert!(!info.contains("tls_verify"), "{info}");
+    let mut peer = secured(plain.into_inner(), &authority);
+    peer.get_mut().write_all(b"CONNECT {\"verbose\":false}\r\nSUB t.* 1\r\nPING\r\n").unwrap();
+    assert_eq!(line(&mut peer), "PONG", "no second INFO");
+    node.publisher("t.a").unwrap().publish("from inside").unwrap();
+    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("MSG t.a 1 11", "from inside"));
+    peer.get_mut().write_all(b"PUB t.b 2\r\nhi\r\n").unwrap();
+    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("MSG t.b 1 2", "hi"));
+}
+
+#[test]
+fn tls_first_nats_listener_sends_info_over_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.tls.iter_mut().for_each(|tls| tls.nats_first = true);
+    });
+    let mut peer = secured(socket(&server, Protocol::Nats), &authority);
+    assert!(line(&mut peer).contains("\"tls_required\":true"));
+    peer.get_mut().write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
+    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("+OK", "PONG"));
+}
+
+#[test]
+fn nats_client_without_tls_is_refused_with_the_reason() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, true);
+    let mut plain = BufReader::new(socket(&server, Protocol::Nats));
+    assert!(line(&mut plain).contains("\"tls_verify\":true"), "a certificate is asked for");
+    plain.get_mut().write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
+    assert_eq!(line(&mut plain), "-ERR 'Secure Connection - TLS Required'");
+    assert_eq!(line(&mut plain), "", "it is parted");
+}
+
+#[test]
+fn nats_client_over_the_session_limit_is_refused_before_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.sessions_max = 1);
+    let mut first = BufReader::new(socket(&server, Protocol::Nats));
+    assert!(line(&mut first).starts_with("INFO "));
+    let mut second = BufReader::new(socket(&server, Protocol::Nats));
+    assert!(line(&mut second).starts_with("INFO "));
+    assert_eq!(line(&mut second), "-ERR 'maximum connections exceeded'");
+}
+
+pub(super) fn curl(arguments: &[&str]) -> Output {
+    let curl = Command::new("curl").args(["-sS", "--max-time", "120"]).args(arguments).output();
+    curl.expect("curl is there")
+}
+
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn curl_publishes_and_reads_by_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let (ca, url) = (authority.path("ca.pem"), format!("https://{}", at(&server, Protocol::Http)));
+    let ca = ca.to_str().unwrap();
+    let large = "x".repeat(100_000);
+    let published = curl(&["--cacert", ca, "--data-binary", &large, &format!("{url}/v1/topics/t")]);
+    assert!(published.status.success(), "{published:?}");
+    let events = format!("{url}/v1/topics/t/events?from=earliest");
+    let mut following = Command::new("curl");
+    following.args(["-sS", "-N", "--max-time", "120", "--cacert", ca, &events]).stdout(Stdio::piped());
+    let mut following = following.spawn().expect("curl is there");
+    let lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let data = lines.into_iter().find_map(|line| line.strip_prefix("data: ").map(str::len));
+    // A stream of events has no end of its own.
+    following.kill().and_then(|()| following.wait()).unwrap();
+    assert_eq!(data, Some(large.len()));
+    let distrusted = curl(&[&format!("{url}/healthz")]);
+    assert!(
+        !distrusted.status.success() && text(&distrusted.stderr).contains("certificate"),
+        "{distrusted:?}"
+    );
+}
+
+/// A browser's `wss://` connection: one text frame in each direction.
+#[test]
+fn websocket_publishes_over_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let mut peer = secured(socket(&server, Protocol::Http), &authority);
+    let shake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: dunlin.v1.json\r\n\r\n";
+    peer.get_mut().write_all(shake.as_bytes()).unwrap();
+    assert_eq!(line(&mut peer), "HTTP/1.1 101 Switching Protocols");
+    while !line(&mut peer).is_empty() {}
+    let say = |peer: &mut BufReader<StreamOwned<ClientConnection, TcpStream>>, text: &str| {
+        let mut frame = vec![0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
+        frame.extend(text.as_bytes());
+        peer.get_mut().write_all(&frame).unwrap();
+        let mut head = [0; 2];
+        peer.read_exact(&mut head).unwrap();
+        let long = if head[1] == 126 { 2 } else { 0 };
+        let mut length = [0; 2];
+        peer.read_exact(&mut length[..long]).unwrap();
+        let length = if long > 0 { u16::from_be_bytes(length).into() } else { usize::from(head[1]) };
+        let mut answer = vec![0; length];
+        peer.read_exact(&mut answer).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&answer).unwrap()
+    };
+    assert_eq!(say(&mut peer, r#"{"op":"hello"}"#)["op"], "welcome");
+    let answer = say(&mut peer, r#"{"op":"publish","request":5,"subject":"t","payload":"by tls"}"#);
+    assert_eq!((&answer["op"], &answer["request"]), (&"published".into(), &5.into()), "{answer}");
+}
+
+#[test]
+fn http_request_without_tls_gets_tls_required() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let told = curl(&["-i", &format!("http://{}/healthz", at(&server, Protocol::Http))]);
+    let said = text(&told.stdout);
+    assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("TLS_REQUIRED"), "{told:?}");
+    assert!(said.contains("https:// instead of http://"), "{said}");
+}
+
+#[test]
+fn http_clients_need_a_certificate_under_mutual_tls() {
+    let authority = Authority::new();
+    authority.put_signed("me", &authority.sign("me"));
+    let (_node, server) = serve_tls(&authority, true);
+    let (ca, url) = (authority.path("ca.pem"), format!("https://{}/healthz", at(&server, Protocol::Http)));
+    let (ca, cert, key) = (ca.to_str().unwrap(), authority.path("me.pem"), authority.path("me-key.pem"));
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let let_in = curl(&["--cacert", ca, "--cert", cert, "--key", key, &url]);
+    assert!(let_in.status.success() && text(&let_in.stdout).contains("alive"), "{let_in:?}");
+    let refused = curl(&["--cacert", ca, &url]);
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains("certificate required"),
+        "{refused:?}"
+    );
+}
+
+async fn channel(server: &Server, authority: &Authority, shown: Option<&Signed>) -> Channel {
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.ca()));
+    if let Some(Signed { cert, key }) = shown {
+        tls = tls.identity(Identity::from_pem(cert, key));
+    }
+    let endpoint = Endpoint::from_shared(format!("https://{}", at(server, Protocol::Grpc))).unwrap();
+    endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+}
+
+fn publish(payload: Vec<u8>) -> v1::PublishRequest {
+    let record = v1::Draft { payload: payload.into(), ..Default::default() };
+    v1::PublishRequest { subject: "t".to_owned(), record: Some(record), ..Default::default() }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") });
+}
+
+#[test]
+fn grpc_clients_publish_and_subscribe_by_tls() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    node.create_topic("t", TopicConfig::default(), false).unwrap();
+    run(async {
+        let mut client = DunlinClient::new(channel(&server, &authority, None).await);
+        client = client.max_decoding_message_size(64 << 20).max_encoding_message_size(64 << 20);
+        let request = v1::SubscribeRequest {
+            subjects: vec!["t".to_owned()],
+            start: Some(v1::Start { at: Some(v1::start::At::Earliest(true)) }),
+            ..Default::default()
+        };
+        for bytes in [1, 3 << 20] {
+            client.publish(publish(vec![7; bytes])).await.unwrap();
+        }
+        let mut stream = client.subscribe(request).await.unwrap().into_inner();
+        let mut sizes = Vec::new();
+        while sizes.len() < 2 {
+            let response = stream.message().await.unwrap().unwrap();
+            if let Some(v1::subscribe_response::Event::Records(records)) = response.event {
+                sizes.extend(records.records.iter().map(|record| record.payload.len()));
+            }
+        }
+        assert_eq!(sizes, [1, 3 << 20]);
+    });
+}
+
+#[test]
+fn grpc_clients_need_a_certificate_under_mutual_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, true);
+    run(async {
+        let me = authority.sign("me");
+        let mut client = DunlinClient::new(channel(&server, &authority, Some(&me)).await);
+        client.publish(publish(vec![1])).await.unwrap();
+        // The connection stands for its client before the node has looked at what it did not show.
+        let mut stranger = DunlinClient::new(channel(&server, &authority, None).await);
+        assert!(stranger.publish(publish(vec![1])).await.is_err());
+    });
+}
+
+#[test]
+fn certificate_identifies_a_user_over_http_and_grpc() {
+    let authority = Authority::new();
+    authority.put("users.toml", "[users.me]\ncertificates = ['CN=me']\npublish = ['t']\n");
+    let file = authority.path("users.toml");
+    let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
+    let (me, stranger) = (authority.sign("me"), authority.sign("stranger"));
+    authority.put_signed("me", &me);
+    let path = |name: &str| authority.path(name).to_str().unwrap().to_owned();
+    let (ca, cert, key) = (path("ca.pem"), path("me.pem"), path("me-key.pem"));
+    let status = |topic: &str| {
+        let url = format!("https://{}/v1/topics/{topic}", at(&server, Protocol::Http));
+        let shown = ["--cacert", &ca, "--cert", &cert, "--key", &key, "--data", "x"];
+        let told = curl(&[&shown[..], &["-o", "/dev/null", "-w", "%{http_code}", &url]].concat());
+        text(&told.stdout)
+    };
+    assert_eq!((status("t").as_str(), status("other").as_str()), ("200", "403"));
+    run(async {
+        let mut client = DunlinClient::new(channel(&server, &authority, Some(&me)).await);
+        client.publish(publish(vec![1])).await.unwrap();
+        let mut other = DunlinClient::new(channel(&server, &authority, Some(&stranger)).await);
+        let refused = other.publish(publish(vec![1])).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{refused:?}");
+    });
+}
+
+#[test]
+fn grpc_client_without_tls_gets_goaway_with_the_reason() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let mut plain = socket(&server, Protocol::Grpc);
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut said = Vec::new();
+    plain.read_to_end(&mut said).unwrap();
+    assert_eq!(said[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS first");
+    assert_eq!((said[12], said[25]), (7, 12), "GOAWAY with INADEQUATE_SECURITY");
+    assert!(text(&said[26..]).contains("TLS_REQUIRED: Connect by TLS"), "{}", text(&said));
+}
+
+#[test]
+fn http1_request_over_tls_at_the_grpc_listener_gets_505() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let mut peer = secured(socket(&server, Protocol::Grpc), &authority);
+    peer.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    assert!(line(&mut peer).starts_with("HTTP/1.1 505 "));
+}

@@ -1,0 +1,317 @@
+//! Dunlin's own client over TLS, with the right node and with others.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use dunlin::topic::{Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin_client::tls::TlsOptions;
+use dunlin_client::{Client, Options};
+use dunlin_server::Protocol;
+use dunlin_wait::{Deadline, PATIENCE, until};
+
+use super::authority::Authority;
+use super::{at, connect, refused, serve_tls, serve_tls_with, unhurried};
+use crate::serve_with;
+
+fn earliest() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
+}
+
+#[test]
+fn records_of_every_size_pass_over_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("sizes", earliest()).unwrap();
+    let mut publisher = client.publisher("sizes").unwrap();
+    let sizes = [0, 1, 100, 16_383, 16_384, 70_000, 1 << 20, 3 << 20, 5];
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        publisher.publish(vec![number as u8; bytes].as_slice()).unwrap();
+    }
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert!(record.payload() == vec![number as u8; bytes], "{bytes}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The subscriber sleeps until all buffers are full; no bytes may remain unread in TLS.
+#[test]
+fn paused_tls_subscriber_gets_everything_once_it_resumes() {
+    const RECORDS: u32 = 60_000;
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let retention = Retention { bytes: 64 << 20, ..Retention::default() };
+    node.create_topic("many", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("many", earliest()).unwrap();
+    let mut publisher = node.publisher("many").unwrap();
+    for number in 0..RECORDS {
+        publisher.publish([&number.to_le_bytes()[..], &[7; 200]].concat().as_slice()).unwrap();
+    }
+    for number in 0..RECORDS {
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert_eq!(record.payload()[..4], number.to_le_bytes()),
+            other => panic!("{other:?} instead of {number}"),
+        }
+    }
+}
+
+#[test]
+fn spinning_server_serves_tls_clients() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.spin = true);
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("s", Default::default()).unwrap();
+    let mut publisher = client.publisher("s").unwrap();
+    for number in 0..300u64 {
+        publisher.publish(&number.to_le_bytes()).unwrap();
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert_eq!(record.payload(), number.to_le_bytes()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn async_client_reads_over_tls() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("t", Default::default()).unwrap();
+    let mut publisher = node.publisher("t").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for number in 0..300u64 {
+            publisher.publish(&number.to_le_bytes()).unwrap();
+            let next = std::future::poll_fn(|cx| subscriber.poll_ready(cx));
+            tokio::time::timeout(PATIENCE, next).await.expect("it hangs").unwrap();
+            match subscriber.try_next().unwrap() {
+                Some(Event::Record(record)) => assert_eq!(record.payload(), number.to_le_bytes()),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn tls_client_continues_after_a_node_restart() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let address = server.tcp_addresses()[0];
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("t", earliest()).unwrap();
+    node.publisher("t").unwrap().publish("before").unwrap();
+    assert!(matches!(subscriber.next_timeout(PATIENCE).unwrap(), Some(Event::Record(_))));
+    server.stop();
+    let config = dunlin_server::ServerConfig {
+        tcp: vec![address],
+        tls: Some(authority.tls(false)),
+        ..Default::default()
+    };
+    let _server = dunlin_server::Server::start(node.clone(), config).unwrap();
+    node.publisher("t").unwrap().publish("after").unwrap();
+    let deadline = Deadline::new();
+    loop {
+        match subscriber.next_timeout(PATIENCE) {
+            Ok(Some(Event::Record(record))) => break assert_eq!(record.payload(), b"after"),
+            other => deadline.check(format!("a record instead of {other:?}")),
+        }
+    }
+}
+
+#[test]
+fn node_of_an_unknown_authority_is_not_trusted() {
+    let (mine, theirs) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&theirs, false);
+    let said = refused(connect(&server, mine.trusted()));
+    assert!(said.contains("signed by an authority that is not trusted here"), "{said}");
+    // The system's authorities do not know it either, or there are none.
+    let said = refused(connect(&server, TlsOptions::default()));
+    assert!(said.contains("authority"), "{said}");
+}
+
+#[test]
+fn certificate_for_another_name_is_not_trusted() {
+    let authority = Authority::new();
+    authority.put_signed("server", &authority.sign("elsewhere.example"));
+    let (_node, server) = serve_tls(&authority, false);
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("elsewhere.example") && said.contains("not for localhost"), "{said}");
+}
+
+#[test]
+fn expired_certificate_is_not_trusted() {
+    let authority = Authority::new();
+    authority.put_signed("server", &authority.sign_expired("localhost"));
+    let (_node, server) = serve_tls(&authority, false);
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("certificate has expired"), "{said}");
+}
+
+#[test]
+fn mutual_tls_admits_only_certificates_of_the_authority() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&authority, true);
+    let client = connect(&server, authority.showing(&authority.sign("worker-7"))).unwrap();
+    client.publisher("t").unwrap().publish("hello").unwrap();
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("requires a client certificate"), "{said}");
+    let said = refused(connect(&server, authority.showing(&other.sign("worker-7"))));
+    assert!(said.contains("does not accept the client's certificate"), "{said}");
+    let said = refused(connect(&server, authority.showing(&authority.sign_expired("worker-7"))));
+    assert!(said.contains("the client's certificate has expired"), "{said}");
+}
+
+#[test]
+fn invalid_tls_options_are_refused_before_connecting() {
+    let authority = Authority::new();
+    let connect = |tls| refused(Client::connect("tls://localhost:1", Options { tls, ..Options::default() }));
+    let mut tls = authority.trusted();
+    tls.ca = Some(b"nonsense".to_vec());
+    assert!(connect(tls.clone()).contains("the CA file: no certificate in it"));
+    tls = authority.showing(&authority.sign("a"));
+    tls.key = Some(authority.sign("b").key.into_bytes());
+    assert!(connect(tls.clone()).contains("the key is not the certificate's"));
+    tls.key = None;
+    assert!(connect(tls).contains("belong together"));
+}
+
+#[test]
+fn client_without_tls_gets_tls_required() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let options = unhurried(TlsOptions::default());
+    let said = refused(Client::connect(&format!("dunlin://{}", at(&server, Protocol::Tcp)), options));
+    assert!(said.contains("TLS_REQUIRED"), "{said}");
+}
+
+#[test]
+fn tls_client_learns_that_the_node_has_no_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_with(|_| ());
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("answers without TLS: use dunlin:// instead of tls://"), "{said}");
+}
+
+#[test]
+fn client_recognizes_another_protocol_behind_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let options = unhurried(authority.trusted());
+    let said = refused(Client::connect(&format!("tls://{}", at(&server, Protocol::Http)), options));
+    assert!(said.contains("not Dunlin's own protocol"), "{said}");
+}
+
+/// A handshake that arrives byte by byte is ended, and disturbs no other client.
+#[test]
+fn slow_handshakes_time_out_and_do_not_block_others() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.handshake_ms_max = 500);
+    let mut dripping: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(server.tcp_addresses()[0]).unwrap()).collect();
+    // The beginning of a ClientHello of 512 bytes.
+    dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
+    // A client of the machine's own pace is not let down by the short limit.
+    let patient = unhurried(authority.trusted());
+    let url = format!("tls://{}", at(&server, Protocol::Tcp));
+    let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
+    client.publisher("t").unwrap().publish("hello").unwrap();
+    for socket in &mut dripping {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Some drip on; all come to an end.
+        while socket.write_all(&[1]).is_ok() {
+            match socket.read(&mut [0; 64]) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn pending_handshakes_count_as_sessions() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.limits.sessions_max = 1;
+        config.limits.handshake_ms_max = 60_000;
+    });
+    let idle = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    until("it is a session", || server.sessions() > 0);
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("may have no place for one more"), "{said}");
+    drop(idle);
+    until("it is a session no more", || server.sessions() == 0);
+    connect(&server, authority.trusted()).unwrap();
+}
+
+#[test]
+fn handshakes_over_the_limit_wait_for_their_turn() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.limits.handshakes_max = 1;
+        config.limits.handshake_ms_max = 60_000;
+    });
+    let mut stalled = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    stalled.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
+    until("it is a session", || server.sessions() > 0);
+    // One that has not said anything takes no turn.
+    let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| connect(&server, authority.trusted()));
+        until("it waits for its turn", || server.sessions() == 3);
+        // The server's thread comes to others again and again.
+        let _more: Vec<_> = (4..24)
+            .map(|sessions| {
+                let more = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+                until("one more is a session", || server.sessions() == sessions);
+                more
+            })
+            .collect();
+        assert!(!waiting.is_finished(), "it waits");
+        drop(stalled);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn users_file_maps_a_certificate_to_a_user() {
+    let authority = Authority::new();
+    let file = authority.path("users.toml");
+    let users = "[users.worker]\ncertificates = ['CN=worker-7']\npublish = ['jobs']\n\
+                 [users.other]\ncertificates = ['other.example']\npublish = ['other']\n";
+    authority.put("users.toml", users);
+    let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
+    let worker = authority.sign("worker-7");
+    let client = connect(&server, authority.showing(&worker)).unwrap();
+    client.publisher("jobs").unwrap().publish("by the subject").unwrap();
+    assert!(client.publisher("other").is_err(), "it is the worker's permissions that hold");
+    let other = connect(&server, authority.showing(&authority.sign("other.example"))).unwrap();
+    other.publisher("other").unwrap().publish("by a name").unwrap();
+    let said = refused(connect(&server, authority.showing(&authority.sign("stranger"))));
+    assert!(said.contains("the certificate is no user's"), "{said}");
+    // Who brings credentials is who they say.
+    let credentials = dunlin_client::Credentials::token("dunlin_guess");
+    let options = Options { credentials, ..unhurried(authority.showing(&worker)) };
+    let said = refused(Client::connect(&format!("tls://{}", at(&server, Protocol::Tcp)), options));
+    assert!(said.contains("wrong credentials"), "{said}");
+    authority.put("users.toml", &users.replace("worker-7", "worker-8"));
+    server.reload_users().unwrap();
+    until("its certificate is no longer the user's", || client.publisher("jobs").is_err());
+}
+
+#[test]
+fn server_stops_during_an_unfinished_handshake() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.limits.handshake_ms_max = 600_000;
+        config.limits.stop_ms_max = 600_000;
+    });
+    let mut socket = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    socket.write_all(&[0x16]).unwrap();
+    while server.sessions() == 0 {
+        std::thread::yield_now();
+    }
+    server.stop();
+}

@@ -1,0 +1,80 @@
+//! Validated frames from outside.
+
+use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
+
+use crate::subject::Subject;
+
+/// Whole, valid frames, one after another.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckedBatch<'a> {
+    bytes: &'a [u8],
+    count: u32,
+    largest: usize,
+    flags: u8,
+}
+
+impl<'a> CheckedBatch<'a> {
+    /// Validates that `bytes` holds exactly `count` frames of at most `frame_bytes_max` bytes each.
+    pub fn check(
+        bytes: &'a [u8],
+        count: u32,
+        frame_bytes_max: usize,
+    ) -> Result<CheckedBatch<'a>, FrameError> {
+        let mut rest = bytes;
+        let mut largest = 0;
+        let mut flags = 0;
+        for _ in 0..count {
+            let (frame, stride) = Frame::check(rest, frame_bytes_max)?;
+            largest = largest.max(stride);
+            flags |= frame.flags();
+            rest = &rest[stride..];
+        }
+        if !rest.is_empty() {
+            return Err(FrameError::Batch("there are bytes after the last record"));
+        }
+        Ok(CheckedBatch { bytes, count, largest, flags })
+    }
+
+    /// The bytes of the frames.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Number of frames.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Size of the largest frame, padding included.
+    pub fn largest(&self) -> usize {
+        self.largest
+    }
+
+    /// Checks that reply fields are valid subjects, because listeners write them into protocol lines.
+    pub fn check_replies(&self) -> Result<(), FrameError> {
+        if self.flags & FLAG_REPLY == 0 {
+            return Ok(());
+        }
+        self.frames().filter_map(|frame| frame.reply()).try_for_each(check_reply)
+    }
+
+    /// The union of all frames' flags.
+    pub fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    /// Iterates over the frames.
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
+        let mut rest = self.bytes;
+        std::iter::from_fn(move || {
+            let (frame, stride) = Frame::split(rest)?;
+            rest = &rest[stride..];
+            Some(frame)
+        })
+    }
+}
+
+/// Checks that a reply field is a valid subject.
+pub(crate) fn check_reply(reply: &str) -> Result<(), FrameError> {
+    Subject::parse(reply).map(drop).map_err(|_| FrameError::Meta("reply"))
+}

@@ -1,0 +1,145 @@
+//! A client of the replicas: finds the leader, and returns whether a command was done, was not done, or may
+//! have been done.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use dunlin_control::{Command, Found, Outcome, Refusal, Reply};
+use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_frame, write_frame};
+use dunlin_replica::seed::Seed;
+
+/// The longest wait for a response; after it the outcome is unknown.
+const ANSWER: Duration = Duration::from_millis(900);
+/// The longest search for a node that accepts a command.
+const SEARCH: Duration = Duration::from_millis(1_500);
+
+/// The result of a command.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CommandResult {
+    /// It was done.
+    Done(Reply),
+    /// It was refused.
+    Refused(Refusal),
+    /// The command was not done, and will not be.
+    NotDone,
+    /// The outcome is unknown.
+    Unknown,
+}
+
+/// Sends one request to one node, on a new connection.
+pub fn ask_once(
+    address: SocketAddr,
+    question: &ReplicaRequest,
+    patience: Duration,
+) -> io::Result<ReplicaResponse> {
+    let mut stream = connect(address, patience)?;
+    converse(&mut stream, question)
+}
+
+fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let mut greeting = [0];
+    stream.read_exact(&mut greeting)?;
+    if greeting == [GREETING] { Ok(stream) } else { Err(io::Error::other("no node greets so")) }
+}
+
+fn converse(stream: &mut TcpStream, question: &ReplicaRequest) -> io::Result<ReplicaResponse> {
+    write_frame(stream, &question.encode())?;
+    let bytes = read_frame(stream)?;
+    ReplicaResponse::decode(&bytes).ok_or_else(|| io::Error::other("an answer that is none"))
+}
+
+/// A client's connections.
+#[derive(Debug)]
+pub struct ReplicaClient {
+    nodes: BTreeMap<u64, SocketAddr>,
+    connections: BTreeMap<u64, TcpStream>,
+    leader: u64,
+    seed: Seed,
+}
+
+impl ReplicaClient {
+    /// Makes a client of these nodes.
+    pub fn new(nodes: BTreeMap<u64, SocketAddr>, seed: u64) -> ReplicaClient {
+        ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: Seed::new(seed) }
+    }
+
+    /// Sends a command until a node accepts it, within the time limit.
+    pub fn change(&mut self, command: &Command<'_>) -> CommandResult {
+        match self.search(&ReplicaRequest::change(command)) {
+            Some(ReplicaResponse::Done(reply)) => CommandResult::Done(reply),
+            Some(ReplicaResponse::Refused(refusal)) => CommandResult::Refused(refusal),
+            Some(_) => CommandResult::Unknown,
+            None => CommandResult::NotDone,
+        }
+    }
+
+    /// Reads keys, linearizably; `None` if no node responds in time. Any node may be asked first: a deposed
+    /// leader must know that it is one.
+    pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<Found> {
+        if self.seed.between(0, 1) == 0 {
+            self.leader = self.anybody();
+        }
+        match self.search(&ReplicaRequest::Read(start.to_vec(), end.to_vec()))? {
+            ReplicaResponse::Done(Reply::Transaction { mut results, .. }) => match results.pop() {
+                Some(Outcome::Found { found }) => Some(found),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if the request was sent and not
+    /// answered.
+    fn search(&mut self, question: &ReplicaRequest) -> Option<ReplicaResponse> {
+        let deadline = Instant::now() + SEARCH;
+        while Instant::now() < deadline {
+            let id = if self.leader == 0 { self.anybody() } else { self.leader };
+            match self.ask(id, question) {
+                Ok(ReplicaResponse::NotLeader(leader)) => {
+                    self.leader = if leader == id { 0 } else { leader };
+                    std::thread::sleep(Duration::from_millis(self.seed.between(1, 10)));
+                }
+                Ok(ReplicaResponse::NotDone(_)) | Err(SendError::Unsent) => {
+                    self.leader = 0;
+                    std::thread::sleep(Duration::from_millis(self.seed.between(5, 30)));
+                }
+                Err(SendError::Unknown) => {
+                    self.leader = 0;
+                    return Some(ReplicaResponse::Unknown);
+                }
+                Ok(answer) => {
+                    self.leader = id;
+                    return Some(answer);
+                }
+            }
+        }
+        None
+    }
+
+    fn anybody(&mut self) -> u64 {
+        let at = self.seed.between(0, self.nodes.len() as u64 - 1) as usize;
+        *self.nodes.keys().nth(at).expect("as many as there are")
+    }
+
+    fn ask(&mut self, id: u64, question: &ReplicaRequest) -> Result<ReplicaResponse, SendError> {
+        let mut stream = match self.connections.remove(&id) {
+            Some(stream) => stream,
+            None => connect(self.nodes[&id], ANSWER).map_err(|_| SendError::Unsent)?,
+        };
+        // From here on the node may have read the request.
+        let answer = converse(&mut stream, question).map_err(|_| SendError::Unknown)?;
+        self.connections.insert(id, stream);
+        Ok(answer)
+    }
+}
+
+enum SendError {
+    Unsent,
+    Unknown,
+}

@@ -1,0 +1,119 @@
+//! Serves the clients of the chaos tests, one request after another on each connection.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use dunlin_control::{Command, Refusal, Reply};
+use dunlin_raft::{Group, GroupError, Member};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::machine::Replica;
+use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, found};
+
+/// The most changes in a response.
+const CHANGES: usize = 1_000;
+
+/// Serves forever.
+pub async fn serve(listener: TcpListener, group: Arc<Group<Replica>>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        tokio::spawn(converse(stream, Arc::clone(&group)));
+    }
+}
+
+async fn converse(mut stream: TcpStream, group: Arc<Group<Replica>>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.write_all(&[GREETING]).await?;
+    loop {
+        let len = stream.read_u32_le().await? as usize;
+        if len > FRAME_BYTES_MAX {
+            return Err(io::Error::other("a question too long"));
+        }
+        let mut bytes = vec![0; len];
+        stream.read_exact(&mut bytes).await?;
+        let question = ReplicaRequest::decode(&bytes).ok_or_else(|| io::Error::other("no question"))?;
+        let answer = answer(question, &group).await.encode();
+        stream.write_all(&[&(answer.len() as u32).to_le_bytes(), &answer[..]].concat()).await?;
+    }
+}
+
+async fn answer(question: ReplicaRequest, group: &Group<Replica>) -> ReplicaResponse {
+    match question {
+        ReplicaRequest::Change(command) => change(command, group).await,
+        ReplicaRequest::Read(start, end) => match group.catch_up().await {
+            Ok(()) => {
+                ReplicaResponse::Done(found(group.with(|replica| replica.state().range(&start, &end, 0))))
+            }
+            Err(error) => not_done(error),
+        },
+        ReplicaRequest::Status => ReplicaResponse::Status(status(group)),
+        ReplicaRequest::Changes(from) => {
+            ReplicaResponse::Changes(group.with(|replica| replica.changes(from, CHANGES).map(<[_]>::to_vec)))
+        }
+        ReplicaRequest::Begin(members) => {
+            let members: Vec<Member> =
+                members.into_iter().map(|(id, address)| Member { id, address }).collect();
+            group.begin(&members).await.map_or_else(not_done, |()| ReplicaResponse::Done(Reply::Done))
+        }
+    }
+}
+
+async fn change(command: Vec<u8>, group: &Group<Replica>) -> ReplicaResponse {
+    if let Err(error) = Command::decode(&command) {
+        return ReplicaResponse::NotDone(error.to_string());
+    }
+    let answered = match group.propose(Bytes::from(command)).await {
+        Ok(answered) => answered,
+        // Raft stopped while the command was on its way.
+        Err(GroupError::Unknown | GroupError::Stopped(_)) => return ReplicaResponse::Unknown,
+        Err(error) => return not_done(error),
+    };
+    let (done, rest) = answered.split_first().expect("the machine answers");
+    let decoded = if *done == 1 {
+        Reply::decode(rest).map(ReplicaResponse::Done)
+    } else {
+        Refusal::decode(rest).map(ReplicaResponse::Refused)
+    };
+    decoded.expect("the machine's answers are read")
+}
+
+fn not_done(error: GroupError) -> ReplicaResponse {
+    match error {
+        GroupError::NotLeader { leader } => ReplicaResponse::NotLeader(leader.map_or(0, |leader| leader.id)),
+        other => ReplicaResponse::NotDone(other.to_string()),
+    }
+}
+
+fn status(group: &Group<Replica>) -> serde_json::Value {
+    let status = group.status();
+    let (revision, now_ms, oldest, digest) = group.with(|replica| {
+        let state = replica.state();
+        (state.revision(), state.now_ms(), replica.oldest(), digest(replica))
+    });
+    json!({
+        "id": status.id, "leader": status.leader, "term": status.term, "applied": status.applied,
+        "last": status.last, "snapshot": status.snapshot, "purged": status.purged, "stopped": status.stopped,
+        "time_of_day_s": time_of_day_s(), "revision": revision, "oldest": oldest, "now_ms": now_ms, "digest": digest.to_string(),
+    })
+}
+
+/// The system time, which nothing here uses. It shows whether the clock was set.
+fn time_of_day_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A hash of the state's snapshot, equal on all nodes with the same state.
+fn digest(replica: &Replica) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let hash = |block: &[u8]| -> Result<(), std::convert::Infallible> {
+        hasher.write(block);
+        Ok(())
+    };
+    let Ok(()) = replica.state().freeze().write(hash);
+    hasher.finish()
+}
