@@ -2,9 +2,9 @@
 //!
 //! 1. The model: its modules under loom, with every interleaving and every stale value.
 //! 2. `--mutate`: the same with each named memory ordering weakened in turn. Each run must fail with a race;
-//!   otherwise the ordering is not needed, or the model does not check it.
+//!    otherwise the ordering is not needed, or the model does not check it.
 //! 3. The tests of `dunlin-topic` under the address and thread sanitizers, with the nightly toolchain.
-//!   Missing tools are reported without failing; without sanitizers, valgrind runs the quick tests.
+//!    Missing tools are reported without failing; without sanitizers, valgrind runs the quick tests.
 //!
 //! Each part has its own target directory, because the compiler flags differ.
 

@@ -113,6 +113,5 @@ fn is_marked(disk: &dyn Disk, dir: &Path, part: &str) -> bool {
 }
 
 fn has_files(disk: &dyn Disk, of: &Path) -> bool {
-    let has = |folder: &&str| disk.list(&of.join(folder)).is_ok_and(|files| !files.is_empty());
-    LOGS.iter().any(|log| has(&log))
+    LOGS.iter().any(|folder| disk.list(&of.join(folder)).is_ok_and(|files| !files.is_empty()))
 }
