@@ -198,7 +198,7 @@ mod tests {
         let verdict =
             Goal { what: "", ours: OURS, bar: Threshold::TimesAtLeast(2.5, PEER) }.judge(&slow).unwrap();
         assert_eq!((verdict.ratio, verdict.met), (None, None));
-        assert!(verdict.why.unwrap().contains("3.00 M/s where 4.50 M/s"));
+        assert!(verdict.why.unwrap().contains("3.00 M/s, but 4.50 M/s is expected"));
     }
 
     #[test]

@@ -294,7 +294,7 @@ fn subscriber_of_a_lossy_source_recovers_and_reports_gaps() {
     let told = objects(&source.run(&watch).done());
     let (notices, changes): (Vec<_>, Vec<_>) = told.iter().partition(|object| object["notice"].is_string());
     assert!(
-        notices.iter().any(|notice| notice["notice"].as_str().unwrap().contains("never came")),
+        notices.iter().any(|notice| notice["notice"].as_str().unwrap().contains("are missing; requesting")),
         "{told:?}"
     );
     let seqs = changes.iter().map(|change| {

@@ -35,7 +35,7 @@ fn unknown_version_is_named_in_the_error() {
     let refused = Command::decode(&[9, 1]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "version 9 of the encoding is not known here; this build writes version 1"
+        "version 9 of the encoding is unknown; this version of Dunlin writes version 1"
     );
     assert_eq!(Command::decode(&[VERSION, 200]), Err(DecodeError::Unknown { what: "Command", number: 200 }));
 }

@@ -63,13 +63,13 @@ fn document_error_names_the_wrong_field() {
     };
     for (from, to, said) in [
         ("minWorkers", "minWokers", "minWokers"),
-        ("minWorkers: 50", "minWorkers: 500", "from 500 to 200 workers"),
+        ("minWorkers: 50", "minWorkers: 500", "workers_min 500 and workers_max 200"),
         ("minWorkers: 50", "minWorkers: many", "invalid"),
         ("70%\n\nscaling", "170%\n\nscaling", "workers.spotPercentage is \"170%\""),
         ("cpu: 2", "cpu: -2", "cpu is \"-2\", but must be a number above 0"),
         ("8Gi", "8GB", "workers.memory is \"8GB\", but must be a number with Mi, Gi or Ti"),
         ("10m", "10 minutes", "scaling.predictive.leadTime"),
-        ("coordinators: manual", "coordinators: auto", "one by one, by people"),
+        ("coordinators: manual", "coordinators: auto", "people change coordinators one by one"),
         ("memory: 32Gi\n", "memory: 32Gi\n  spotPercentage: 10%\n", "coordinators.spotPercentage"),
         ("workers:\n  count", "workers: [\n  count", ""),
     ] {

@@ -335,7 +335,7 @@ fn process_with_a_number_in_use_is_refused() {
     let first = Member::start(&scene, connect(&keys.1).kv(), 4);
     until("the first begins", &kv, std::slice::from_ref(&first), || first.ticks().len() == 1);
     let members = [first, Member::start(&scene, connect(&keys.1).kv(), 4)];
-    let refused = "Away(\"process 4 of this world is already another";
+    let refused = "Away(\"another process of this world has number 4";
     until("the second is refused", &kv, &members, || says(&members[1], refused));
     assert_eq!((members[0].ticks().len(), members[1].ticks().len()), (1, 0));
 }

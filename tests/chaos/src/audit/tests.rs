@@ -12,7 +12,12 @@ fn put(call: u64, end: u64, revision: u64) -> Operation {
 #[test]
 fn revisions_are_given_once_and_in_order() {
     assert_eq!(revisions(&[put(0, 9, 2), put(1, 5, 1), put(6, 8, 3)]).unwrap(), 3);
-    assert!(revisions(&[put(0, 1, 1), put(0, 1, 1)]).unwrap_err().to_string().contains("took revision 1"));
+    assert!(
+        revisions(&[put(0, 1, 1), put(0, 1, 1)])
+            .unwrap_err()
+            .to_string()
+            .contains("two changes have revision 1")
+    );
     assert!(revisions(&[put(0, 1, 2), put(3, 4, 1)]).unwrap_err().to_string().contains("after 2"));
 }
 
@@ -32,9 +37,9 @@ fn lock_with_two_holders_or_one_token_twice_is_found() {
         history(vec![held(1, 5, 0, 10), held(2, 6, 10, 20)], &[(5, Some(8)), (6, Some(9))]);
     assert_eq!(locks(&[one_after_another]).unwrap(), 2);
     let at_once = history(vec![held(1, 5, 0, 10), held(2, 6, 9, 20)], &[]);
-    assert!(locks(&[at_once]).unwrap_err().to_string().contains("at one time"));
+    assert!(locks(&[at_once]).unwrap_err().to_string().contains("at the same time"));
     let same = history(vec![held(1, 5, 0, 10), held(2, 5, 11, 20)], &[]);
-    assert!(locks(&[same]).unwrap_err().to_string().contains("one token for two"));
+    assert!(locks(&[same]).unwrap_err().to_string().contains("the same token"));
 }
 
 #[test]
@@ -60,7 +65,7 @@ fn watch_with_missing_or_different_changes_is_found() {
         compacted: vec![],
     };
     assert_eq!(watches(&[told(&[1, 2]), told(&[1])], &[]).unwrap(), 2);
-    assert!(watches(&[told(&[1, 3])], &[]).unwrap_err().to_string().contains("2 is next"));
+    assert!(watches(&[told(&[1, 3])], &[]).unwrap_err().to_string().contains("revision 3 instead of 2"));
     let gone = WatchTrace { compacted: vec![(2, 4)], ..told(&[1, 5]) };
     assert_eq!(watches(&[gone], &[]).unwrap(), 2);
     let other = WatchTrace { changes: vec![change(1, "w")], compacted: vec![] };

@@ -162,11 +162,11 @@ fn changed_users_file_is_reloaded_and_a_broken_one_ignored() {
     )
     .unwrap();
     let error = guarded.server.reload_users().unwrap_err().to_string();
-    assert!(error.contains("users.toml: it is cut off"), "{error}");
+    assert!(error.contains("users.toml: the file is cut off"), "{error}");
     nats.say("PUB a 1\r\nx");
     nats.settle();
     guarded.by_password("ana");
-    // Nobody says that the file has changed.
+    // The node itself notices that the file has changed.
     std::fs::write(&guarded.file, "# nobody\n").unwrap();
     assert_eq!(nats.line(), "-ERR 'User Authentication Revoked'");
 }

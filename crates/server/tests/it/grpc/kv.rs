@@ -267,7 +267,7 @@ fn grpc_watch_of_lost_revisions_or_epochs_ends_as_compacted() {
             }
         };
         assert_eq!(row(&ended), compacted);
-        assert!(ended.message().contains("anew"), "{ended:?}");
+        assert!(ended.message().contains("started again"), "{ended:?}");
     });
 }
 

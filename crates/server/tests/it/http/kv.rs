@@ -23,7 +23,7 @@ fn http_key_is_put_read_swapped_and_deleted() {
     assert_eq!(deleted.json(), json!({"revision": 3, "keys": 1}));
     let missing = stage.get("/v1/kv/config/limit");
     let advice = missing.json()["advice"].to_string();
-    assert!(missing.status == 404 && advice.contains("lists the keys"), "{advice}");
+    assert!(missing.status == 404 && advice.contains("lists all keys"), "{advice}");
     assert_eq!(ask(&stage, "PUT", "/v1/kv/a", &[("if-match", "often")], "").status, 400);
 }
 
@@ -126,7 +126,7 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
     ] {
         let end = after.events(&path, &headers).next().unwrap();
         assert_eq!(end.event, "end", "{path}");
-        assert!(end.data.contains("COMPACTED") && end.data.contains("anew"), "{}", end.data);
+        assert!(end.data.contains("COMPACTED") && end.data.contains("started again"), "{}", end.data);
     }
 }
 

@@ -17,7 +17,7 @@ fn report_is_sandboxed_and_a_missing_one_explained() {
     drop(file);
     let gone = stage.get("/report");
     assert_eq!(gone.status, 404);
-    assert!(gone.text().contains("not there"), "{gone:?}");
+    assert!(gone.text().contains("does not exist"), "{gone:?}");
 }
 
 /// The headers of a browser that opens a page.
@@ -28,7 +28,7 @@ const BROWSER: [(&str, &str); 2] =
 fn browser_gets_the_page_with_a_strict_policy_and_curl_text() {
     let stage = Stage::new();
     let words = stage.get("/");
-    assert!(words.text().starts_with("Dunlin, door http."), "{words:?}");
+    assert!(words.text().starts_with("Dunlin's HTTP listener."), "{words:?}");
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
     assert_eq!(page.header("cache-control"), Some("no-store"));

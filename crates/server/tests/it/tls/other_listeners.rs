@@ -281,7 +281,7 @@ fn grpc_client_without_tls_gets_goaway_with_the_reason() {
     plain.read_to_end(&mut said).unwrap();
     assert_eq!(said[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS first");
     assert_eq!((said[12], said[25]), (7, 12), "GOAWAY with INADEQUATE_SECURITY");
-    assert!(text(&said[26..]).contains("TLS_REQUIRED: Connect by TLS"), "{}", text(&said));
+    assert!(text(&said[26..]).contains("TLS_REQUIRED: Connect with TLS"), "{}", text(&said));
 }
 
 #[test]
