@@ -138,7 +138,7 @@ def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
             except dunlin.DisconnectedError:
                 continue
             except errors.CompactedError as anew:
-                assert "anew" in str(anew)
+                assert "restarted" in str(anew)
                 break
 
 

@@ -8,11 +8,11 @@
 //!
 //! ```
 //! use dunlin_space::behaviour::Walk;
-//! use dunlin_space::{Entity, Lockstep, RegionId, Setup, World};
+//! use dunlin_space::{Entity, Lockstep, RegionId, RegionSetup, World};
 //!
 //! let world = World::<3>::cube(100.0).expect("the edge is above zero");
 //! let walk = Walk { speed_max: 5.0, turn: 0.1 };
-//! let mut regions = Lockstep::new(&Setup::new(RegionId(0), world, 1.0), &walk, 2);
+//! let mut regions = Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &walk, 2);
 //! regions.spawn(&Entity::at(7, [1.0, 2.0, 3.0])).expect("the position is in the world");
 //! regions.tick().expect("all regions have a lease");
 //! assert_eq!(regions.ledger().len(), 1);

@@ -4,13 +4,13 @@
 //! clock, disk or socket: its caller replicates the commands, and passes the time.
 //!
 //! ```
-//! use dunlin_tasks::{Command, Effects, Limits, NewTask, Reply, State, Tenant};
+//! use dunlin_tasks::{Command, Effects, Limits, NewTask, CommandReply, SchedulerState, Tenant};
 //!
-//! let (mut state, mut effects) = (State::new(Limits::default()), Effects::default());
+//! let (mut state, mut effects) = (SchedulerState::new(Limits::default()), Effects::default());
 //! state.apply(&Command::Tenant { tenant: Tenant::new(b"shop") }, &mut effects).expect("a valid tenant");
 //! let tasks = vec![NewTask::new(b"resize", b"image 7")];
 //! let reply = state.apply(&Command::Submit { tenant: b"shop", tasks }, &mut effects).expect("a valid task");
-//! assert!(matches!(reply, Reply::Submitted { .. }));
+//! assert!(matches!(reply, CommandReply::Submitted { .. }));
 //! ```
 //! Invariants:
 //! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.

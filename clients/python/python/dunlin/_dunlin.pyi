@@ -22,7 +22,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 @final
-class Abandonable:
+class CancellableCall:
     """A call that another thread may cancel; it ends within 100 ms then."""
 
     def run(self, call: Callable[[], T]) -> T: ...

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from . import client as sync
-from ._dunlin import Abandonable, Job, Member, Publisher, Receipt, Record, Subscription
+from ._dunlin import CancellableCall, Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
 from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, Transacted, Watch, Written
 from .live import Book, Region, Table
@@ -41,7 +41,7 @@ class _Caller:
         self.requests = asyncio.Semaphore(_REQUESTS_MAX)
 
     async def __call__(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        abandonable = Abandonable()
+        abandonable = CancellableCall()
         run: Callable[[], T] = partial(abandonable.run, partial(call, *args, **options))
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)

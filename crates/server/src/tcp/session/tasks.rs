@@ -98,7 +98,7 @@ struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The bytes of an [`CommandOutcome`](dunlin::scheduler::Answered) for each command.
+    /// The bytes of an [`CommandOutcome`](dunlin::scheduler::CommandOutcome) for each command.
     CommandOutcome(Vec<Bytes>),
     /// The query may be evaluated now.
     Question(Bytes),
