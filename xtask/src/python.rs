@@ -51,7 +51,7 @@ pub fn test() -> Result<()> {
     try_package(&ready()?)
 }
 
-/// Like [`test`], with the installed wheel.
+/// Like `test`, with the installed wheel.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
     let tools = Tools::ready()?;

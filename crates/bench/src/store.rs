@@ -38,7 +38,7 @@ pub struct KeptRun {
     /// Points that failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// Rows; the last field, as [`KeptRun::text`] writes them.
+    /// Rows; the last field, as `KeptRun::text` writes them.
     pub rows: RowSet,
 }
 

@@ -45,7 +45,7 @@ impl ReloadFlag {
     }
 }
 
-/// A flag that requests the end of the command. The default is set only by [`set`](Stop::set).
+/// A flag that requests the end of the command. The default is set only by [`set`](StopFlag::set).
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
@@ -115,7 +115,7 @@ impl StopFlag {
         self.breaks_off_after(Duration::ZERO, call)
     }
 
-    /// Like [`breaks_off`](Stop::breaks_off), but gives `call` the time `grace` to end by itself.
+    /// Like [`breaks_off`](StopFlag::breaks_off), but gives `call` the time `grace` to end by itself.
     pub fn breaks_off_after<T>(
         &self,
         grace: Duration,

@@ -28,7 +28,7 @@ pub(crate) fn is_broken_off() -> bool {
 }
 
 /// Runs `call`. While it waits on this thread, `interrupted` is called about every 100 ms. If that returns
-/// `true`, the wait ends with [`Why::Interrupted`](crate::Why::Interrupted); no record is lost.
+/// `true`, the wait ends with [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted); no record is lost.
 pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnOnce() -> T) -> T {
     struct Before(Option<Question>);
     impl Drop for Before {

@@ -69,7 +69,7 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// The [reply inbox](crate::reply) of subscriptions to this pattern. It owns no subject. Subscriptions to the
+    /// The reply inbox of subscriptions to this pattern. It owns no subject. Subscriptions to the
     /// same pattern share it.
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;

@@ -1,8 +1,8 @@
 //! A Dunlin node without sockets: the part that listeners share, and that a program can embed.
 //!
 //! A [`Node`] owns the topics of one process, their memory budget and its clock. Publishing and subscribing work as
-//! over the network, through [`topic::Publish`](dunlin_topic::Publish) and
-//! [`topic::Subscribe`](dunlin_topic::Subscribe).
+//! over the network, through [`topic::Publish`] and
+//! [`topic::Subscribe`].
 //!
 //! ```
 //! use dunlin::{Config, Node};

@@ -117,7 +117,7 @@ pub trait Peers: Send + Sync + Debug {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
-    /// Sends a batch to a node, after earlier batches of the same topic. Each batch is [answered](Handed::answer)
+    /// Sends a batch to a node, after earlier batches of the same topic. Each batch is [answered](InFlightBatch::answer)
     /// once.
     fn forward_batch(&self, to: u64, run: InFlightBatch);
 
@@ -125,15 +125,15 @@ pub trait Peers: Send + Sync + Debug {
     fn feed(&self, from: u64, feed: Arc<MirrorFeed>);
 
     /// Requests a membership of a `share` group from a node and delivers its records, until it [is not
-    /// wanted](Membership::is_wanted) or has [ended](Membership::ended).
+    /// wanted](RemoteMembership::is_wanted) or has [ended](RemoteMembership::ended).
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
         membership
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
     /// Reports to the owner of a state topic that publishers are connected here, until that [is not
-    /// wanted](Presence::is_wanted). Afterwards, or if the node cannot be reached, the presence has
-    /// [ended](Presence::ended).
+    /// wanted](PublisherPresence::is_wanted). Afterwards, or if the node cannot be reached, the presence has
+    /// [ended](PublisherPresence::ended).
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
     /// Queries a node for the interest there; [answered](InterestQuery::answer) once, within bounded time.

@@ -68,7 +68,7 @@ impl RequestLane {
     }
 }
 
-/// Sends requests to other nodes, which pass them to [`Group::receive`](crate::Group::receive), and returns the
+/// Sends requests to other nodes, which pass them to [`UntypedGroup::receive`](crate::UntypedGroup::receive), and returns the
 /// responses.
 ///
 /// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.

@@ -1,6 +1,6 @@
 //! A node's part in its cluster: connections between nodes, membership, joining and removal.
 //!
-//! Nodes use TLS with certificates of the cluster's own [authority](authority), over connections of their own
+//! Nodes use TLS with certificates of the cluster's own authority, over connections of their own
 //! (`link`, `serving`). These connections are the transport of [`Control`], which holds the agreed state. The table
 //! of nodes is part of that state (`records`); the leader makes Raft's members follow it (`reconcile`).
 //!

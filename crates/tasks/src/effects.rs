@@ -98,7 +98,7 @@ layout! {
     pub struct TaskEvent {
         /// Id of the task.
         pub task: u64,
-        /// Number of the tenant, for [`SchedulerState::tenant_name`](crate::State::tenant_name).
+        /// Number of the tenant, for [`SchedulerState::tenant_name`](crate::SchedulerState::tenant_name).
         pub tenant: u32,
         /// When, on the cluster's clock.
         pub at_ms: u64,

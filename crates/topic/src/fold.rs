@@ -29,7 +29,7 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     /// Checks whether these records may be appended next, in this order.
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError>;
 
-    /// Applies a record that [`check`](Fold::check) has accepted; `seq` is its sequence. Fails only at a subscriber
+    /// Applies a record that [`check`](Reducer::check) has accepted; `seq` is its sequence. Fails only at a subscriber
     /// whose state is wrong; that state is invalid until it is restored.
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError>;
 

@@ -8,7 +8,7 @@ pub struct Limits {
     pub producers_max: u32,
     /// Ranges of outcomes remembered per producer. Beyond it the oldest is forgotten, and its retry is refused.
     pub producer_outcomes_max: u32,
-    /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::Reading::keep_history),
+    /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::ReaderProgress::keep_history),
     /// bytes. Applies only while half of the memory budget is free. 0 for none.
     pub pending_bytes_max: u64,
     /// Members of a group. Further ones are refused.

@@ -5,7 +5,7 @@
 //! - Reading borrows: an operation points into the bytes it was read from, and nothing is allocated.
 //! - A line is at most [`Limits::line_bytes_max`] and a payload with its headers at most
 //!   [`Limits::payload_bytes_max`]; nothing longer is buffered.
-//! - Reading any bytes ends in an operation, in [`Decoded::Need`](crate::Next::Need) or in a [`Violation`] with
+//! - Reading any bytes ends in an operation, in [`Decoded::Need`](crate::Decoded::Need) or in a [`Violation`] with
 //!   nats-server's text.
 //!
 //! Subject rules are in `topic`, sockets and operations in the server.

@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The kind of a TASKS' bytes.
     pub enum TasksKind {
-        /// Commands, each behind its length, a `u32`. The answer holds [`TaskAnswers`].
+        /// Commands, each behind its length, a `u32`. The answer holds `TaskAnswers`.
         Commands = 1,
         /// A linearizable query.
         Question = 2,

@@ -52,7 +52,7 @@ impl Node {
     }
 
     /// The destination of a record with this payload size: the topic that owns its subject or, for a reply, the
-    /// [reply inbox](crate::reply). Otherwise the node creates a topic if it may. A new topic that refuses the record
+    /// reply inbox. Otherwise the node creates a topic if it may. A new topic that refuses the record
     /// is removed again.
     pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;

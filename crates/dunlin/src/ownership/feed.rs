@@ -221,7 +221,7 @@ impl MirrorFeed {
         }
     }
 
-    /// Applies a frame. A record with outcome [`Later`](Taken::Later) must be offered again.
+    /// Applies a frame. A record with outcome [`Later`](FeedOutcome::Later) must be offered again.
     pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> FeedOutcome {
         let Some(log) = self.log(log) else { return FeedOutcome::Whole };
         if self.private.is_some() && log.info().registered == 0 {

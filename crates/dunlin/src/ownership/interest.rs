@@ -34,7 +34,7 @@ const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 pub struct Interest {
     /// Whether somebody subscribes there.
     pub is_subscribed: bool,
-    /// Name and pattern of the [reply inbox](crate::reply) there that takes a reply to the subject.
+    /// Name and pattern of the reply inbox there that takes a reply to the subject.
     pub inbox: Option<(String, String)>,
     /// The user of the inbox there with this pattern; `None` for an inbox of a session.
     pub inbox_user: Option<String>,

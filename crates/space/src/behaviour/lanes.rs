@@ -42,7 +42,7 @@ pub struct OtherEntityLanes<const D: usize> {
 /// The entities within sight of at least one lane, and some more.
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
-    /// [`NearbyEntities::each`](super::Around::each).
+    /// [`NearbyEntities::each`](super::NearbyEntities::each).
     ///
     /// Consume the iterator with a loop: a loop is compiled for the processor's vectors, a closure may not
     /// be.

@@ -58,7 +58,7 @@ pub struct ViewerUpdate<'a> {
     pub epoch: u64,
     /// The tick.
     pub tick: u64,
-    /// Encoded [`ViewerEvent`](super::Glimpse)s.
+    /// Encoded [`ViewerEvent`](super::ViewerEvent)s.
     pub glimpses: &'a [u8],
 }
 

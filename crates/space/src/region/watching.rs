@@ -60,7 +60,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         known
     }
 
-    /// Passes each viewer's changes since its last update to `tell`, as encoded [`ViewerEvent`](crate::Glimpse)s
+    /// Passes each viewer's changes since its last update to `tell`, as encoded [`ViewerEvent`](crate::ViewerEvent)s
     /// of this region's entities.
     pub fn send_viewer_updates(&mut self, tell: impl FnMut(ViewerId, &[u8])) {
         let Some(watching) = &mut self.watching else { return };

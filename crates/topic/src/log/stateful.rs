@@ -219,7 +219,7 @@ impl Log {
     }
 
     /// Restores the state from a [`snapshot`](Log::snapshot) after the record `seq`. Apply later records with
-    /// [`replay_into_state`](Log::refold).
+    /// [`replay_into_state`](Log::replay_into_state).
     pub fn restore_state(&self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         self.with_fold(|fold| fold.restore(seq, snapshot))
     }
