@@ -76,19 +76,19 @@ type Name = (String, String);
 struct GroupEntry {
     group: AnyGroup,
     /// Who made it, where nodes have users.
-    by: Option<Maker>,
+    by: Option<GroupCreator>,
 }
 
 /// The user and the tenant whose shares a group counts towards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Maker {
+struct GroupCreator {
     user: String,
     tenant: String,
 }
 
-impl Maker {
-    fn of(user: &dyn User) -> Maker {
-        Maker { user: user.name().to_owned(), tenant: user.permissions().tasks.tenant.clone() }
+impl GroupCreator {
+    fn of(user: &dyn User) -> GroupCreator {
+        GroupCreator { user: user.name().to_owned(), tenant: user.permissions().tasks.tenant.clone() }
     }
 }
 
@@ -293,7 +293,7 @@ impl Node {
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
             }
             None => {
-                let by = self.user().map(|user| Maker::of(&**user));
+                let by = self.user().map(|user| GroupCreator::of(&**user));
                 groups.check_room(&by_name, by.as_ref())?;
                 let options = new.subscribe_options(name);
                 let (group, notices) = Group::new(
@@ -419,14 +419,14 @@ impl Groups {
     }
 
     /// Whether there is room for one more that this user makes.
-    fn check_room(&self, by_name: &BTreeMap<Name, GroupEntry>, by: Option<&Maker>) -> Result<(), JoinError> {
+    fn check_room(&self, by_name: &BTreeMap<Name, GroupEntry>, by: Option<&GroupCreator>) -> Result<(), JoinError> {
         let check = |limit, count: usize, value: usize| match count < value {
             true => Ok(()),
             false => Err(JoinError::Limit { limit, value: value as u64 }),
         };
         check("groups_max", by_name.len(), self.groups_max)?;
         let Some(by) = by else { return Ok(()) };
-        let count_of = |is_theirs: &dyn Fn(&Maker) -> bool| {
+        let count_of = |is_theirs: &dyn Fn(&GroupCreator) -> bool| {
             by_name.values().filter(|made| made.by.as_ref().is_some_and(is_theirs)).count()
         };
         let of_user = count_of(&|maker| maker.user == by.user);

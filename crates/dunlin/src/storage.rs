@@ -21,6 +21,7 @@
 mod catalogue;
 mod checksum;
 mod disk_log;
+mod doubt;
 mod error;
 mod known;
 mod loaded;

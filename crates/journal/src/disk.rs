@@ -7,6 +7,7 @@
 mod fake;
 mod memory;
 mod real;
+mod replace;
 
 use std::io;
 use std::path::Path;
@@ -14,6 +15,7 @@ use std::path::Path;
 pub use fake::{FakeDisk, Faults};
 pub use memory::MemoryDisk;
 pub use real::RealDisk;
+pub use replace::replace_file;
 
 /// A disk: files by path. [`RealDisk`] is the machine's file system, [`FakeDisk`] injects faults for tests, and
 /// [`MemoryDisk`] keeps files in memory.

@@ -70,7 +70,7 @@ mod survey;
 mod verify;
 mod writer;
 
-pub use disk::{DirLock, Disk, DiskFile, FakeDisk, Faults, MemoryDisk, RealDisk};
+pub use disk::{DirLock, Disk, DiskFile, FakeDisk, Faults, MemoryDisk, RealDisk, replace_file};
 pub use error::{AppendError, DiskError, OpenError, ReadError};
 pub use layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES, FORMAT_VERSION};
 pub use limits::{Config, Limits};

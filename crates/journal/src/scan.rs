@@ -37,7 +37,7 @@ pub(crate) struct BlockScan {
     search_left: u64,
 }
 
-/// What a scan finds at an offset.
+/// The block, or its absence, at an offset of a scan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ScanStep {
     /// Records; their frames are [`BlockScan::frames`] until the next step.

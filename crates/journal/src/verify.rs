@@ -46,9 +46,9 @@ pub struct VerifyReport {
 /// The content of one file.
 #[derive(Debug, Clone)]
 pub struct FileReport {
-    /// Which file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// How long it is.
+    /// Length in bytes.
     pub bytes: u64,
     /// Valid blocks of records.
     pub blocks: u64,

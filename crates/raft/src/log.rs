@@ -16,6 +16,7 @@ mod store;
 mod synced;
 mod writer;
 
+pub(crate) use operation::Operation;
 pub(crate) use recover::open;
 pub(crate) use room::{DiskSpace, SpaceLevel};
 pub(crate) use store::Log;

@@ -10,15 +10,13 @@ use openraft::EntryPayload;
 
 use crate::codec::Codec;
 use crate::frames::payloads;
+use crate::log::Operation;
 use crate::network::Member;
-use crate::snapshots;
-use crate::vocabulary::{Entry, Membership, SnapshotMeta};
+use crate::snapshots::SnapshotRecord;
+use crate::vocabulary::Membership;
 
-/// The first byte of an entry in the log's journal.
-const APPENDED: u8 = 1;
-
-/// The members, with a vote or without, that the newest membership in a group's directory names; none where there is no membership.
-/// Only reads: the directory may be another process's. A membership counts that was written and is not known to be committed.
+/// Returns the voters and learners of the newest membership in a group's directory, which need not be committed. Without a membership,
+/// it returns none. It only reads, so another process may use the directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Member>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut note = |index: u64, membership: Membership| {
@@ -27,18 +25,17 @@ pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Membe
         }
     };
     each_record(disk, &dir.join("snapshots"), |mut record| {
-        if u8::read(&mut record)? == snapshots::BEGIN {
-            let of = SnapshotMeta::read(&mut record)?.last_membership;
+        if let SnapshotRecord::Begin(meta) = Codec::read(&mut record)? {
+            let of = meta.last_membership;
             note(of.log_id().as_ref().map_or(0, |id| id.index), of.membership().clone());
         }
         Ok(())
     })?;
     each_record(disk, &dir.join("log"), |mut record| {
-        if u8::read(&mut record)? == APPENDED {
-            let entry = Entry::read(&mut record)?;
-            if let EntryPayload::Membership(membership) = entry.payload {
-                note(entry.log_id.index, membership);
-            }
+        if let Operation::Append(entry) = Codec::read(&mut record)?
+            && let EntryPayload::Membership(membership) = entry.payload
+        {
+            note(entry.log_id.index, membership);
         }
         Ok(())
     })?;

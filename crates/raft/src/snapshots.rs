@@ -28,8 +28,6 @@ const RESERVE: &str = "reserve";
 const BLOCK_BYTES_EXTRA: u64 = 64;
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
-/// The first byte of the record that begins a snapshot; its [`SnapshotMeta`] follows.
-pub(crate) const BEGIN: u8 = 1;
 
 impl Codec for SnapshotMeta {
     fn read(bytes: &mut Bytes) -> Result<SnapshotMeta, CodecError> {
@@ -42,34 +40,34 @@ impl Codec for SnapshotMeta {
     }
 }
 
-enum Record {
+pub(crate) enum SnapshotRecord {
     Begin(SnapshotMeta),
     Block(Bytes),
     /// The number of blocks.
     End(u64),
 }
 
-impl Codec for Record {
-    fn read(bytes: &mut Bytes) -> Result<Record, CodecError> {
+impl Codec for SnapshotRecord {
+    fn read(bytes: &mut Bytes) -> Result<SnapshotRecord, CodecError> {
         match u8::read(bytes)? {
-            BEGIN => Ok(Record::Begin(Codec::read(bytes)?)),
-            2 => Ok(Record::Block(std::mem::take(bytes))),
-            3 => Ok(Record::End(u64::read(bytes)?)),
+            1 => Ok(SnapshotRecord::Begin(Codec::read(bytes)?)),
+            2 => Ok(SnapshotRecord::Block(std::mem::take(bytes))),
+            3 => Ok(SnapshotRecord::End(u64::read(bytes)?)),
             _ => Err(CodecError("a snapshot")),
         }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Record::Begin(meta) => {
-                BEGIN.write(out);
+            SnapshotRecord::Begin(meta) => {
+                1u8.write(out);
                 meta.write(out);
             }
-            Record::Block(bytes) => {
+            SnapshotRecord::Block(bytes) => {
                 2u8.write(out);
                 out.extend_from_slice(bytes);
             }
-            Record::End(count) => {
+            SnapshotRecord::End(count) => {
                 3u8.write(out);
                 count.write(out);
             }
@@ -113,10 +111,10 @@ impl Snapshots {
         let (mut last, mut begun, mut blocks) = (None, None, 0);
         self.scan(oldest, |position, record| {
             match record {
-                Some(Record::Begin(meta)) => (begun, blocks) = (Some((meta, position)), 0),
-                Some(Record::Block(_)) => blocks += 1,
-                Some(Record::End(count)) if count == blocks => last = begun.take().or(last.take()),
-                Some(Record::End(_)) | None => begun = None,
+                Some(SnapshotRecord::Begin(meta)) => (begun, blocks) = (Some((meta, position)), 0),
+                Some(SnapshotRecord::Block(_)) => blocks += 1,
+                Some(SnapshotRecord::End(count)) if count == blocks => last = begun.take().or(last.take()),
+                Some(SnapshotRecord::End(_)) | None => begun = None,
             }
             true
         })?;
@@ -124,7 +122,7 @@ impl Snapshots {
     }
 
     /// Calls `take` with the records from `from` on, and `None` for a hole, until it returns `false`.
-    fn scan(&self, from: Position, mut take: impl FnMut(Position, Option<Record>) -> bool) -> io::Result<()> {
+    fn scan(&self, from: Position, mut take: impl FnMut(Position, Option<SnapshotRecord>) -> bool) -> io::Result<()> {
         let mut scan = self.journal.reader().scan(from);
         while let Some(item) = scan.next().map_err(io::Error::other)? {
             let ScanItem::Records(records) = item else {
@@ -146,12 +144,12 @@ impl Snapshots {
         let Some((meta, position)) = &self.last else { return Ok(None) };
         let (mut blocks, mut is_whole) = (Vec::new(), false);
         self.scan(*position, |_, record| match record {
-            Some(Record::Begin(_)) => blocks.is_empty(),
-            Some(Record::Block(block)) => {
+            Some(SnapshotRecord::Begin(_)) => blocks.is_empty(),
+            Some(SnapshotRecord::Block(block)) => {
                 blocks.push(block);
                 true
             }
-            Some(Record::End(count)) => {
+            Some(SnapshotRecord::End(count)) => {
                 is_whole = count == blocks.len() as u64;
                 false
             }
@@ -224,14 +222,14 @@ impl Snapshots {
     }
 
     fn write(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> Result<(), AppendError> {
-        self.push(&Record::Begin(meta.clone()))?;
-        blocks.0.iter().try_for_each(|block| self.push(&Record::Block(block.clone())))?;
-        self.push(&Record::End(blocks.0.len() as u64))?;
+        self.push(&SnapshotRecord::Begin(meta.clone()))?;
+        blocks.0.iter().try_for_each(|block| self.push(&SnapshotRecord::Block(block.clone())))?;
+        self.push(&SnapshotRecord::End(blocks.0.len() as u64))?;
         self.flush()?;
         self.journal.sync().map(drop)
     }
 
-    fn push(&mut self, record: &Record) -> Result<(), AppendError> {
+    fn push(&mut self, record: &SnapshotRecord) -> Result<(), AppendError> {
         // A block larger than a frame does not come from this crate.
         self.frames.push(record).map_err(|_| AppendError::Batch("a block of a snapshot is too long"))?;
         if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }

@@ -54,7 +54,7 @@ impl Node {
             Some((disk, dir)) => {
                 let place = dir.join(DIR);
                 let logs = std::slice::from_ref(&place);
-                let is_put_back = !made::is_left(&**disk, dir, DIR, logs);
+                let is_put_back = !made::is_unchanged(&**disk, dir, DIR, logs);
                 let at = Some((Arc::clone(disk), &*place));
                 let control = Control::alone(&self.unguarded(), at, limits, is_put_back);
                 control.inspect(|_| made::note(&**disk, dir, DIR, logs))

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dunlin_journal::Disk;
+use dunlin_journal::{Disk, replace_file};
 use dunlin_topic::{
     Durable, Limits, OnFull, Pattern, ReducerConfig, Reliable, Retention, Subject, TopicConfig,
 };
@@ -95,7 +95,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     Ok(Catalogue { listed, unreadable, deleted })
 }
 
-/// Writes a topic's file; returns when it is durable.
+/// Writes a topic's file. It is durable after [`sync_dir`].
 pub(super) fn write(
     disk: &dyn Disk,
     dir: &Path,
@@ -105,7 +105,6 @@ pub(super) fn write(
     epoch: u32,
 ) -> Result<(), StorageError> {
     let path = path(dir, id);
-    let temporary = path.with_file_name(format!("{id:08x}{TEMPORARY_SUFFIX}"));
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     let text = checksum::seal(text, LAST_LINE);
     // Limits belong to the node's configuration, which may change.
@@ -114,12 +113,7 @@ pub(super) fn write(
         let why = "its name, pattern or fold cannot be written as lines".to_owned();
         return Err(StorageError::Catalogue { path, why });
     }
-    // An earlier attempt may have left it.
-    let _ = disk.remove(&temporary);
-    let file = disk.create(&temporary).map_err(StorageError::disk("create", &temporary))?;
-    file.write_at(&[text.as_bytes()], 0).map_err(StorageError::disk("write", &temporary))?;
-    file.sync().map_err(StorageError::disk("sync", &temporary))?;
-    disk.rename(&temporary, &path).map_err(StorageError::disk("rename", &temporary))
+    Ok(replace_file(disk, &path, text.as_bytes())?)
 }
 
 /// Replaces a topic's file by a deletion mark; returns when it is durable. Then the logs may be removed.

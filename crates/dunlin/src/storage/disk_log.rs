@@ -11,6 +11,7 @@ use dunlin_topic::{
     BATCH_BYTES_MAX, CheckedBatch, Loaded, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
 };
 
+use super::doubt::Doubt;
 use super::error::StorageError;
 use super::known::{self, Known, Marks, Origin};
 use super::loaded::Cache;
@@ -96,34 +97,6 @@ pub(super) enum Next {
     TryAgain,
 }
 
-/// Why a log may have had more records than those that were found, although nothing is known to be missing. It begins a new epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// It ended in good order, and its files are a copy of those that were closed, or older than them.
-    Copied,
-    /// It did not end in good order, and its files are a copy or older ones.
-    CopiedOpen,
-    /// It has no record, and its files are not those that the node created with the topic.
-    Emptied,
-}
-
-impl std::fmt::Display for Doubt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Doubt::Copied => {
-                "its files were copied, or restored from a backup, since it was closed; it goes on in a new epoch"
-            }
-            Doubt::CopiedOpen => {
-                "its files were copied, or restored from a backup, and it was not closed before; later records may be missing; it goes \
-                 on in a new epoch"
-            }
-            Doubt::Emptied => {
-                "it has no records, and its files are not those that it was created with: all records may be lost; it begins a new epoch"
-            }
-        })
-    }
-}
-
 impl DiskLog {
     pub(super) fn open(
         place: &StorageContext,
@@ -145,22 +118,16 @@ impl DiskLog {
         // One that cannot be read says nothing, and is replaced.
         let mut known = Known::read(disk, &known_path).unwrap_or_default();
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
-        let of_state = report.snapshot.map(|at| Known::of_state(at, &report));
+        let of_state = report.snapshot.map(|at| Known::from_state(at, &report));
         let furthest = known.iter().cloned().chain(of_state).rev().max_by_key(|it| (it.epoch, it.through));
         let lost = furthest.filter(|known| known.is_more_than(&report));
         if let Some(lost) = &lost {
             lost.amend(&mut report, lost.is_here(&marks));
         }
-        let is_known = |is: &dyn Fn(&Known) -> bool| known.as_ref().is_some_and(is);
-        let doubt = match (begun, report.last) {
-            // Then it is known that some are missing.
-            _ if lost.is_some() => None,
-            (Begun::Now(_), _) => None,
-            (_, Some(_)) if report.clean => {
-                (!is_known(&|known| known.ends(&report, changed_ns))).then_some(Doubt::Copied)
-            }
-            (_, Some(_)) => (!is_known(&|known| known.is_of(&marks))).then_some(Doubt::CopiedOpen),
-            (_, None) => (!is_known(&|known| known.is_of(&marks))).then_some(Doubt::Emptied),
+        // If records are known to be missing, there is nothing to doubt.
+        let doubt = match lost {
+            Some(_) => None,
+            None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),
         };
         let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
         unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));

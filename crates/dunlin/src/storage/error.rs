@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dunlin_journal::OpenError;
+use dunlin_journal::{DiskError, OpenError};
 use dunlin_topic::ConfigError;
 use thiserror::Error;
 
@@ -68,5 +68,11 @@ impl StorageError {
         path: &'a Path,
     ) -> impl FnOnce(io::Error) -> StorageError + Copy + 'a {
         move |source| StorageError::Disk { action, path: path.to_owned(), source }
+    }
+}
+
+impl From<DiskError> for StorageError {
+    fn from(DiskError { action, path, source }: DiskError) -> StorageError {
+        StorageError::Disk { action, path, source }
     }
 }

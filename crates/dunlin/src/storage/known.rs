@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dunlin_journal::{Disk, Hole, HoleCause, Position, Recovered};
+use dunlin_journal::{Disk, Hole, HoleCause, Position, Recovered, replace_file};
 use dunlin_topic::Pattern;
 
 use super::checksum;
@@ -51,7 +51,7 @@ pub(super) struct Known {
     pub(super) origin: Option<Origin>,
 }
 
-/// What the file system notes of files that do not change, or change only in content. Copies have other values.
+/// Attributes of files that never change, or change only in content. Copies have other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
     /// When the topic's file was changed last. It is written once.
@@ -70,7 +70,7 @@ impl Origin {
     }
 }
 
-/// What the file system notes of the files that were found.
+/// The same attributes of the files that were found at the start.
 #[derive(Debug)]
 pub(super) struct Marks {
     topic_ns: Option<u64>,
@@ -97,8 +97,8 @@ impl Known {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
-    /// What a saved state says: it is saved after its last record was stored.
-    pub(super) fn of_state(at: Position, found: &Recovered) -> Known {
+    /// The note that a saved state at `at` stands for, since a state is saved after its last record is stored.
+    pub(super) fn from_state(at: Position, found: &Recovered) -> Known {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);
         Known {
@@ -113,8 +113,8 @@ impl Known {
         }
     }
 
-    /// Says in the report of a log what it lacks. It did not end in good order then, and goes on in an epoch that nobody
-    /// has seen. Where this was put back itself (`!is_here`), there may have been records behind the last it knows of.
+    /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new epoch. If this note was put
+    /// back itself (`!is_here`), there may have been records after the last one that it names.
     pub(super) fn amend(&self, found: &mut Recovered, is_here: bool) {
         if !self.is_more_than(found) {
             return;
@@ -168,20 +168,15 @@ impl Known {
         }
     }
 
-    /// Replaces the file.
+    /// Replaces the file; returns when it is durable.
     pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         self.put(disk, path)?;
         path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
     }
 
-    /// The same, but for the directory, which the caller syncs.
+    /// Replaces the file. It is durable once the caller has synced the directory.
     pub(super) fn put(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
-        let temporary = path.with_extension(TEMPORARY_SUFFIX.trim_start_matches('.'));
-        let _ = disk.remove(&temporary);
-        let file = disk.create(&temporary)?;
-        file.write_at(&[self.encode().as_bytes()], 0)?;
-        file.sync()?;
-        disk.rename(&temporary, path)
+        replace_file(disk, path, self.encode().as_bytes()).map_err(|error| error.source)
     }
 
     fn encode(&self) -> String {

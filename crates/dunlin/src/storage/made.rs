@@ -4,33 +4,32 @@
 //! and of the newest file of each log that was closed. If the files have other times, the part was put back from a copy. It may be older
 //! than what clients have read, so it goes on in a new epoch. A mark of an older build is empty and vouches for nothing.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use dunlin_journal::Disk;
+use dunlin_journal::{Disk, replace_file};
 
 use super::{checksum, known};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
-/// Far more than its lines take.
+/// Upper bound of the file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
-/// What a part's directory consists of.
+/// Directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
 /// Whether the files of a part are as this node left them; `false` where they were put back from a copy. `of` are its directories. A
 /// part without files is about to begin.
-pub(crate) fn is_left(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) -> bool {
+pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) -> bool {
     if !has_files(disk, &dir.join(part)) {
         return true;
     }
     let noted = read(disk, &mark(dir, part)).filter(|noted| !noted.is_empty());
-    let is_left = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
-    if is_left {
+    let is_unchanged = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
+    if is_unchanged {
         // From here on its logs are open.
         note(disk, dir, part, of);
     }
-    is_left
+    is_unchanged
 }
 
 /// Writes the mark of a part whose logs are open. Without it, for example after a failed write, a part that was not put back begins a new
@@ -54,16 +53,11 @@ fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     }
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let text = checksum::seal(format!("{FIRST_LINE}\n{lines}{LAST_LINE}\n"), LAST_LINE);
-    let temporary = mark.with_extension("made.new");
-    let put = || {
-        let _ = disk.remove(&temporary);
-        let file = disk.create(&temporary)?;
-        file.write_at(&[text.as_bytes()], 0)?;
-        file.sync()?;
-        disk.rename(&temporary, mark)?;
-        mark.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
-    };
-    let _: io::Result<()> = put();
+    if replace_file(disk, mark, text.as_bytes()).is_ok()
+        && let Some(dir) = mark.parent()
+    {
+        let _ = disk.sync_dir(dir);
+    }
 }
 
 /// The lines of a mark; `None` where it is missing, empty or damaged.

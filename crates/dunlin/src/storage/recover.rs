@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dunlin_journal::Disk;
 use dunlin_topic::{Budget, Topic, TopicConfig};
 
-use super::disk_log::Doubt;
+use super::doubt::Doubt;
 use super::error::StorageError;
 use super::strays::{self, Logs};
 use super::{Begun, Kept, Storage, catalogue, known};

@@ -39,7 +39,7 @@ impl Node {
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
                 let shards = dirs(dir, limits.shards);
-                let is_put_back = !made::is_left(&**disk, dir, DIR, &shards);
+                let is_put_back = !made::is_unchanged(&**disk, dir, DIR, &shards);
                 let at = Some((Arc::clone(disk), &*dir.join(DIR)));
                 let tasks = Tasks::alone(&self.unguarded(), at, limits, is_put_back);
                 tasks.inspect(|_| made::note(&**disk, dir, DIR, &shards))

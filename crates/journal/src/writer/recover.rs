@@ -22,7 +22,7 @@ use crate::scan::{BlockScan, ScanStep};
 use crate::snapshot;
 use crate::survey::{FileSurvey, survey};
 
-/// What was found when a log was opened.
+/// The state in which a log was found when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Start of the oldest file; `None` for a new log.
@@ -68,7 +68,7 @@ pub struct Damage {
     pub file: PathBuf,
     /// Offset in the file.
     pub at: u64,
-    /// What is wrong.
+    /// The defect.
     pub what: String,
 }
 

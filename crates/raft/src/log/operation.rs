@@ -7,7 +7,7 @@ use crate::vocabulary::{Entry, LogId, Vote};
 
 /// One operation on the log.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     /// This entry follows the last.
     Append(Entry),
     /// Removes the entries after this one, or all.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the disk has room for.
+/// Kinds of writes for which the disk has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpaceLevel {
     /// Everything.
@@ -27,7 +27,7 @@ struct DiskSpaceState {
 }
 
 impl DiskSpace {
-    /// What there is room for now.
+    /// The writes for which there is room now.
     pub(crate) fn level(&self) -> SpaceLevel {
         match self.0.level.load(Ordering::Acquire) {
             0 => SpaceLevel::Ample,

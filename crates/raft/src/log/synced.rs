@@ -4,19 +4,22 @@
 //! The number in this file tells them apart: a record up to it was synced, and perhaps acknowledged. The file lies outside of the
 //! directory, so that it also tells a directory that was removed from one that never was.
 //!
-//! The file has two sectors of 512 bytes, each with one number and its checksum. The second is written after each sync of the log and
-//! not synced itself: it is exact after the process is killed, and at most too low after a power cut. The first is written and synced
-//! when the log is opened and closed, while the second is whole. So one of the two is valid after any crash.
+//! The file has two sectors of 512 bytes, each with one number and its checksum. The second is written at most every [`WRITE_EVERY`] after
+//! a sync of the log, and not synced itself: it lacks the records of that time after the process is killed, and possibly more after a
+//! power cut. The first is written and synced when the log is opened and closed, while the second is whole. So one of the two is valid
+//! after any crash.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
-use dunlin_journal::{Disk, DiskFile};
+use dunlin_journal::{Disk, DiskFile, replace_file};
 
 const EXTENSION: &str = "synced";
-const EXTENSION_NEW: &str = "synced.new";
+/// A write for each sync would cost every eighth command of a single client.
+const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"dunsync1";
 /// Magic, number and checksum.
@@ -30,13 +33,15 @@ pub(super) struct SyncedMark {
     /// `None` while the disk has no room for the file.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
+    /// The number of the last write, and when that was.
+    written: (u64, Instant),
 }
 
 impl SyncedMark {
     /// Opens the mark of a group's log and creates it where it is missing. Returns an error with the reason if the log, whose last
     /// record is `last`, has lost records that were synced.
     pub(super) fn open(disk: Arc<dyn Disk>, group: &Path, last: u64) -> Result<SyncedMark, MarkError> {
-        let mut mark = SyncedMark { disk, path: group.with_extension(EXTENSION), file: None, seq: last };
+        let mut mark = SyncedMark { disk, path: group.with_extension(EXTENSION), file: None, seq: last, written: (last, Instant::now()) };
         let file = match mark.disk.open(&mark.path, true) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -62,12 +67,29 @@ impl SyncedMark {
         Ok(mark)
     }
 
-    /// Notes that the log is synced up to this record.
+    /// Notes that the log is synced up to this record, and writes that if it is time to.
     pub(super) fn advance(&mut self, seq: u64) {
         self.seq = seq;
+        self.write_if_due();
+    }
+
+    /// The time until the number has to be written; `None` if the file has it.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let (seq, at) = self.written;
+        (seq != self.seq).then(|| WRITE_EVERY.saturating_sub(at.elapsed()))
+    }
+
+    pub(super) fn write_if_due(&mut self) {
+        if self.due() == Some(Duration::ZERO) {
+            self.write_now();
+        }
+    }
+
+    fn write_now(&mut self) {
+        self.written = (self.seq, Instant::now());
         // A mark that cannot be written stays too low. The log itself is synced, so its writer goes on.
         let _ = match &self.file {
-            Some(file) => write(&**file, 1, seq),
+            Some(file) => write(&**file, 1, self.seq),
             None => self.create(),
         };
     }
@@ -80,22 +102,13 @@ impl SyncedMark {
         file.sync()
     }
 
-    /// Creates the file if the disk has room for it. It has its name only once it is whole.
+    /// Creates the file if the disk has room for it.
     fn create(&mut self) -> io::Result<()> {
-        let (new, dir) =
-            (self.path.with_extension(EXTENSION_NEW), self.path.parent().unwrap_or(Path::new("")));
-        match self.disk.remove(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        match replace_file(&*self.disk, &self.path, &[sector(self.seq), sector(self.seq)].concat()) {
+            Err(error) if error.is_full() => return Ok(()),
+            created => created.map_err(|error| error.source)?,
         }
-        let file = self.disk.create(&new)?;
-        let written = write(&*file, 0, self.seq).and_then(|()| write(&*file, 1, self.seq));
-        if written.is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
-            return self.disk.remove(&new);
-        }
-        file.sync()?;
-        self.disk.rename(&new, &self.path)?;
-        self.disk.sync_dir(dir)?;
+        self.disk.sync_dir(self.path.parent().unwrap_or(Path::new("")))?;
         self.file = Some(self.disk.open(&self.path, true)?);
         Ok(())
     }
@@ -124,13 +137,17 @@ impl From<io::Error> for MarkError {
     }
 }
 
-fn write(file: &dyn DiskFile, sector: usize, seq: u64) -> io::Result<()> {
+fn write(file: &dyn DiskFile, place: usize, seq: u64) -> io::Result<()> {
+    file.write_at(&[&sector(seq)], (place * SECTOR_BYTES) as u64)
+}
+
+fn sector(seq: u64) -> [u8; SECTOR_BYTES] {
     let mut bytes = [0; SECTOR_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..16].copy_from_slice(&seq.to_le_bytes());
     let checksum = checksum(&bytes[..16]);
     bytes[16..MARK_BYTES].copy_from_slice(&checksum.to_le_bytes());
-    file.write_at(&[&bytes], (sector * SECTOR_BYTES) as u64)
+    bytes
 }
 
 /// The sector's number, `None` if its checksum does not match.
@@ -167,6 +184,7 @@ mod tests {
             for round in 0..5 {
                 for seq in 1..=3 {
                     mark.advance(round * 3 + seq);
+                    mark.write_now();
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
@@ -193,8 +211,10 @@ mod tests {
         disk.set_room(disk.used() + 100);
         let mut mark = open(&disk, 3).unwrap();
         mark.advance(4);
+        mark.write_now();
         disk.set_room(u64::MAX);
         mark.advance(5);
+        mark.write_now();
         drop(mark);
         assert!(matches!(open(&disk, 4), Err(MarkError::Damaged { .. })));
         open(&disk, 5).unwrap();

@@ -169,7 +169,7 @@ impl Writing {
         }
     }
 
-    /// The next command. Until there is one, the reserve is filled if possible.
+    /// The next command. Until there is one, the reserve is filled if possible, and the mark is written when it is due.
     fn first(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
             if self.broken.is_none() {
@@ -178,12 +178,13 @@ impl Writing {
             if let Some(work) = self.came.pop_front() {
                 return Some(work);
             }
-            if self.broken.is_some() || self.margin.is_settled() {
+            let look = (!self.margin.is_settled()).then_some(LOOK);
+            let Some(pause) = look.into_iter().chain(self.mark.due()).min().filter(|_| self.broken.is_none()) else {
                 return receiver.recv().ok();
-            }
-            match receiver.recv_timeout(LOOK) {
+            };
+            match receiver.recv_timeout(pause) {
                 Ok(work) => return Some(work),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.mark.write_if_due(),
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }

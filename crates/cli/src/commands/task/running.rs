@@ -89,7 +89,7 @@ impl CommandRunner<'_> {
         // The process was not waited for, so that its number is not used again.
         signal(pid, Signal::KILL);
         self.warden.ended(&child);
-        let came = what_came(child.wait(), pipes);
+        let came = command_result(child.wait(), pipes);
         (came, TaskUsage { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..TaskUsage::default() })
     }
 
@@ -124,7 +124,7 @@ impl CommandRunner<'_> {
     }
 }
 
-fn what_came(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec<u8>, CommandFailure> {
+fn command_result(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec<u8>, CommandFailure> {
     let (out, said) = pipes.written();
     let bytes_max = result_bytes_max();
     match ended.map(|status| (status.code(), status)) {

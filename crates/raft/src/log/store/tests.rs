@@ -99,3 +99,16 @@ fn log_opened_on_a_full_disk_reports_low_room_at_once() {
     disk.set_room(200 << 10);
     assert_eq!(open(&disk, 64 << 10).room().level(), SpaceLevel::Ample);
 }
+
+#[test]
+fn idle_log_writes_the_mark_of_its_last_record() {
+    let disk = Arc::new(FakeDisk::new(1));
+    let log = open(&disk, 0);
+    for index in 1..=3 {
+        append(&log, index).recv_timeout(PATIENCE).unwrap().unwrap();
+    }
+    // Its second sector, after 8 bytes, has the record's number.
+    let mark = || disk.content(Path::new("/raft.synced")).map(|bytes| bytes[520]);
+    dunlin_wait::until("the mark is written", || mark() == Some(3));
+    drop(log);
+}

@@ -1,0 +1,56 @@
+//! Logs whose files do not show that they are complete.
+
+use dunlin_journal::Recovered;
+
+use super::Begun;
+use super::known::{Known, Marks};
+
+/// Why a log may have had more records than those that were found, although none is known to be missing. The log begins a new epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It ended in good order, and its files are a copy of those that were closed, or older than them.
+    Copied,
+    /// It did not end in good order, and its files are a copy or older ones.
+    CopiedOpen,
+    /// It has no record, and its files are not those that the node created with the topic.
+    Emptied,
+}
+
+impl std::fmt::Display for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Doubt::Copied => {
+                "its files were copied, or restored from a backup, since it was closed; it goes on in a new epoch"
+            }
+            Doubt::CopiedOpen => {
+                "its files were copied, or restored from a backup, and it was not closed before; later records may be missing; it goes \
+                 on in a new epoch"
+            }
+            Doubt::Emptied => {
+                "it has no records, and its files are not those that it was created with: all records may be lost; it begins a new epoch"
+            }
+        })
+    }
+}
+
+impl Doubt {
+    /// Compares the files that were found at the start with the note in the `.stored` file. `changed_ns` and `marks` are those of the
+    /// files before the journal opened them.
+    pub(super) fn of(
+        begun: Begun,
+        report: &Recovered,
+        known: Option<&Known>,
+        changed_ns: Option<u64>,
+        marks: &Marks,
+    ) -> Option<Doubt> {
+        let is_known = |is: &dyn Fn(&Known) -> bool| known.is_some_and(is);
+        match (begun, report.last) {
+            (Begun::Now(_), _) => None,
+            (_, Some(_)) if report.clean => {
+                (!is_known(&|known| known.ends(report, changed_ns))).then_some(Doubt::Copied)
+            }
+            (_, Some(_)) => (!is_known(&|known| known.is_of(marks))).then_some(Doubt::CopiedOpen),
+            (_, None) => (!is_known(&|known| known.is_of(marks))).then_some(Doubt::Emptied),
+        }
+    }
+}
