@@ -1,4 +1,4 @@
-//! What a publisher knows about its records: the truth of every audit.
+//! A publisher's own list of its records, with which every audit compares.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

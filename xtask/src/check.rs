@@ -10,7 +10,7 @@ use crate::test::nextest::{self, Selection};
 use crate::tools::{DENY, SHEAR};
 use crate::{changed, tidy, workspace};
 
-/// What to check.
+/// Options of the checks.
 #[derive(clap::Args)]
 pub struct Options {
     /// Revision since which changed crates are tested [default: the origin's main branch, or else HEAD]

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{page, process, workspace};
 
-/// What to do with the build.
+/// Options of the build of the dashboard.
 #[derive(Default, clap::Args)]
 pub struct Options {
     /// Replace the committed dashboard by the built one

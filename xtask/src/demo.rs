@@ -17,7 +17,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Which demo to run.
+/// The demo to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DemoPart {
     /// All parts on one cluster.

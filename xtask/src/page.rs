@@ -13,7 +13,7 @@ use crate::{dashboard, data, process, python, workspace};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// What to test.
+/// Options of the browser tests.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
     /// Case to run, a file in web/dashboard/tests/cases [default: all]

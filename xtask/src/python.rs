@@ -27,7 +27,7 @@ const OLDEST: (u32, u32) = (3, 11);
 /// The manifest of the package's crate.
 const MANIFEST: &str = "clients/python/Cargo.toml";
 
-/// What to do.
+/// Options of the build of the Python package.
 #[derive(clap::Args)]
 pub struct Options {
     /// Also check the package's types and run its tests

@@ -20,7 +20,7 @@ use crate::{chaos, check, clients, demo, nats_clients, page, python, tidy, works
 use history::History;
 use nextest::Selection;
 
-/// What to run.
+/// Step or part to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Part of `--all`, step, or text in the names of tests to run, long tests included [default: the steps of CI]

@@ -40,7 +40,7 @@ enum Piece {
     Notice(Notice),
 }
 
-/// What an iterator returns.
+/// The events that an iterator returns.
 #[derive(Clone, Copy)]
 pub enum Shape {
     /// Records and notices.

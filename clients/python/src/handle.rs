@@ -98,7 +98,7 @@ impl<T: Send + 'static> Handle<T> {
         }))
     }
 
-    /// The handle as a value to close.
+    /// The handle for its connection, which closes it.
     pub fn closer(&self) -> Arc<dyn Close> {
         Arc::clone(&self.0) as Arc<dyn Close>
     }

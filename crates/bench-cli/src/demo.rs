@@ -41,7 +41,7 @@ use stage::DemoRun;
 pub use recording::Recording;
 pub use source::Source;
 
-/// What the demo plays, and where.
+/// The recordings that the demo plays, their speed, and the node.
 pub struct DemoOptions<'a> {
     pub source: &'a Source,
     pub speed: Speed,

@@ -67,7 +67,7 @@ pub struct Member {
     kind: GroupKind,
 }
 
-/// What a member receives.
+/// A record or a notice for a member.
 #[derive(Debug, Clone)]
 pub enum Claimed<'a> {
     /// A record.

@@ -48,7 +48,7 @@ pub(crate) struct Lane {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// Which part of a batch was refused.
+/// The part of a batch that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
     /// The whole batch.

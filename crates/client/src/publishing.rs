@@ -34,7 +34,7 @@ pub(crate) struct PublisherState {
     pub(crate) opened: bool,
     /// The topic's name, once the node has answered.
     topic: String,
-    /// What the node answered about the topic; `None` before protocol version 4.
+    /// The node's response about the topic; `None` before protocol version 4.
     of_topic: Option<PublisherTopic>,
     pub(crate) lanes: Vec<Lane>,
     /// The first unreported error.

@@ -22,7 +22,7 @@ mod secured;
 
 use secured::TlsSocket;
 
-/// What a socket can do without blocking.
+/// The operations that a socket can do without blocking.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Readiness {
     pub(crate) read: bool,

@@ -30,7 +30,7 @@ const EPOCHS: &[u8] = b"$epoch";
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
-    /// What happens to a topic whose owner is down.
+    /// Policy for a topic while its owner is down.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TopicKind {
         /// Another node becomes the owner.
@@ -50,7 +50,7 @@ layout! {
         pub owner: u64,
         /// The fencing token, and the epoch of new records.
         pub epoch: u32,
-        /// What happens while the owner is down.
+        /// The policy while the owner is down.
         pub kind: TopicKind,
         /// The pattern of the subjects that it owns.
         pub pattern: &'a [u8],

@@ -34,7 +34,7 @@ pub enum TopicError {
     Elsewhere {
         /// The owner.
         node: u64,
-        /// What only the owner can do, and where the owner is.
+        /// The operation that only the owner can do, and where the owner is.
         why: String,
     },
     /// This node becomes the owner and still receives records from the previous owner. Retry.

@@ -75,7 +75,7 @@ type Name = (String, String);
 #[derive(Debug)]
 struct GroupEntry {
     group: AnyGroup,
-    /// Who made it, where nodes have users.
+    /// The user that created it, where nodes have users.
     by: Option<GroupCreator>,
 }
 
@@ -418,8 +418,12 @@ impl Groups {
         self.lock().values().map(|made| made.group.clone()).collect()
     }
 
-    /// Whether there is room for one more that this user makes.
-    fn check_room(&self, by_name: &BTreeMap<Name, GroupEntry>, by: Option<&GroupCreator>) -> Result<(), JoinError> {
+    /// Fails if the node, the tenant or the user may not create another group.
+    fn check_room(
+        &self,
+        by_name: &BTreeMap<Name, GroupEntry>,
+        by: Option<&GroupCreator>,
+    ) -> Result<(), JoinError> {
         let check = |limit, count: usize, value: usize| match count < value {
             true => Ok(()),
             false => Err(JoinError::Limit { limit, value: value as u64 }),

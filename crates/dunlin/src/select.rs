@@ -13,7 +13,7 @@ use crate::registry::{LogsToRead, is_reserved};
 use crate::reply::is_of_reply_inbox;
 use crate::tasks::{TASKS, is_of_tasks};
 
-/// What happens to a subscription whose subject no topic owns.
+/// Policy for a subscription whose subject no topic owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.

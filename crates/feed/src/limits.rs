@@ -1,6 +1,6 @@
 //! Bounds of this crate's states.
 
-/// What one state holds at most. At a limit the whole append is refused.
+/// Limits of one state. At a limit the whole append is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
     /// Price levels on one side of a book.

@@ -122,7 +122,11 @@ impl Snapshots {
     }
 
     /// Calls `take` with the records from `from` on, and `None` for a hole, until it returns `false`.
-    fn scan(&self, from: Position, mut take: impl FnMut(Position, Option<SnapshotRecord>) -> bool) -> io::Result<()> {
+    fn scan(
+        &self,
+        from: Position,
+        mut take: impl FnMut(Position, Option<SnapshotRecord>) -> bool,
+    ) -> io::Result<()> {
         let mut scan = self.journal.reader().scan(from);
         while let Some(item) = scan.next().map_err(io::Error::other)? {
             let ScanItem::Records(records) = item else {

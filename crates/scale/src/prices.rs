@@ -48,7 +48,7 @@ pub enum PricesError {
     /// A number is not positive.
     #[error("in the table of prices, {what} is not a number above 0")]
     Number {
-        /// What the number describes.
+        /// Name of the number.
         what: String,
     },
     /// There is no machine, too many, or one twice.

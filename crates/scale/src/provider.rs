@@ -21,7 +21,7 @@ pub enum Action {
     /// Starts an instance. The result is [`Event::Ready`], for the warm pool [`Event::Prepared`], or
     /// [`Event::Failed`].
     Launch {
-        /// Which.
+        /// The instance.
         instance: Instance,
         /// How it is paid for.
         market: Market,
@@ -30,25 +30,25 @@ pub enum Action {
     },
     /// Wakes an instance of the warm pool. The result is [`Event::Ready`] or [`Event::Failed`].
     Wake {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
     /// Lets the instance finish its tasks and take no new ones. The result is [`Event::Drained`], at the latest after
     /// `grace_ms`, even if it still holds tasks.
     Drain {
-        /// Which.
+        /// The instance.
         instance: Instance,
         /// The longest time to drain, ms.
         grace_ms: u64,
     },
     /// Ends the instance. The result is [`Event::Gone`].
     Terminate {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
     /// Moves a drained instance to the warm pool. The result is [`Event::Prepared`] or [`Event::Failed`].
     Park {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
 }
@@ -58,36 +58,36 @@ pub enum Action {
 pub enum Event {
     /// The instance works.
     Ready {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
     /// The instance is in the warm pool.
     Prepared {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
     /// The instance failed to start and is gone.
     Failed {
-        /// Which.
+        /// The instance.
         instance: Instance,
         /// The market had no capacity, rather than a defect.
         is_capacity: bool,
     },
     /// The instance will be interrupted.
     Interrupted {
-        /// Which.
+        /// The instance.
         instance: Instance,
         /// Time until the interruption, ms.
         notice_ms: u64,
     },
     /// The instance holds no task any more.
     Drained {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
     /// The instance is gone, requested or not.
     Gone {
-        /// Which.
+        /// The instance.
         instance: Instance,
     },
 }

@@ -65,7 +65,7 @@ struct OwnedFigures {
 /// A topic's figures from all nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct TopicFigures {
-    /// What its owner holds; `None` while the owner is away.
+    /// Its logs and groups at its owner; `None` while the owner is away.
     pub(crate) held: Option<OwnerFigures>,
     /// Its subscribers and publishers; `None` if a node did not respond.
     pub(crate) users: Option<TopicClients>,

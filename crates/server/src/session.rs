@@ -1,4 +1,4 @@
-//! What the sessions of all listeners share: a thread's buffers and write pacing, busy polling, and charged output.
+//! Parts that sessions of all listeners share: a thread's buffers and write pacing, busy polling, and charged output.
 
 pub(crate) mod outbound;
 pub(crate) mod pace;

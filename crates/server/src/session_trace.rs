@@ -1,4 +1,4 @@
-//! What operators see of a session: its client, its listener, how many records it was sent, and why it ended.
+//! Traces of a session for operators: its client, its listener, the number of records sent to it, and why it ended.
 //!
 //! The session's span ends with it. A client that was cut off or refused is added to
 //! [`Departures`](crate::departures::Departures). Nothing here runs for each record: sessions count records for each

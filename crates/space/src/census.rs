@@ -10,7 +10,7 @@ use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::region::RegionState;
 
-/// Which region each entity belongs to.
+/// The region of each entity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, Whereabouts>,

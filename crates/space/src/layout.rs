@@ -23,10 +23,10 @@ pub enum DecodeError {
         "encoding version {0} is not known: this build reads version {VERSION}; use the same version on both sides"
     )]
     Version(u8),
-    /// The number of a choice is unknown.
+    /// Unknown enum discriminant.
     #[error("{what} {number} is not known")]
     Unknown {
-        /// Name of the choice.
+        /// Name of the enum.
         what: &'static str,
         /// The unknown number.
         number: u8,

@@ -2,7 +2,7 @@
 
 use crate::handover::HandoverLimits;
 
-/// What one region holds at most. Beyond a limit the region refuses; nothing is lost.
+/// Limits of one region. Beyond a limit the region refuses; nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Entities.

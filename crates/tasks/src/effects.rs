@@ -102,13 +102,13 @@ layout! {
         pub tenant: u32,
         /// When, on the cluster's clock.
         pub at_ms: u64,
-        /// What happened.
+        /// The kind of the event.
         pub what: TaskEventKind,
     }
 }
 
 choice! {
-    /// What happened to a task.
+    /// The kind of an event of a task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskEventKind {
         /// The task was submitted.

@@ -15,10 +15,10 @@ pub enum DecodeError {
     /// The version is unknown.
     #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
     Version(u8),
-    /// The number of a choice is unknown.
+    /// Unknown enum discriminant.
     #[error("{number} is not a known {what}")]
     Unknown {
-        /// Name of the choice.
+        /// Name of the enum.
         what: &'static str,
         /// The number.
         number: u8,

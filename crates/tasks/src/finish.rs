@@ -11,7 +11,7 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
-/// What an attempt used. Without a report: the time since its start.
+/// Resources that an attempt used. Without a report: the time since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttemptCost {
     run_us: u64,

@@ -81,7 +81,7 @@ layout! {
         pub timeout_ms: u32,
         /// Delay before its last retry, ms.
         pub delay_ms: u32,
-        /// What its tenant was charged at the start, µs.
+        /// The time charged to its tenant at the start, µs.
         pub charged_us: u32,
         /// Number of tasks that it waits for.
         pub waits_for: u32,

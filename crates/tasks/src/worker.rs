@@ -100,7 +100,7 @@ impl Pool {
     }
 }
 
-/// What workers serve; kinds and queues by number.
+/// The tasks that workers serve; kinds and queues by number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct ServedSet {
     pub(crate) kinds: BTreeSet<u32>,

@@ -80,7 +80,7 @@ pub struct Reliable {
     /// How long a publisher waits if the history is full and the slowest subscriber has not consumed its oldest
     /// record.
     pub wait_max: Duration,
-    /// What happens after `wait_max`.
+    /// The policy after `wait_max`.
     pub on_full: OnFull,
 }
 
@@ -110,7 +110,7 @@ impl Default for Durable {
     }
 }
 
-/// What a reliable topic does if a subscriber does not make room in time.
+/// Policy of a reliable topic if a subscriber does not make room in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
     /// Refuses the record.

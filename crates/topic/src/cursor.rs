@@ -26,7 +26,7 @@ use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
 pub use view::PayloadView;
 
-/// What [`Cursor::fill`] found.
+/// The result of [`Cursor::fill`].
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// At least one record.
@@ -85,7 +85,7 @@ pub struct Cursor {
     listens: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Selector>>,
-    /// What operators see of an in-process subscription with a name.
+    /// Progress of an in-process subscription with a name, shown to operators.
     reading: Option<Arc<ReaderProgress>>,
     following: Option<Box<FollowerState>>,
 }

@@ -1,4 +1,4 @@
-//! What a subscriber receives: records, and notices of what it missed.
+//! Events for a subscriber: records, and notices of what it missed.
 
 use std::sync::Arc;
 

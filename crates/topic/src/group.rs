@@ -35,7 +35,7 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
     }
 }
 
-/// What a source yields.
+/// An item of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceItem {
     /// A record.

@@ -188,7 +188,7 @@ pub enum PublishError {
         "producer sequence {producer_seq} is a retry too old to check: the log remembers {remembered_from} and later"
     )]
     DuplicateForgotten {
-        /// What came.
+        /// The received number.
         producer_seq: u64,
         /// The oldest number whose outcome is remembered.
         remembered_from: u64,
@@ -196,7 +196,7 @@ pub enum PublishError {
     /// The producer skipped a number: records that it sent before never arrived.
     #[error("producer sequence {producer_seq} does not follow {last}: records in between never arrived")]
     ProducerGap {
-        /// What came.
+        /// The received number.
         producer_seq: u64,
         /// The last accepted number.
         last: u64,

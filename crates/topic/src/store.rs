@@ -20,7 +20,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). It does not block.
     fn appended(&self);
 
-    /// Lets the caller, which waits for its records, store staged records itself. That saves two thread switches. It
+    /// Lets the caller, which waits for its records, store staged records itself. This saves two thread switches. It
     /// may return before the records are stored.
     fn help(&self) {}
 
@@ -34,7 +34,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// What the disk holds at a position.
+/// Content of the disk at a position.
 #[derive(Debug)]
 pub enum Loaded {
     /// These records.

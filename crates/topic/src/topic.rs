@@ -222,7 +222,7 @@ impl Topic {
         self.place(PublisherKind::Here)
     }
 
-    /// Registers, at the topic's owner, another node that has publishers. That node counts its own publishers.
+    /// Registers, at the topic's owner, another node that has publishers. The other node counts its own publishers.
     pub fn register_publishing_node(self: &Arc<Topic>) -> PublisherRegistration {
         self.place(PublisherKind::Node)
     }

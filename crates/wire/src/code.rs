@@ -84,7 +84,7 @@ pub struct CodeRow {
     pub grpc: GrpcStatus,
     /// Meaning of the refusal's numbers and text. HTTP derives JSON names from the part before `text:`.
     pub carries: &'static str,
-    /// What to do.
+    /// Advice for the caller.
     pub advice: &'static str,
 }
 

@@ -28,7 +28,7 @@ pub struct KindRow {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal;)*) => {
-        /// What a message is. Numbers below 64 come from the client, the others from the node.
+        /// The kind of a message. Numbers below 64 come from the client, the others from the node.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Kind {

@@ -35,7 +35,7 @@ layout! {
 }
 
 layout! {
-    /// What the next OPEN_PUBLISHER of a number that was open before expects of its topic. A node that forwards a
+    /// The topic as the next OPEN_PUBLISHER of a number that was open before expects it. A node that forwards a
     /// batch sends it before PUBLISH of an open number, for the batch's publisher. Since version 4.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
@@ -224,11 +224,11 @@ layout! {
         pub partition: u32,
         /// The producer's sequence number of the last acknowledged record.
         pub through: u64,
-        /// That record's position.
+        /// The position of the last acknowledged record.
         pub position: Position,
         /// The level of the acknowledgement.
         pub acknowledged: AckKind,
-        /// That record was a retry: it had been appended before.
+        /// The last acknowledged record was a retry: it had been appended before.
         pub duplicate: bool,
     }
 }

@@ -8,7 +8,7 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// What a reliable topic does if its slowest subscriber frees no room in time.
+    /// Policy of a reliable topic if its slowest subscriber frees no room in time.
     pub enum WhenFull {
         /// Refuses the publish.
         Refuse = 0,
@@ -38,7 +38,7 @@ layout! {
         pub reliable_readers_max: u32,
         /// Time for which a publisher waits for them, ms.
         pub wait_ms_max: u32,
-        /// What happens after that time.
+        /// The policy after that time.
         pub when_full: WhenFull,
     }
 }

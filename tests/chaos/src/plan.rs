@@ -2,7 +2,7 @@
 
 use dunlin_replica::seed::Seed;
 
-/// Which node a fault is for.
+/// The node that a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTarget {
     /// The leader at that time.
@@ -11,7 +11,7 @@ pub enum FaultTarget {
     Follower,
 }
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A node loses power: unsynced data are lost.

@@ -18,7 +18,7 @@ const TRIES: u32 = 40;
 /// The value of `until` that ends all watches.
 pub const GIVEN_UP: u64 = u64::MAX;
 
-/// What a watcher received.
+/// The changes and compactions that a watcher received.
 #[derive(Debug, Clone, Default)]
 pub struct WatchTrace {
     /// All changes in order.

@@ -1,8 +1,8 @@
 //! Checks the sentences of the documentation.
 //!
-//! A sentence in `README.md` or a page of `docs/` has at most 35 words, and does not begin with Who, What,
-//! Whose or That. Paragraphs, list items and table cells are checked; headings, table headers and code blocks
-//! are not. A code span counts as one word. The generated page `docs/benchmarks.md` is exempt.
+//! A sentence in `README.md` or a page of `docs/` has at most 35 words, and does not begin
+//! with Who, What, Whose or That. Paragraphs, list items and table cells are checked; headings, table headers and
+//! code blocks are not. A code span counts as one word. The generated page `docs/benchmarks.md` is exempt.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 

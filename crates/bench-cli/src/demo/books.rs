@@ -43,7 +43,7 @@ pub struct Books {
     lines_all: u64,
 }
 
-/// What the readers know about the progress.
+/// Progress of the demo, shared with its subscribers.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
     /// Half of the lines are played: late readers start now.

@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The unit of shares of the lines: thousandths.
 const WHOLE: u64 = 1_000;
 
-/// What the demo plays, and when nodes are killed.
+/// The recordings that the demo plays, their speed, and when it kills nodes.
 pub struct ClusterDemo<'a> {
     pub recordings: &'a [Recording],
     pub speed: Speed,

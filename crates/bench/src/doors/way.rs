@@ -56,7 +56,7 @@ pub struct RouteEnds {
     pub node: Separation,
 }
 
-/// What is between publisher and subscriber.
+/// The process between publisher and subscriber.
 pub enum Separation {
     /// A node of this process.
     Here(dunlin::Node),

@@ -256,7 +256,7 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     }
 }
 
-/// Which keys of a range are shown.
+/// The keys of a range to show.
 struct RangeOptions {
     /// Maximum number of keys.
     limit: usize,

@@ -13,7 +13,7 @@ pub struct AssignedTask {
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-/// What an attempt of a task used.
+/// Resources that an attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskUsage {
     /// The run time.

@@ -17,7 +17,7 @@ use crate::running::{Running, on_disk};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
-/// What a test compares of a record or notice.
+/// The parts of a record or notice that a test compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     Record { token: u64, position: Position, attempt: u32, number: u64 },

@@ -15,7 +15,7 @@ use crate::node::Node;
 /// The id of the only member.
 const ID: u64 = 1;
 
-/// What to do with a member's directory whose identity is gone.
+/// Advice for a member's directory without its identity.
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 

@@ -112,8 +112,8 @@ impl Node {
         })
     }
 
-    /// Whether the node is configured as one of a cluster, or its directory belongs to one. Starting alone with the
-    /// same log would make it another member.
+    /// Whether the node is configured as one of a cluster, or its directory belongs to one. Such a node must
+    /// not start alone: its log would fork from the cluster's.
     pub(crate) fn is_of_cluster(&self) -> bool {
         let place = self.storage().map(Storage::place);
         let is_clusters = place

@@ -10,7 +10,7 @@ pub(super) struct GroupReader<'a> {
     last_epoch: Option<u32>,
     /// Notices other than losses.
     pub(super) notices: Vec<Notice>,
-    /// Bytes of the last record.
+    /// Bytes of the record that was yielded last; 0 once the cursor has passed it.
     under_bytes: u32,
 }
 

@@ -404,7 +404,7 @@ mod tests {
             })
         };
         assert_eq!(asks(&member), 1);
-        // What is asked elsewhere does not come here.
+        // `come_here` has no effect while the membership is requested from another node.
         member.come_here(9);
         assert!(!member.has_news());
         member.ended(&SubscribeError::Closed);

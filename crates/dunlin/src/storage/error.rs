@@ -30,7 +30,7 @@ pub enum StorageError {
     Catalogue {
         /// The file.
         path: PathBuf,
-        /// What is invalid.
+        /// Description of the defect.
         why: String,
     },
     /// A topic's log cannot be opened.

@@ -92,7 +92,7 @@ impl Tasks {
             self.dealer.came(worker, asked.slots, asked.ahead);
             return Ok(worker);
         }
-        // An attached worker relies on its slots.
+        // Attaching ends once the cluster has set or refused the worker's slots.
         loop {
             let slots = Command::Slots { worker, slots: asked.slots, ahead: asked.ahead };
             // The command is idempotent.

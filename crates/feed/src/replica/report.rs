@@ -31,7 +31,7 @@ impl<F> StateChange<'_, F> {
     }
 }
 
-/// What changed a state.
+/// The cause of a change of a state.
 #[derive(Debug, Clone, Copy)]
 pub enum ChangeCause<'a> {
     /// The next record.

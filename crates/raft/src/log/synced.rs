@@ -41,7 +41,13 @@ impl SyncedMark {
     /// Opens the mark of a group's log and creates it where it is missing. Returns an error with the reason if the log, whose last
     /// record is `last`, has lost records that were synced.
     pub(super) fn open(disk: Arc<dyn Disk>, group: &Path, last: u64) -> Result<SyncedMark, MarkError> {
-        let mut mark = SyncedMark { disk, path: group.with_extension(EXTENSION), file: None, seq: last, written: (last, Instant::now()) };
+        let mut mark = SyncedMark {
+            disk,
+            path: group.with_extension(EXTENSION),
+            file: None,
+            seq: last,
+            written: (last, Instant::now()),
+        };
         let file = match mark.disk.open(&mark.path, true) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -179,7 +179,8 @@ impl Writing {
                 return Some(work);
             }
             let look = (!self.margin.is_settled()).then_some(LOOK);
-            let Some(pause) = look.into_iter().chain(self.mark.due()).min().filter(|_| self.broken.is_none()) else {
+            let Some(pause) = look.into_iter().chain(self.mark.due()).min().filter(|_| self.broken.is_none())
+            else {
                 return receiver.recv().ok();
             };
             match receiver.recv_timeout(pause) {

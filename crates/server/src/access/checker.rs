@@ -15,7 +15,7 @@ use super::throttle::{ClientIp, network};
 
 type Job = Box<dyn FnOnce(CheckDecision) + Send>;
 
-/// What happens with a queued job.
+/// Decision about a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckDecision {
     /// The password is verified now.

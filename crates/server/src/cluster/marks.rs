@@ -30,7 +30,7 @@ pub(super) fn refuse_member(files: &Files, data_dir: &Path) -> Result<(), Cluste
     )))
 }
 
-/// What shows that the directory was a member's.
+/// Evidence that the directory belonged to a member; `None` if there is none.
 fn find(files: &Files, data_dir: &Path) -> Result<Option<String>, ClusterError> {
     let is_left = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
     if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_left(name)) {

@@ -392,7 +392,7 @@ impl ClusterMember {
         self.expelled.get().cloned().or_else(stopped).or_else(tasks)
     }
 
-    /// What the full disk cannot store, and the disk's error, while it is full.
+    /// The data that the full disk cannot store, and the disk's error; `None` unless the disk is full.
     pub(super) fn lacks_room(&self) -> Option<String> {
         let tasks = || self.tasks()?.lacks_room();
         self.control()?.lacks_room().or_else(tasks)

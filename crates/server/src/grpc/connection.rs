@@ -48,7 +48,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes that the connection holds for a stream whose client does not read: a batch is passed on below this.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
 
-/// What the calls of a connection share.
+/// A connection, with the login and the permissions of the caller.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
@@ -60,7 +60,7 @@ pub(super) struct Connection {
     state: Arc<ConnectionState>,
 }
 
-/// What the calls of all users share.
+/// State that the calls of all users of a connection share.
 #[derive(Debug)]
 struct ConnectionState {
     remembered: RequestLoginCache,
@@ -207,7 +207,7 @@ impl StreamRegistration {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
 
-    /// What all connections share.
+    /// State that all connections share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -306,7 +306,7 @@ fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> 
     MemberResponse::Settled(v1::Settled { request, settled, stale })
 }
 
-/// Members receive no other notices.
+/// Converts a notice for a member: gaps and deletion; `None` for all others.
 fn told(notice: &Notice) -> Option<MemberResponse> {
     match notice {
         Notice::Gap(gap) => Some(MemberResponse::Gap(translate::gap(gap))),

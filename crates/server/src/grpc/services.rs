@@ -1,4 +1,4 @@
-//! What all connections of the listener share.
+//! State that all connections of the listener share.
 
 use std::sync::OnceLock;
 

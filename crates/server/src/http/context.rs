@@ -26,7 +26,7 @@ struct ConnectionContext {
     peer: Option<SocketAddr>,
     is_local: bool,
     remembered: RequestLoginCache,
-    /// What the connection becomes after the response.
+    /// The WebSocket that the connection becomes after the response.
     upgrade: Mutex<Option<Upgrade>>,
     publishes: PublishedTopics,
 }

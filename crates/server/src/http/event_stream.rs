@@ -1,7 +1,7 @@
 //! A response of server-sent events, read from its source when the connection can take more.
 //!
 //! Invariants:
-//! - What the client does not read stays in the log: the response holds one chunk, and nothing of a log.
+//! - Records that the client does not read stay in the log: the response holds one chunk, and nothing of a log.
 //! - When the user loses access or the node stops, the last event, `end`, says so.
 //! - A reading client receives something in each heartbeat interval.
 //!

@@ -37,7 +37,7 @@ pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCod
     verdict("ready", missing(context.shared()))
 }
 
-/// What a node lacks to be ready.
+/// Reasons why the node is not ready; empty if it is.
 pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     let mut missing = Vec::new();
     if shared.is_stopping() {

@@ -1,4 +1,4 @@
-//! Which function handles which path.
+//! The routes: a handler for each path.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;

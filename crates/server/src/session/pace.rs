@@ -53,7 +53,7 @@ pub(crate) struct PausedChannels {
     channels: Vec<u32>,
     /// The last count that includes this session.
     counted: u64,
-    /// The thread's intervals at the time of the pause.
+    /// `WritePacer::beats` when the session asked to be woken; `None` if it has not asked.
     since: Option<u64>,
 }
 

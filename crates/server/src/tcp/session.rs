@@ -96,7 +96,7 @@ pub(crate) struct Session {
     ahead: usize,
     outbound: Outbound,
     publishing: SessionPublishers,
-    /// What the first message of `unread` waits for, and the result of that.
+    /// The preparation that the first message of `unread` waits for, and its result.
     waiting: Option<Preparation>,
     waited: Option<PreparationResult>,
     /// Other nodes' figures of the topics that are listed or described next.

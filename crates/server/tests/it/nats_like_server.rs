@@ -1,4 +1,4 @@
-//! What the test suites of NATS clients expect of a server, besides what `nats.rs` tests.
+//! Behaviour that the test suites of NATS clients expect of a server, besides what `nats.rs` tests.
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};

@@ -89,7 +89,7 @@ impl Hall {
         let gone = || ClusterCommandError::Away("the test is over".to_owned());
         let ask_one = move |command: &Command<'_>| {
             let hall = asking.upgrade().ok_or_else(gone)?;
-            // Who was killed says nothing more.
+            // A killed node sends no more commands.
             let is_there = hall.urls.lock().unwrap().contains_key(&id);
             if is_there { hall.apply(command) } else { Err(gone()) }
         };
@@ -257,7 +257,8 @@ fn owner_killed_under_load_loses_no_record_silently() {
         assert!(told, "{notices:?}");
         let got: BTreeSet<u64> = numbers.iter().copied().collect();
         let missing: Vec<u64> = (1..=4_000).filter(|n| !got.contains(n) && !unsure.contains(n)).collect();
-        // What the one that died had acknowledged and not passed on is covered by what was told, and lies in one stretch.
+        // The killed owner had acknowledged these records and not passed them on. The notice covers them, and they are
+        // consecutive.
         assert!(missing.windows(2).all(|pair| pair[1] == pair[0] + 1), "{missing:?}");
         assert!(numbers.is_sorted(), "in the order in which they were published");
     }

@@ -1,4 +1,4 @@
-//! Which connections count as a state's publishers, for each protocol, and what subscribers learn of them.
+//! Connections that count as a state's publishers, for each protocol, and the notices of them to subscribers.
 
 use std::net::SocketAddr;
 

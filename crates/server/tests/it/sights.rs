@@ -193,7 +193,7 @@ fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
     homes.dedup();
     assert!(homes.len() >= 3, "it changes hands: {homes:?}");
     assert!(seen.len() > 20, "it sees somebody: {seen:?}");
-    // Who does not watch any more is not remembered.
+    // The processes forget a viewer that stops watching.
     drop(viewer);
     let watched = |process: &Process| process.space.ask(|runner| runner.host().viewers()).unwrap();
     until("nobody watches", || stage.processes.iter().map(watched).sum::<usize>() == 0);

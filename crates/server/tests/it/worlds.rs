@@ -433,7 +433,7 @@ fn one_of_two_spawns_of_one_id_at_once_is_refused() {
     });
 }
 
-/// What a region without an owner holds nobody can say: it counts again when the region goes on.
+/// The number of a region's entities is unknown while the region has no owner.
 #[test]
 fn spawn_waits_for_regions_without_an_owner() {
     let keys = serve();

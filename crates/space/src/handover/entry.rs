@@ -19,7 +19,7 @@ pub struct HandoverEntry {
     pub step: HandoverStep,
 }
 
-/// What happens to a transfer.
+/// A step of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverStep {
     /// At the source: these entities stand still and are offered to the peer.

@@ -18,7 +18,7 @@ use crate::world::Point;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewerId(pub u64);
 
-/// What a viewer watches.
+/// A request to watch the surroundings of an entity.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
     /// The entity in the center.
@@ -56,7 +56,7 @@ impl Watch {
     }
 }
 
-/// Which entities a viewer may see.
+/// A rule for the entities that a viewer may see.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum VisibilityRule {

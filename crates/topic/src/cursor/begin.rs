@@ -86,7 +86,7 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.show_reader(options, self.reader.is_some(), before));
         }
-        // At its previous node, a subscriber that resumes may have received another notice.
+        // A resuming subscriber always receives the publisher presence: the one from its previous node may differ.
         let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
         self.following = follows.then(|| Box::new(FollowerState::new(options.conflate, begin.owed, goes_on)));
         Ok(())

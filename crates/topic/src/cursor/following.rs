@@ -13,13 +13,13 @@ use crate::wake::Waiter;
 /// The shortest time between two checksums, ns.
 const CHECK_NS_MIN: u64 = 500_000_000;
 
-/// What a follower of the state receives next.
+/// State of a follower of the state.
 #[derive(Debug, Default)]
 pub(super) struct FollowerState {
     /// One merged record for each read.
     pub(super) conflate: bool,
     pub(super) owed: Option<CatchUpRequest>,
-    /// What the follower receives after the pending notice.
+    /// Data for the follower after the pending notice.
     caught_up: Option<CatchUp>,
     /// The position of the last checksum or snapshot.
     checked: Position,

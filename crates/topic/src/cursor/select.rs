@@ -1,4 +1,4 @@
-//! What a cursor skips: unwanted subjects, records before its start time, and records to lose for tests.
+//! Records that a cursor skips: those of unwanted subjects, those before its start time, and those to lose for tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::PayloadView;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
-/// Which records of a log a subscriber receives, and what of them.
+/// Selects the records of a log that a subscriber receives, and may reduce their payloads.
 #[derive(Clone)]
 pub struct Filter {
     /// Tells whether the subscriber wants records with this subject tail.
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Filter {
     }
 }
 
-/// What a cursor skips.
+/// Selects the records that a cursor skips.
 #[derive(Debug, Default)]
 pub(super) struct Selector {
     pub(super) filter: Option<Filter>,
@@ -57,7 +57,7 @@ pub(super) struct SubjectSleep {
     pub(super) is_armed: bool,
 }
 
-/// What a cursor does with a record.
+/// Decision of a cursor about a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordVerdict {
     /// The subscriber receives the record.

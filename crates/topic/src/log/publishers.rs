@@ -19,7 +19,7 @@ pub(crate) struct PublisherCount {
     nodes: AtomicU32,
 }
 
-/// What is counted.
+/// A kind of counted publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublisherKind {
     /// A publisher of this process.

@@ -39,7 +39,7 @@ pub(crate) struct StartPoint {
     pub(crate) next: Position,
     /// Skip records appended before this time.
     pub(crate) appended_from_ns: u64,
-    /// What to deliver before any record.
+    /// Data to deliver before any record.
     pub(crate) owed: Option<CatchUpRequest>,
 }
 

@@ -56,7 +56,7 @@ pub struct StateInfo {
     pub checksum: u64,
 }
 
-/// What a follower of the state lacks.
+/// Data that a follower of the state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
     /// The whole state.

@@ -38,7 +38,7 @@ impl Pattern {
         &self.text[..usize::from(self.literal_bytes)]
     }
 
-    /// What follows [`literal_prefix`](Pattern::literal_prefix) in a subject that this pattern matches;
+    /// The rest of a subject that this pattern matches, after [`literal_prefix`](Pattern::literal_prefix);
     /// `None` where it does not match.
     pub fn tail_of<'a>(&self, subject: Subject<'a>) -> Option<&'a str> {
         self.matches(subject).then(|| &subject.as_str()[usize::from(self.literal_bytes)..])

@@ -5,7 +5,7 @@
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
-/// Which records of a topic a subscription's pattern selects.
+/// The records of a topic that a subscription's pattern selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// No record of the topic.

@@ -1,4 +1,4 @@
-//! What operators see: subscribers, publishers, and each subscriber's position.
+//! Information for operators: subscribers, publishers, and each subscriber's position.
 
 use dunlin_topic::*;
 

@@ -416,9 +416,9 @@ fn durable_state_is_delivered_only_once_it_is_stored() {
             keeper.drain(&mut reader);
             keeper.agrees_with(&setter);
         }
-        // Unstored records are never delivered; the subscriber learns of the end.
         assert_eq!((keeper.gaps, keeper.snapshots), (0, 1));
     }
+    // A record that the disk cannot store is never delivered: the subscriber receives `Deleted` instead.
     let mut reader = subscriber(&topic, &following());
     setter.set(1);
     assert_eq!(reader.drain(usize::MAX, |event| panic!("{event:?}")).unwrap(), 0);

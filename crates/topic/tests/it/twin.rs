@@ -56,7 +56,7 @@ fn publish(topic: &std::sync::Arc<Topic>, twin: &Twin, by: u64) {
     }
 }
 
-/// What a subscriber received.
+/// The records and gaps that a subscriber received.
 #[derive(Default)]
 struct View {
     records: Vec<(u64, Vec<u8>)>,

@@ -4,7 +4,7 @@ use dunlin_replica::seed::Seed;
 
 use super::NODES;
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// SIGKILL to a node.

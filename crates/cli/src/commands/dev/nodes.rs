@@ -95,7 +95,7 @@ pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> R
     Ok(writeln!(std::io::stdout(), "\nstopped{what}")?)
 }
 
-/// What the remaining nodes of a cluster of `count` can do.
+/// Text on whether the `left` remaining nodes of a cluster of `count` can continue.
 fn what_goes_on(left: usize, count: u32) -> &'static str {
     match left * 2 > count as usize {
         true => "the other nodes continue",

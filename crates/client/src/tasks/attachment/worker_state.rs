@@ -30,7 +30,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 pub(super) struct WorkerState {
     /// The worker's number; 0 for none yet.
     pub(super) worker: u64,
-    /// The epoch of the cluster's tasks to which the number belongs.
+    /// The epoch in which `worker` was assigned.
     pub(super) life: u32,
     /// The worker is attached by this connection.
     pub(super) is_attached: bool,

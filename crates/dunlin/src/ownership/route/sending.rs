@@ -181,7 +181,7 @@ impl Sender for Route {
     fn refused(&self, run: InFlightBatch, error: PublishError) {
         let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
         if run.was_lost && is_gone {
-            // A node that may have appended it cannot respond any more.
+            // An earlier owner may have appended the batch before the topic was deleted: the outcome is unknown.
             return run
                 .end(Err(PublishError::Unknown(format!("topic {:?} was deleted meanwhile", self.name))));
         }

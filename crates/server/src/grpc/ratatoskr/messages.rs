@@ -1,4 +1,4 @@
-//! What a subscriber receives, by the contract.
+//! A subscriber's messages and the status that ends its stream, as the contract defines them.
 
 use bytes::Bytes;
 use dunlin::topic::{LogName, Notice, Position, Snapshot};

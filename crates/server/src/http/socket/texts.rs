@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Messages are handled in order. While the client does not read its responses, none of its messages is read.
-//! - What the client does not read stays in the log: all its subscriptions hold one chunk, and nothing of a log.
+//! - Records that the client does not read stay in the log: all its subscriptions hold one chunk, and nothing of a log.
 //! - When the user loses access or the node stops, the client receives the reason.
 //!
 //! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the node's budget until the
@@ -59,7 +59,7 @@ type PendingSubscription = Pin<Box<dyn Future<Output = SubscribeOutcome> + Send>
 /// A publish: the response, or the reason to end the connection.
 type PendingPublish = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
 
-/// What the connection handles next.
+/// The next event that the connection handles.
 enum SocketEvent {
     /// A complete message.
     ClientMessage,

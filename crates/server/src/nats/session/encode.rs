@@ -164,7 +164,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.gather(b"\r\n");
     }
 
-    /// What the socket did not take of a message, after the first `sent` bytes of the write.
+    /// The rest of a message of which the socket took only a part: `sent` bytes of the write were sent.
     pub(super) fn rest_of_cut(
         &self,
         sent: usize,
@@ -185,7 +185,7 @@ impl<'a, 's> WritePlan<'a, 's> {
 /// The offset of a frame's flags.
 const FLAGS_AT: usize = 5;
 
-/// What encoding depends on, besides the subscription.
+/// Options of encoding that do not depend on the subscription.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodeOptions<'a> {
     /// The client understands headers.

@@ -18,7 +18,7 @@ pub(super) struct SubscriberQueries {
     query: Option<(Pattern, QueryScope, TopicFuture<bool>)>,
 }
 
-/// Which subscriptions a query covers.
+/// The subscriptions that a query covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueryScope {
     All,

@@ -59,7 +59,7 @@ pub(super) type FilteredLog = (Arc<Log>, Option<Filter>);
 pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
-    /// What operators see of the channel.
+    /// Progress of the channel, shown to operators.
     pub(super) reading: Arc<ReaderProgress>,
     /// Records that the connection published itself are skipped.
     pub(super) skips_own: bool,

@@ -7,7 +7,7 @@ use dunlin::space::RegionId;
 
 use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
-/// What a process knows besides the keys.
+/// State of a process besides the keys.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalState {
     pub(super) process: u64,

@@ -92,8 +92,8 @@ impl Session {
         Ok(group_member)
     }
 
-    /// Joins a share group for a client of another node. That node knows the topic, so it is not created. The start
-    /// is after an epoch, whose records the group has had.
+    /// Joins a share group for a client of another node. The other node knows the topic, so it is not created. The
+    /// start is after an epoch, whose records the group has had.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,

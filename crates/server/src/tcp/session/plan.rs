@@ -164,7 +164,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.write(write)
     }
 
-    /// What the socket did not take of a message, after the first `sent` bytes of the write.
+    /// The rest of a message of which the socket took only a part: `sent` bytes of the write were sent.
     pub(super) fn rest_of_cut(
         &self,
         sent: usize,

@@ -29,7 +29,7 @@ use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wir
 #[derive(Debug, Default)]
 pub(super) struct SessionPublishers {
     by_number: HashMap<u32, Publisher>,
-    /// What the next publisher to be opened expects of its topic.
+    /// The topic as the next publisher to be opened expects it.
     expected: Option<ExpectedTopic>,
     /// Appended, but not acknowledged.
     unanswered: Vec<Published>,
@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    /// What to do if the publisher's topic does not exist.
+    /// The policy if the publisher's topic does not exist.
     pub(super) fn if_missing(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);

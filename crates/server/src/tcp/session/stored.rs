@@ -28,7 +28,7 @@ struct AckQueue {
     waiting: VecDeque<PendingAck>,
 }
 
-/// What is sent for a batch when it is stored.
+/// The response to a batch, sent when the batch is stored.
 #[derive(Debug)]
 pub(super) struct PendingAck {
     pub(super) header: PublishHeader,

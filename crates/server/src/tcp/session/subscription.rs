@@ -78,7 +78,7 @@ pub(super) struct Channel {
     pub(super) cursor: Cursor,
     /// The client's position when it has read everything that was sent.
     pub(super) reported: Position,
-    /// What operators see of the channel.
+    /// Progress of the channel, shown to operators.
     pub(super) reading: Arc<ReaderProgress>,
     /// Bytes sent beyond its share, to be compensated.
     pub(super) debt: Cell<usize>,

@@ -238,7 +238,7 @@ fn http_user_reaches_only_the_keys_it_is_allowed() {
         keys.extend(change["events"].as_array().unwrap().iter().map(|event| event["key"].clone()));
     }
     assert_eq!(keys, [json!("a/1"), json!("a/1")]);
-    // Whose permissions change is told so, and goes on with those it has now.
+    // A watch ends with `FORBIDDEN` when its user may no longer read the keys.
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\","));
     let end = events.next().unwrap();
     assert_eq!(end.event, "end");

@@ -1,4 +1,4 @@
-//! What users may do with subjects, topics and groups, through every door.
+//! Users' permissions for subjects, topics and groups, through every listener.
 
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
@@ -12,7 +12,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"orders.>\"]\
                      [users.root]\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\ndelete = [\">\"]\n\
                      groups = [\">\"]\nsurveys = true\n";
 
-/// What is forbidden, as a client is told.
+/// The text of the `FORBIDDEN` error that the client received; panics for any other result.
 fn forbidden<T: std::fmt::Debug>(asked: Result<T, CallError>) -> String {
     match asked {
         Err(CallError::Refused(Refused { code: ErrorCode::Forbidden, text, .. })) => text,
@@ -342,7 +342,7 @@ fn surveying_user_sees_only_its_own_tenant() {
     assert!(text("ana", "/metrics").contains("dunlin_topics 1\n"));
     let recent = guarded.http("GET", "/v1/subscriptions?recent", &basic("ana", PASSWORD), b"");
     assert_eq!(recent.status, 403, "{recent:?}");
-    // What the node says of itself is of all tenants.
+    // The node's own figures cover all tenants, so a tenant's users may not read them.
     for path in ["/v1/node/stats", "/v1/topics/$node.%3E/events?from=snapshot"] {
         for user in ["ana", "bob"] {
             let refused = guarded.http("GET", path, &basic(user, PASSWORD), b"");

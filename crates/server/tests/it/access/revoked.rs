@@ -116,7 +116,7 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
         until("it waits beside those whose clients are gone", || waits(&guarded) == count);
     }
-    // What is changed is another permission: the places stay.
+    // This changes another permission: the waits keep their places.
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
     guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
     until("nothing waits", || waits(&guarded) == 0);
@@ -144,7 +144,7 @@ fn stream_of_a_system_topic_ends_with_its_permission() {
         let mut nats = guarded.nats_by_password("ana");
         nats.say(&format!("SUB {topic} 1\r\nPING"));
         loop {
-            // What the node says of itself may come first.
+            // The node's own records may come first.
             let line = nats.line();
             assert!(!line.starts_with("-ERR"), "{line}");
             if line == "PONG" {

@@ -162,7 +162,7 @@ fn worker_ends_when_its_permission_is_taken_away() {
         for command in [Command::Beat { workers: vec![worker] }, extend] {
             assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
         }
-        // What it held, and what is new, goes to another.
+        // Another worker receives the task that the first one held, and the new task.
         let fresh = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
         let other = root.attach(options).unwrap();
         let mut given = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());

@@ -94,7 +94,7 @@ fn queue_group_ends_with_its_last_member_at_another_node() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
-/// What the owner gave a member before it heard of the end is on its way then.
+/// Records that the owner gives a member before it learns of the end are still on their way.
 #[test]
 fn draining_queue_member_elsewhere_loses_nothing() {
     let hall = Hall::of(2);
@@ -291,7 +291,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     }
 }
 
-/// What is published at the owner as soon as a reader at another node was answered is the reader's.
+/// A subscriber at another node receives the records that the owner appends after the `PONG`.
 #[test]
 fn remote_nats_subscriber_gets_records_published_after_pong() {
     let hall = Hall::of(2);

@@ -135,7 +135,7 @@ fn state_that_changes_hands_keeps_its_publishers() {
         let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
         until("the owner has it", || !hall.node(owner).topic("md").unwrap().logs()[0].is_mirror());
-        // Who joins is told the same.
+        // A new subscriber starts with a snapshot after the move too.
         let mut joined = follow(&reading);
         let first = joined.next_timeout(PATIENCE).unwrap();
         assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "{first:?}");

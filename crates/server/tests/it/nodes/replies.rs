@@ -1,5 +1,5 @@
-//! A request may name any subject for its reply. That takes no subject from anybody: what others publish there has topics, and
-//! reaches the subscribers of all nodes; a reply leaves nothing.
+//! A request may name any subject for its reply. The subject stays free for
+//! others: their records have topics, and reach the subscribers of all nodes. A reply leaves nothing.
 
 use std::sync::Arc;
 

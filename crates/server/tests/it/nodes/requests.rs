@@ -102,7 +102,7 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
         assert_eq!(asker.text().1, "here");
         service.say("UNSUB 1");
         service.settle();
-        // What was heard a moment ago is remembered, and a request of that moment has no answer.
+        // The node remembers the subscriber for a moment; a request in that time gets no response.
         until("it is told", || {
             asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
             asker.say("PING");

@@ -49,7 +49,7 @@ fn reloaded_certificate_is_used_and_a_broken_one_ignored() {
     assert!(server.reload());
     assert!(refused(connect(&server, old.trusted())).contains("not trusted here"));
     connect(&server, new.trusted()).unwrap();
-    // Who was there goes on.
+    // An existing connection stays open.
     before.publisher("t").unwrap();
     assert_eq!(before.connections(), 1);
 }

@@ -291,7 +291,7 @@ fn users_file_maps_a_certificate_to_a_user() {
     other.publisher("other").unwrap().publish("by a name").unwrap();
     let said = refused(connect(&server, authority.showing(&authority.sign("stranger"))));
     assert!(said.contains("the certificate is no user's"), "{said}");
-    // Who brings credentials is who they say.
+    // Credentials take precedence over the certificate.
     let credentials = dunlin_client::Credentials::token("dunlin_guess");
     let options = Options { credentials, ..unhurried(authority.showing(&worker)) };
     let said = refused(Client::connect(&format!("tls://{}", at(&server, Protocol::Tcp)), options));

@@ -1,4 +1,4 @@
-//! What several adjacent entities see, computed at once: each candidate is compared with all of them.
+//! Views of several adjacent entities, computed at once: each candidate is compared with all of them.
 
 use super::{SeenState, View};
 use crate::behaviour::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};

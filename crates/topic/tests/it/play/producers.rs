@@ -1,4 +1,4 @@
-//! What a log must remember of producers: each record's number and sequence.
+//! A model of the producers that a log must remember: each record's number and sequence.
 
 use dunlin_topic::*;
 

@@ -84,7 +84,7 @@ impl Reader {
     }
 }
 
-/// What a subscriber has received.
+/// Checks the events that a subscriber receives.
 struct Judge {
     next: u64,
     from_ns: u64,

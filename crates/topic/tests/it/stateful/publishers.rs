@@ -1,4 +1,4 @@
-//! What followers of a state learn about its publishers.
+//! Reports of a state's publishers to its followers.
 
 use std::sync::mpsc;
 use std::thread;

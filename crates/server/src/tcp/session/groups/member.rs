@@ -33,7 +33,7 @@ pub(in super::super) struct GroupMembership {
 pub(super) enum LeaveProgress {
     /// It receives no more than this many records, which the group had when it began to leave.
     After(u64),
-    /// It has received them, and the client knows.
+    /// It has received all of them, and the client is informed of the end.
     Over,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Open {
     pub(super) refused: Vec<(u32, u64)>,
 }
 
-/// What a reopened publisher expects of its topic; or, for a node, what the publisher of its next batch expects.
+/// The topic as a reopened publisher expects it; from a node, as the publisher of its next batch expects it.
 #[derive(Debug)]
 pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
