@@ -129,6 +129,16 @@ impl Storage {
         self.worker.lacks_room()
     }
 
+    /// Names of open topics whose disk failed. They accept no records until the next start.
+    pub(crate) fn failed_topics(&self) -> Vec<String> {
+        if !self.worker.has_failed() {
+            return Vec::new();
+        }
+        let topics = self.topics();
+        let failed = topics.by_name.iter().filter(|(_, kept)| kept.logs.iter().any(|log| log.has_failed()));
+        failed.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The disk and its directory.
     pub(crate) fn place(&self) -> (&Arc<dyn Disk>, &Path) {
         (&self.place.disk, &self.place.dir)

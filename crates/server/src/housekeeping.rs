@@ -113,6 +113,9 @@ async fn tick(shared: &Arc<Shared>) {
             shared.housekeeping.ran();
         }
         room.look(shared.node.lacks_room());
+        if shared.grpc.has_health_clients() {
+            shared.grpc.report_health(crate::http::missing(shared).is_empty()).await;
+        }
         let now = reached();
         if now != known {
             known = now;

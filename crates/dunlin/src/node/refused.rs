@@ -17,6 +17,17 @@ impl Node {
         refused
     }
 
+    /// Names of open durable topics whose disk failed, sorted. They accept no records until the node is started again.
+    pub fn failed_topics(&self) -> Vec<String> {
+        let mut failed = self.storage().map_or_else(Vec::new, Storage::failed_topics);
+        failed.retain(|name| {
+            let topic = self.registry().get(name);
+            topic.is_some_and(|topic| self.shows_pattern(name, topic.pattern()))
+        });
+        failed.sort_unstable();
+        failed
+    }
+
     /// Why there is no topic of this name: its files could not be opened, or none exists.
     pub fn why_missing(&self, name: &str) -> Refused {
         match self.refused_topics().into_iter().find(|refused| refused.name == name) {

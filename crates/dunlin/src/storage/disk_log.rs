@@ -254,8 +254,19 @@ impl DiskLog {
                 *full = true;
                 log.grant(0, Some(&why.to_string()));
             }
-            Err(why) => log.fail(&why.to_string()),
+            Err(why) => self.fail(log, &why.to_string()),
         }
+    }
+
+    /// Reports a disk failure to the log's publishers and subscribers, and to the node's probes.
+    fn fail(&self, log: &Log, why: &str) {
+        log.fail(why);
+        self.queue.note_failure();
+    }
+
+    /// Whether the disk failed. The log accepts no more records then.
+    pub(super) fn has_failed(&self) -> bool {
+        self.log().and_then(|log| log.info().stored).is_some_and(|stored| stored.failed)
     }
 
     /// Stores staged records, after records that are written and not synced.
@@ -286,7 +297,7 @@ impl DiskLog {
                     self.note_known(journal, known, known_in);
                 }
                 Err(why) => {
-                    log.fail(&why.to_string());
+                    self.fail(log, &why.to_string());
                     return Next::WhenAsked;
                 }
             }

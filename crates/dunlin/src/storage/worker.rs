@@ -33,6 +33,8 @@ pub(super) struct Queue {
     any: AtomicBool,
     /// Whether a disk is full.
     is_full: AtomicBool,
+    /// Whether the disk of any log has failed since the start.
+    has_failed: AtomicBool,
     state: Mutex<Waiting>,
     awake: Condvar,
 }
@@ -81,6 +83,11 @@ impl Worker {
         self.queue.is_full.load(Ordering::Relaxed)
     }
 
+    /// Whether the disk of any log has failed since the start.
+    pub(super) fn has_failed(&self) -> bool {
+        self.queue.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Lets the thread visit a log.
     pub(super) fn visit(&self, log: &Arc<DiskLog>) {
         self.queue.add(Arc::clone(log));
@@ -114,6 +121,11 @@ impl Queue {
                 waiting.logs.push(log);
             }
         });
+    }
+
+    /// Notes that the disk of a log failed.
+    pub(super) fn note_failure(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
     }
 
     /// Visits the log later, in case its publishers stop storing it.

@@ -377,7 +377,7 @@ impl ConnectionDriver {
             if stop {
                 self.connection.stop();
                 let shared = Arc::clone(&self.connection.shared);
-                tokio::spawn(async move { shared.grpc.stop().await });
+                tokio::spawn(async move { shared.grpc.report_health(false).await });
                 self.close();
                 continue;
             }

@@ -125,7 +125,8 @@ impl CallRouter {
             ("grpc.health.v1.Health", _) => {
                 let request = request.map(intake);
                 Box::pin(async move {
-                    let mut health = this.connection.shared.grpc.health().await;
+                    let shared = &this.connection.shared;
+                    let mut health = shared.grpc.health(crate::http::missing(shared).is_empty()).await;
                     health.call(request).await
                 })
             }

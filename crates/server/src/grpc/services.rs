@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use tokio::sync::Mutex;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
@@ -15,29 +16,33 @@ pub(crate) struct Services {
     /// The open streams of `MessageBroker`.
     pub(super) subscriptions: MessageSubscriptions,
     health: OnceLock<HealthReporter>,
+    /// Whether the services were last reported as serving; `None` before the first report.
+    is_serving: Mutex<Option<bool>>,
 }
 
 impl Services {
-    /// The health service.
-    pub(super) async fn health(&self) -> HealthServer<HealthService> {
-        let reporter = match self.health.get() {
-            Some(reporter) => reporter,
-            None => {
-                let reporter = HealthReporter::new();
-                for service in [DUNLIN, KV, TASKS, RATATOSKR] {
-                    reporter.set_service_status(service, ServingStatus::Serving).await;
-                }
-                self.health.get_or_init(|| reporter)
-            }
-        };
-        HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
+    /// The health service of a node that is ready or not, as `/readyz` says.
+    pub(super) async fn health(&self, is_ready: bool) -> HealthServer<HealthService> {
+        let reporter = self.health.get_or_init(HealthReporter::new).clone();
+        self.report_health(is_ready).await;
+        HealthServer::new(HealthService::from_health_reporter(reporter))
     }
 
-    /// Reports the services as not serving from now on.
-    pub(super) async fn stop(&self) {
+    /// Whether any client has called the health service.
+    pub(crate) fn has_health_clients(&self) -> bool {
+        self.health.get().is_some()
+    }
+
+    /// Reports all services as serving or not serving, to later calls of `Check` and to open calls of `Watch`.
+    pub(crate) async fn report_health(&self, is_ready: bool) {
         let Some(reporter) = self.health.get() else { return };
+        let mut is_serving = self.is_serving.lock().await;
+        if is_serving.replace(is_ready) == Some(is_ready) {
+            return;
+        }
+        let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
-            reporter.set_service_status(service, ServingStatus::NotServing).await;
+            reporter.set_service_status(service, status).await;
         }
     }
 }

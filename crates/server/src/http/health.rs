@@ -31,8 +31,8 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
     verdict("alive", missing)
 }
 
-/// Ready: the node accepts connections, housekeeping runs, the disk has room, and in a cluster there is a leader and
-/// the node has caught up.
+/// Ready: the node accepts connections, housekeeping runs, the disk works and has room, and in a cluster there is a
+/// leader and the node has caught up.
 pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     verdict("ready", missing(context.shared()))
 }
@@ -62,17 +62,31 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     missing
 }
 
-/// Topics that could not be opened because of their files. A node with users does not show their names.
+/// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their names.
 fn damaged_topics(shared: &Shared) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);
-    if shared.access.is_some() && !refused.is_empty() {
-        let topics = refused.len();
-        return vec![format!("topics that could not be opened: {topics}; see the log or dunlin topics list")];
+    let failed = shared.node.failed_topics();
+    let mut missing = Vec::new();
+    if shared.access.is_some() {
+        let see = "see the log or dunlin topics list";
+        if !refused.is_empty() {
+            missing.push(format!("topics that could not be opened: {}; {see}", refused.len()));
+        }
+        if !failed.is_empty() {
+            missing.push(format!("topics whose disk failed: {}; {see}", failed.len()));
+        }
+        return missing;
     }
-    let say =
-        |RefusedTopic { name, why, .. }: RefusedTopic| format!("topic {name} could not be opened: {why}");
-    refused.into_iter().map(say).collect()
+    missing.extend(
+        refused
+            .into_iter()
+            .map(|RefusedTopic { name, why, .. }| format!("topic {name} could not be opened: {why}")),
+    );
+    missing.extend(failed.into_iter().map(|name| {
+        format!("topic {name} accepts no records: its disk failed; see the log, and start the node again")
+    }));
+    missing
 }
 
 /// Started: listeners open after durable topics were recovered, so any response means yes.

@@ -1,9 +1,16 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin::Config;
+use dunlin::journal::{FakeDisk, Faults};
+use dunlin::topic::{Durable, Publish, TopicConfig};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::*;
+use crate::serve_node;
 
 #[test]
 fn stopping_node_ends_every_grpc_stream_as_unavailable() {
@@ -50,6 +57,32 @@ fn health_is_reported_for_each_service() {
         }
         let unknown = HealthCheckRequest { service: "nobody".to_owned() };
         assert_eq!(health.check(unknown).await.unwrap_err().code(), Code::NotFound);
+    });
+}
+
+#[test]
+fn grpc_health_follows_readiness() {
+    run(async {
+        let disk = FakeDisk::new(1);
+        let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap();
+        let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+        node.create_topic("orders", durable, false).unwrap();
+        let server = serve_node(&node, |config| config.grpc = vec![([127, 0, 0, 1], 0).into()]);
+        let mut health = HealthClient::new(channel(&server).await);
+        let request = || HealthCheckRequest { service: "dunlin.v1.Dunlin".to_owned() };
+        let mut watch = health.watch(request()).await.unwrap().into_inner();
+        let first = watch.message().await.unwrap().unwrap();
+        assert_eq!(first.status(), ServingStatus::Serving);
+        disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+        node.publisher("orders").unwrap().publish("x").unwrap_err();
+        disk.set_faults(Faults::default());
+        let failed = health.check(request()).await.unwrap().into_inner();
+        assert_eq!(failed.status(), ServingStatus::NotServing);
+        let second = watch.message().await.unwrap().unwrap();
+        assert_eq!(second.status(), ServingStatus::NotServing);
+        node.delete_topic("orders").unwrap();
+        let third = watch.message().await.unwrap().unwrap();
+        assert_eq!(third.status(), ServingStatus::Serving, "housekeeping reports it");
     });
 }
 
