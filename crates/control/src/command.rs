@@ -72,6 +72,11 @@ choice! {
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<Operation<'a>>, /// Operations otherwise.
             otherwise: Vec<Operation<'a>> } = 15,
+        /// Begins a later epoch after a restore. Revisions, fencing tokens and numbers of leases continue `skipped` later: clients
+        /// may know some that the restored state lacks.
+        BeginRestored { /// The epoch.
+            epoch: u32, /// How many numbers are skipped.
+            skipped: u64 } = 16,
         /// Makes a node a member while its lease lasts.
         Enlist { /// Its number.
             node: u64, /// Its lease.

@@ -220,6 +220,12 @@ impl State {
                 Ok(Reply::Done)
             }
             Command::Begin { epoch } => self.begin(epoch),
+            Command::BeginRestored { epoch, skipped } => {
+                self.begin(epoch)?;
+                self.revision = self.revision.saturating_add(skipped);
+                self.lease_last = self.lease_last.saturating_add(skipped);
+                Ok(Reply::Done)
+            }
             Command::OfTenant { tenant, .. } => {
                 self.apply_of_tenant(tenant, &command.without_tenant(), effects)
             }

@@ -112,8 +112,9 @@ choice! {
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
-        /// The state was put back from an older copy: what happens from now on is numbered in a later epoch. It says how late it is, too.
-        Anew { /// Milliseconds since 1970.
+        /// Begins a later epoch of events after a restore, and skips fencing tokens that workers may have from the time after the
+        /// backup. Sets the clock, too.
+        BeginRestored { /// Milliseconds since 1970.
             unix_ms: u64 } = 26,
     }
 }

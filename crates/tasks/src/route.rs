@@ -58,7 +58,7 @@ impl Command<'_> {
             | Command::Leave { .. }
             | Command::Enlist { .. }
             | Command::Clock { .. }
-            | Command::Anew { .. }
+            | Command::BeginRestored { .. }
             | Command::Limit { .. } => ShardRoute::All,
         }
     }

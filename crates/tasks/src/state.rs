@@ -29,6 +29,8 @@ pub(crate) const TASK: u8 = 0;
 pub(crate) const WORKER: u8 = 1;
 pub(crate) const SCHEDULE: u8 = 2;
 
+/// Number of fencing tokens skipped after a restore: more than the scheduler gave out since the backup.
+const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Virtual time at which all tags are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
@@ -209,8 +211,13 @@ impl SchedulerState {
             Command::Unschedule { tenant, name } => self.unschedule(tenant, name),
             Command::Published { ref tasks } => self.published(tasks, effects),
             Command::Unpublished { task, error } => self.unpublished(task, error, effects),
-            Command::Clock { unix_ms } | Command::Anew { unix_ms } => {
+            Command::Clock { unix_ms } => {
                 self.set_clock(unix_ms);
+                Ok(CommandReply::Done)
+            }
+            Command::BeginRestored { unix_ms } => {
+                self.set_clock(unix_ms);
+                self.token = self.token.saturating_add(RESTORE_SKIPS);
                 Ok(CommandReply::Done)
             }
             Command::Limit { limits } => {

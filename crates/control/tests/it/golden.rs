@@ -48,6 +48,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("proclaim", Command::Proclaim { name: b"lock", lease: 16, value }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("begin", Command::Begin { epoch: 17 }),
+        ("begin_restored", Command::BeginRestored { epoch: 18, skipped: 1_000_000_000 }),
         (
             "system",
             Command::System { compare: vec![], then: vec![Operation::Delete { key }], otherwise: vec![] },

@@ -352,6 +352,7 @@ impl Oracle {
             }
             // It changes no key and no reply.
             Command::Begin { .. } => Ok(Reply::Done),
+            Command::BeginRestored { .. } => unreachable!("restores are tried in `restored`"),
             Command::ByUser { .. } | Command::OfTenant { .. } => {
                 unreachable!("users' leases are tried in `leases`")
             }

@@ -116,7 +116,7 @@ impl TaskRule {
             Command::Published { .. }
             | Command::Unpublished { .. }
             | Command::Clock { .. }
-            | Command::Anew { .. }
+            | Command::BeginRestored { .. }
             | Command::Limit { .. }
             | Command::Enlist { .. } => false,
         };
@@ -186,7 +186,7 @@ fn shown(command: &Command<'_>) -> String {
         Command::Published { .. }
         | Command::Unpublished { .. }
         | Command::Clock { .. }
-        | Command::Anew { .. }
+        | Command::BeginRestored { .. }
         | Command::Limit { .. }
         | Command::Enlist { .. } => "what nodes tell one another".to_owned(),
         _ => "as a worker".to_owned(),
@@ -226,7 +226,7 @@ mod tests {
         let manager = rule(false, false, true);
         assert!(manager.command(&Command::Cancel { task: 9 }, &tenant_of).is_ok());
         assert!(manager.command(&Command::Clock { unix_ms: 1 }, &tenant_of).is_err());
-        assert!(manager.command(&Command::Anew { unix_ms: 1 }, &tenant_of).is_err());
+        assert!(manager.command(&Command::BeginRestored { unix_ms: 1 }, &tenant_of).is_err());
         let limits = dunlin_tasks::Limits { state_bytes_max: u64::MAX, ..Default::default() };
         assert!(manager.command(&Command::Limit { limits }, &tenant_of).is_err());
         assert!(!rule(false, false, false).is_any());

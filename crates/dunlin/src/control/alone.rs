@@ -76,7 +76,7 @@ impl Control {
                 control.begin(&[Member { id: ID, address: String::new() }]).await?;
             }
             control.catch_up().await?;
-            if is_put_back { control.begin_anew().await } else { Ok(()) }
+            if is_put_back { control.begin_restored().await } else { Ok(()) }
         };
         if let Err(error) = block_on(lead) {
             control.stop();

@@ -19,6 +19,9 @@ use super::{Consistency, Control, ControlError};
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
+/// Number of revisions and leases skipped after a restore: more than were used since the backup. etcd's documentation advises the
+/// same for `etcdutl snapshot restore --bump-revision`.
+const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Maximum number of leases or lock waits that one log entry ends.
 const TOGETHER_MAX: usize = 1_000;
 
@@ -220,10 +223,11 @@ impl Control {
         }
     }
 
-    /// Begins an epoch later than the one there is and than all that this node began before, by its clock.
-    pub async fn begin_anew(&self) -> Result<(), ControlError> {
+    /// After a restore, begins an epoch later than the present one and than all that this node began before, by its clock. Skips
+    /// revisions, fencing tokens and numbers of leases that clients may know from the time after the backup.
+    pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
-        self.ask(&Command::Begin { epoch }).await.map(drop)
+        self.ask(&Command::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
     }
 
     /// As the leader, begins an epoch if there is none, and proposes the limits once in each term, before other

@@ -46,7 +46,7 @@ impl ControlMachine {
         let result = self.state.apply(command, &mut self.effects);
         self.act();
         match (&command.unbound(), &result) {
-            (Command::Begin { .. }, Ok(_)) => {
+            (Command::Begin { .. } | Command::BeginRestored { .. }, Ok(_)) => {
                 self.history.record(&mut self.effects.changes);
                 self.history.move_on(self.state.epoch(), self.state.revision());
             }

@@ -62,7 +62,7 @@ impl Tasks {
                 }
                 shard.catch_up().await?;
                 shard.correct_clock().await?;
-                if is_put_back { shard.begin_anew().await } else { Ok(()) }
+                if is_put_back { shard.begin_restored().await } else { Ok(()) }
             }
         };
         let led = block_on(join_all(tasks.shards.iter().map(lead))).into_iter().collect::<Result<(), _>>();

@@ -61,7 +61,7 @@ impl TasksMachine {
         match (command, self.history.epoch_and_count()) {
             // The first clock of a state's life says which life it is.
             (Command::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
-            (Command::Anew { unix_ms }, (epoch, count)) => {
+            (Command::BeginRestored { unix_ms }, (epoch, count)) => {
                 self.history.move_on(life_of(*unix_ms).max(epoch.saturating_add(1)), count);
             }
             _ => {}

@@ -453,6 +453,42 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
     }
 }
 
+/// A new lease, the fencing token of its lock, and the revision of a write.
+fn next_numbers(node: &Node) -> [u64; 3] {
+    let control = node.control().unwrap();
+    let granted = block_on(control.ask(&state::Command::Grant { ttl_ms: 60_000 })).unwrap();
+    let state::Reply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
+    let token = block_on(control.acquire(b"lock", lease, b"")).unwrap();
+    let put = state::Command::Put { key: b"key", value: b"", lease };
+    let changed = block_on(control.ask(&put)).unwrap();
+    let state::Reply::Changed { revision, .. } = changed else { panic!("{changed:?}") };
+    block_on(control.ask(&state::Command::Revoke { lease })).unwrap();
+    [lease, token, revision]
+}
+
+#[test]
+fn restored_node_reuses_no_lease_token_or_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
+    let (node, _) = open(&dir);
+    next_numbers(&node);
+    node.stop();
+    drop(node);
+    copy(&dir, &backup);
+    let (node, _) = open(&dir);
+    for _ in 0..3 {
+        next_numbers(&node);
+    }
+    let before = next_numbers(&node);
+    node.stop();
+    drop(node);
+    put_back(&backup, &dir);
+    let (node, _) = open(&dir);
+    let after = next_numbers(&node);
+    assert!(after.iter().zip(before).all(|(after, before)| *after > before), "{after:?} after {before:?}");
+    node.stop();
+}
+
 #[test]
 fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
     for (place, part) in ["control", "tasks"].into_iter().enumerate() {

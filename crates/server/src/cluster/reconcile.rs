@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin::raft::{Member, Status};
 use dunlin::state::{Command, Operation, State};
-use dunlin::{Consistency, Control, ControlError, TaskShard, Tasks};
+use dunlin::{Consistency, Control, ControlError, TaskShard, Tasks, TasksError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::admin;
@@ -119,8 +119,8 @@ pub(super) async fn follow(seat: Arc<ClusterMember>) {
     }
 }
 
-/// Removes the nodes and tokens of the backup's cluster from the restored state. Numbers are not reused, and a new
-/// epoch tells watchers of keys about the restore.
+/// Removes the nodes and join tokens of the backup's cluster from the restored state. Begins new epochs, which tell subscribers of
+/// `$kv` and `$tasks` about the restore. Numbers that clients may know are not reused.
 async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     let status = control.status()?;
     if status.leader != Some(status.id) {
@@ -129,7 +129,14 @@ async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<()
     let look = |state: &State| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
     // Later by the clock: another restore of the same backup may have begun the next number.
-    control.begin_anew().await?;
+    control.begin_restored().await?;
+    for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
+        let failed = |error: TasksError| ClusterError::Refused(error.to_string());
+        // A backup without tasks has none of its shards.
+        if shard.is_begun().await.map_err(failed)? {
+            shard.begin_restored().await.map_err(failed)?;
+        }
+    }
     let next = records::value(&next);
     let first = Operation::Put { key: records::NEXT, value: &next, lease: 0 };
     let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| Operation::Delete { key });

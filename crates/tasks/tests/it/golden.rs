@@ -91,7 +91,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("published", Command::Published { tasks: vec![1, 2] }),
         ("unpublished", Command::Unpublished { task: 1, error: b"error" }),
         ("clock", Command::Clock { unix_ms: 3 }),
-        ("anew", Command::Anew { unix_ms: 4 }),
+        ("begin_restored", Command::BeginRestored { unix_ms: 4 }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("found", Command::Found { tenant: b"tenant" }),
         ("submit_needs", Command::Submit { tenant: b"tenant", tasks: vec![needing.clone(), work()] }),

@@ -59,6 +59,19 @@ fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
 }
 
 #[test]
+fn restore_skips_fencing_tokens() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.plain();
+    let before = scene.one_start();
+    scene.ask(Command::BeginRestored { unix_ms: 1 }).unwrap();
+    scene.plain();
+    let after = scene.one_start();
+    assert_eq!(after.token, before.token + 1_000_000_001);
+    scene.complete(&before, 1).unwrap();
+}
+
+#[test]
 fn retry_delays_grow_with_deterministic_jitter() {
     let exponential = Retry { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
     let delays = |task| (1..=10).map(move |attempt| exponential.delay_ms(task, attempt, 0));

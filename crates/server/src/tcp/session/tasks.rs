@@ -198,7 +198,9 @@ impl Session {
             self.found_tenant(tenant, taken, is_own, found);
         } else if let Command::Join { .. } = command {
             return Err(Refused::new(wire::ErrorCode::BadTask, "join is implied; a worker only attaches"));
-        } else if let Command::Published { .. } | Command::Clock { .. } | Command::Anew { .. } = command {
+        } else if let Command::Published { .. } | Command::Clock { .. } | Command::BeginRestored { .. } =
+            command
+        {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
         let as_is = (!is_named).then_some(bytes);
