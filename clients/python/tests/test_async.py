@@ -111,7 +111,7 @@ def test_close_ends_a_loop_over_the_subscription(url: str, topic: str) -> None:
     run(program())
 
 
-def test_batches_and_groups_and_requests(url: str, topic: str) -> None:
+def test_async_client_supports_batches_groups_and_requests(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             async with await client.publisher(topic) as publisher:

@@ -80,7 +80,7 @@ def test_views_outlive_the_batch_and_the_client(url: str, topic: str) -> None:
     assert not seqs.flags.writeable
 
 
-def test_reading_may_switch_from_records_to_batches(client: dunlin.Client, topic: str) -> None:
+def test_subscription_may_switch_from_records_to_batches(client: dunlin.Client, topic: str) -> None:
     client.publisher(topic).publish_batch([str(number) for number in range(100)])
     events = client.subscribe(topic, start="earliest")
     one = events.next(PATIENCE)
@@ -115,6 +115,6 @@ with dunlin.connect(sys.argv[1]) as client:
 """
 
 
-def test_numpy_is_optional(url: str, topic: str) -> None:
+def test_client_works_without_numpy(url: str, topic: str) -> None:
     program = [sys.executable, "-c", WITHOUT_NUMPY, url, topic]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "fine\n"

@@ -47,7 +47,7 @@ def test_guide_has_at_least_five_snippets() -> None:
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=[snippet.split("\n")[0] for snippet in SNIPPETS])
-def test_snippets_of_the_guide_print_what_they_claim(own_node: Node, snippet: str) -> None:
+def test_guide_snippets_print_the_expected_lines(own_node: Node, snippet: str) -> None:
     expected = [line.split("# prints ")[1] for line in snippet.splitlines() if "# prints " in line]
     assert expected, "a snippet says what it prints"
     assert output([sys.executable, "-c", snippet], own_node).splitlines() == expected

@@ -122,7 +122,7 @@ def test_watch_before_the_history_reports_the_oldest_revision(tmp_path_factory: 
         node.kill()
 
 
-def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
+def test_watch_reports_restarted_revisions(brittle_node: Node) -> None:
     with dunlin.connect(brittle_node.url) as client:
         for number in range(3):
             client.kv.put("a", str(number))
@@ -228,7 +228,7 @@ def test_held_lock_is_refused_or_waited_for(url: str, client: dunlin.Client, top
             assert lock.token > elected.token
 
 
-def test_asyncio_client_offers_all_key_operations(url: str, topic: str) -> None:
+def test_asyncio_client_supports_all_key_operations(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             keys = client.kv
@@ -256,7 +256,7 @@ def test_asyncio_client_offers_all_key_operations(url: str, topic: str) -> None:
     run(program())
 
 
-def test_more_tasks_than_call_threads_can_wait_for_a_lock(url: str, topic: str) -> None:
+def test_lock_waits_are_not_limited_by_call_threads(url: str, topic: str) -> None:
     async def program() -> None:
         inside = 0
         tokens = []

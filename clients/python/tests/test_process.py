@@ -54,7 +54,7 @@ except KeyboardInterrupt:
         "next(client.kv.watch(sys.argv[2]))",
     ],
 )
-def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) -> None:
+def test_ctrl_c_ends_a_wait_but_not_the_client(url: str, topic: str, wait: str) -> None:
     program = [sys.executable, "-c", WAITING.replace("WAIT", wait), url, topic]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None

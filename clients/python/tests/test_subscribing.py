@@ -114,7 +114,7 @@ def test_wildcards_read_topics_that_come_later(client: dunlin.Client, topic: str
     assert seen == {f"{topic}.a": b"a", f"{topic}.b": b"b"}
 
 
-def test_other_threads_run_while_one_waits(client: dunlin.Client, topic: str) -> None:
+def test_waiting_thread_lets_other_threads_run(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
     # If the wait held the interpreter's lock, no thread could publish.
     publisher = threading.Thread(target=lambda: client.publish(topic, b"now"))

@@ -58,7 +58,7 @@ def start(own_node: Node, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("options", [(), ("--processes",)])
-def test_functions_of_every_kind_return_results_of_tasks(
+def test_task_functions_of_every_kind_return_results(
     client: dunlin.Client, tenant: str, start: Start, options: tuple[str, ...]
 ) -> None:
     start(*options)

@@ -66,7 +66,7 @@ fn unix_socket() {
 }
 
 #[test]
-fn http() {
+fn http_keeps_every_promise() {
     keeps_its_promises(&http::Http);
 }
 
@@ -81,7 +81,7 @@ fn websocket_json() {
 }
 
 #[test]
-fn grpc() {
+fn grpc_keeps_every_promise() {
     keeps_its_promises(&grpc::Grpc);
 }
 

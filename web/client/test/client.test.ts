@@ -40,7 +40,7 @@ async function take(events: AsyncIterable<Event>, wanted: (event: Event) => bool
 
 const isRecord = (event: Event): event is RecordEvent => event.type === "record";
 
-test("a record arrives as it was published", async () => {
+test("record arrives with every field as published", async () => {
   const topic = await create({ pattern: `test${topics + 1}.>` });
   const subscription = client.subscribe(`${topic}.>`);
   await until(() => subscription.logs.size === 1);
@@ -57,7 +57,7 @@ test("a record arrives as it was published", async () => {
   assert.ok(Math.abs(record!.appendTimeMs - Date.now()) < 60_000);
 });
 
-test("many records arrive in order, read in place", async () => {
+test("batch view reads many records in order", async () => {
   const topic = await create();
   const count = 20_000;
   let next = 1;
@@ -81,7 +81,7 @@ test("many records arrive in order, read in place", async () => {
   subscription.unsubscribe();
 });
 
-test("a record of 4 MB arrives whole, and one over the limit is refused while the next is taken", async () => {
+test("4 MB record arrives whole and a record over the limit is refused", async () => {
   const topic = await create({ record_bytes_max: 8 << 20 });
   const subscription = client.subscribe(topic, { creditBytes: 1 << 16 });
   await until(() => subscription.logs.size === 1);
@@ -94,7 +94,7 @@ test("a record of 4 MB arrives whole, and one over the limit is refused while th
   assert.equal(second!.text(), "next");
 });
 
-test("who pauses is told which records it missed, and goes on", async () => {
+test("paused subscriber receives exact gaps and continues", async () => {
   const topic = await create({ retention: { bytes: 65_536 } });
   const seen: [number, number][] = [];
   let gaps = 0;
@@ -128,7 +128,7 @@ test("who pauses is told which records it missed, and goes on", async () => {
   subscription.unsubscribe();
 });
 
-test("a cut connection comes back, nothing is missing and nothing comes twice", async () => {
+test("reconnected client misses and repeats no record", async () => {
   const topic = await create();
   const proxy = await Proxy.start(node.port);
   const cut = connect(proxy.url, { name: "to be cut" });
@@ -160,7 +160,7 @@ test("a cut connection comes back, nothing is missing and nothing comes twice", 
   proxy.close();
 });
 
-test("a node that comes back without its records says so", async () => {
+test("restarted node without its records reports a new epoch", async () => {
   let other = await startNode();
   const reader = connect(other.url, {});
   const events: Event[] = [];
@@ -181,7 +181,7 @@ test("a node that comes back without its records says so", async () => {
   await other.kill();
 });
 
-test("what is refused is refused by its name, and nothing is tried again for ever", async () => {
+test("refusals carry their error name and are not retried", async () => {
   const subscription = client.subscribe("not a subject");
   await until(() => subscription.ended !== undefined);
   assert.equal(subscription.ended!.name, "SUBJECT");
@@ -190,7 +190,7 @@ test("what is refused is refused by its name, and nothing is tried again for eve
   assert.throws(() => connect("http://user:secret@127.0.0.1:1"), TypeError);
 });
 
-test("the last value of each key is the same as the node's, whatever is conflated", async () => {
+test("last values equal the node's despite conflation", async () => {
   const topic = await create({ fold: { kind: "last" } });
   await client.publish(topic, "one", { key: "a" });
   await client.publish(topic, "two", { key: "b" });
@@ -220,7 +220,7 @@ function entries(...levels: [op: number, side: number, price: number, size: numb
   return new Uint8Array(view.buffer);
 }
 
-test("a book is the node's book, and adds up to what the node says", async () => {
+test("book equals the node's book and its checksum", async () => {
   const topic = await create({ fold: { kind: "book" } });
   await client.publish(topic, entries([1, 1, -100, 5], [1, 1, 99, 7], [1, 2, 101, 3]));
   const replica = followBook(client, topic);
@@ -235,7 +235,7 @@ test("a book is the node's book, and adds up to what the node says", async () =>
   replica.close();
 });
 
-test("a book says whether a publisher is connected", async () => {
+test("book reports whether a publisher is connected", async () => {
   const topic = await create({ fold: { kind: "book" } });
   const events: NoticeEvent[] = [];
   const replica = followBook(client, topic, { onEvent: (event) => events.push(event) });
