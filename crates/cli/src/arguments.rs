@@ -162,7 +162,7 @@ pub enum Command {
     Top(top::Arguments),
     /// List subscriptions and their lag
     Subscriptions(subscriptions::Arguments),
-    /// Print the logs of topics
+    /// Print the records of a topic's log
     Log(log::Arguments),
     /// Plan, recommend or simulate how many workers tasks need
     Scale(scale::Arguments),

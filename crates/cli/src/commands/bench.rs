@@ -21,13 +21,13 @@ pub struct Arguments {
     /// Case to run; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     pub cases: Vec<String>,
-    /// Parameter that the measured points must have; a repeated NAME allows either value
+    /// Measure only points with this parameter; repeat NAME to allow several values
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
-    /// Number of runs that count [default: 3]
+    /// Number of measured runs [default: 3]
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u32>,
-    /// Number of warm-up runs, which do not count [default: 1]; for feeds also a warm-up time in each run, such as
+    /// Number of warm-up runs, which are not measured [default: 1]; for feeds also a warm-up time in each run, such as
     /// 1s
     #[arg(long, value_name = "COUNT")]
     pub warmup: Option<String>,

@@ -57,7 +57,7 @@ enum Verb {
         #[arg(long)]
         reusable: bool,
     },
-    /// Remove a node for ever; its number is never used again
+    /// Remove a node permanently; its number is never used again
     Remove {
         /// Number of the node, as `dunlin cluster status` shows it
         #[arg(value_parser = node_number)]

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// With --space or --together: number of birds [default: 50000; 10000 with --together]
     #[arg(long, value_name = "COUNT", requires = "world", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub flock: Option<u64>,
-    /// End after the table instead of keeping the node up
+    /// End after printing the results, instead of keeping the node running
     #[arg(long)]
     pub once: bool,
     /// Replay generated markets if the recordings are missing, instead of failing

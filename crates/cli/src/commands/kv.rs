@@ -67,7 +67,7 @@ Examples:
         /// Delete all keys that start with KEY
         #[arg(long, conflicts_with = "revision")]
         prefix: bool,
-        /// Revision that must be the last to change the key
+        /// Delete the key only if this revision changed it last
         #[arg(long = "if", value_name = "REVISION")]
         revision: Option<u64>,
     },
@@ -81,7 +81,7 @@ Exit code 1 means that another revision changed the key; the error shows it.")]
     Cas {
         /// Key to write
         key: String,
-        /// Revision that must be the last to change the key; 0: the key must not exist
+        /// Revision that changed the key last; 0: the key must not exist
         revision: u64,
         /// Value to write; `-` is standard input
         value: String,
@@ -99,7 +99,7 @@ Examples:
         /// Prefix of the keys; with --end, the first key [default: all keys]
         #[arg(default_value = "", hide_default_value = true)]
         start: String,
-        /// Key before which the list ends
+        /// First key after the range
         #[arg(long)]
         end: Option<String>,
         /// Maximum number of keys [default: all]
@@ -131,7 +131,7 @@ The error shows the oldest retained revision.")]
         /// First revision: EPOCH-REVISION, `oldest` or `now`
         #[arg(long, default_value = "now", value_parser = from)]
         from: WatchStart,
-        /// Number of revisions after which to end [default: no end]
+        /// End after this number of revisions [default: no end]
         #[arg(long, short = 'n', value_name = "COUNT")]
         count: Option<usize>,
     },

@@ -63,10 +63,10 @@ pub struct Arguments {
     /// Subject for replies to the records
     #[arg(long, value_name = "SUBJECT")]
     pub reply: Option<String>,
-    /// Sequence number that must be the log's last; otherwise the record is refused
+    /// Publish only if the log's last record has this sequence number
     #[arg(long, value_name = "SEQ", conflicts_with_all = ["repeat", "file", "lines"])]
     pub expect_seq: Option<u64>,
-    /// Number of times to publish everything
+    /// Number of times to publish all records
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub repeat: u64,
     /// Maximum number of records per second [default: no limit]

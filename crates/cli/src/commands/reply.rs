@@ -47,7 +47,7 @@ pub struct Arguments {
     /// Subjects besides inboxes to which replies may go; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub reply_to: Vec<Pattern>,
-    /// Number of requests after which to end [default: no end]
+    /// End after this number of requests [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
 }

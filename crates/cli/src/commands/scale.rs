@@ -134,9 +134,9 @@ pub struct SimulateArguments {
 pub enum SimulationKind {
     /// Tasks per second, efficiency and bottleneck
     Throughput,
-    /// Time from a threshold to more workers
+    /// Time from a passed threshold to additional workers
     Out,
-    /// Time from too many workers to fewer
+    /// Time until surplus workers are removed
     In,
     /// Starts with and without warm workers
     Warm,

@@ -58,10 +58,10 @@ pub struct Arguments {
     /// state topics, snapshot [default: latest; snapshot with --conflate]
     #[arg(long, value_name = "START", value_parser = parse::start)]
     pub from: Option<Start>,
-    /// Number of records after which to end [default: no end]
+    /// End after this number of records [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
-    /// Time without records after which to end [default: no end]
+    /// End after this time without a record [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     pub idle: Option<Duration>,
     /// Output format: text, json, raw (payloads only), or a template such as '{seq} {payload}'

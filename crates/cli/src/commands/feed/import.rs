@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Read the files and print what they contain, without publishing
     #[arg(long)]
     check: bool,
-    /// Market of files that do not name theirs
+    /// Market name for files that contain none
     #[arg(long, default_value = "btcusd", value_name = "NAME")]
     market: String,
     /// Directory to create for a recording, instead of publishing; for `verify`, `replay` and `dunlin log dump`
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// History of each topic in bytes, such as 64MiB [default: the node's]
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["check", "out"])]
     retention_bytes: Option<Size>,
-    /// End with exit code 1 if anything was left out
+    /// End with exit code 1 if any line was skipped
     #[arg(long)]
     strict: bool,
 }

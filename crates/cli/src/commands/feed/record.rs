@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Directory to create for the recording
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
-    /// Time after which to end [default: no end]
+    /// End after this time [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
 }

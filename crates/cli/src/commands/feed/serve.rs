@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Withhold every Nth update from each subscriber once, without a notice, for tests [default: none]
     #[arg(long, value_name = "N")]
     drop_every_n: Option<NonZeroU32>,
-    /// Time after which to end [default: no end]
+    /// End after this time [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
 }

@@ -45,13 +45,13 @@ pub struct Arguments {
     /// Price levels of each side to show
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     depth: u16,
-    /// Show each update, instead of the newest state at each look
+    /// Show each update instead of only the newest state
     #[arg(long)]
     every_update: bool,
-    /// Number of changes after which to end [default: no end]
+    /// End after this number of changes [default: no end]
     #[arg(long, value_name = "COUNT")]
     count: Option<u64>,
-    /// Time after which to end [default: no end]
+    /// End after this time [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
     /// Read commands from standard input even if it is not a terminal

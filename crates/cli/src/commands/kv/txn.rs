@@ -23,7 +23,7 @@ Exit code 1 means that a condition did not hold.";
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Arguments {
-    /// Condition: this revision was the last to change the key; 0: the key does not exist
+    /// Condition: this revision changed the key last; 0: the key does not exist
     #[arg(long, value_name = "KEY=REVISION", value_parser = revision)]
     if_revision: Vec<(String, u64)>,
     /// Condition: the key has this value

@@ -42,19 +42,19 @@ pub struct Arguments {
     /// Queue of the task
     #[arg(long, default_value = "default")]
     queue: String,
-    /// File with one payload per line, each a task of its own; `-` is standard input
+    /// Submit one task for each line of this file, with the line as payload; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "key"])]
     each: Option<PathBuf>,
     /// Priority: 0 is the lowest, 9 the highest
     #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Time from now before which the task does not start [default: none]
+    /// Delay before the task may start, such as 10m [default: none]
     #[arg(long = "in", value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
     delay: Option<Duration>,
-    /// Time before which the task does not start: RFC 3339 or `now` [default: none]
+    /// Earliest start of the task: RFC 3339 or `now` [default: none]
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<SystemTime>,
-    /// Time by which the task must be done, or it becomes a dead letter: RFC 3339 [default: none]
+    /// Time at which an unfinished task becomes a dead letter: RFC 3339 [default: none]
     #[arg(long, value_name = "TIME", value_parser = moment)]
     deadline: Option<SystemTime>,
     /// Maximum duration of one attempt [default: 5m]
@@ -63,8 +63,8 @@ pub struct Arguments {
     /// Maximum number of retries after the first attempt [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// Idempotency key: a second task with this key gives the first; refused if they differ, or if the first was
-    /// cancelled
+    /// Idempotency key: a second submission with this key returns the first task; refused if the tasks differ, or if
+    /// the first was cancelled
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Number of a task that must be done first; may be given several times

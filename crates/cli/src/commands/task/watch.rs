@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Start: latest, earliest, a position EPOCH-SEQ, an RFC 3339 time, or an age such as 5m
     #[arg(long, value_name = "START", default_value = "latest", value_parser = crate::commands::parse::start)]
     from: Start,
-    /// Number of events after which to end [default: no end]
+    /// End after this number of events [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<usize>,
 }

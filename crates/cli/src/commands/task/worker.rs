@@ -68,7 +68,7 @@ pub struct Arguments {
     /// Memory for tasks that need an amount of it, in bytes, such as 16GiB [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<u64>,
-    /// Number of tasks after which to end [default: no end]
+    /// End after this number of tasks [default: no end]
     #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<u64>,
     /// Command to run for each task, with its arguments
