@@ -21,7 +21,7 @@ Examples:
   dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
   dunlin demo --together                      all of it on one cluster
 
-`cargo xtask demo` runs `--together`, with the program for tasks built first; `--only FACE` runs one part.")]
+`cargo xtask demo` runs `--together`, with the program for tasks built first; `--only PART` runs one part.")]
 pub struct Arguments {
     /// Directory of the recordings
     #[arg(long, value_name = "DIRECTORY", default_value = "data")]

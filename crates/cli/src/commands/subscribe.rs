@@ -32,7 +32,7 @@ Examples:
   dunlin sub ticks --sleep 1ms --on-gap newest   simulate a slow subscriber
   dunlin sub ticks --format '{time} {subject} {key} {payload}'
   dunlin sub prices --from snapshot              the state, then its changes
-  dunlin sub prices --conflate --sleep 1s        what changed, once a second
+  dunlin sub prices --conflate --sleep 1s        the merged changes, once a second
   dunlin sub files --format raw --count 1 > cat.jpg
   dunlin sub jobs --group crew                   each record to one member
   dunlin sub jobs --group crew --work -- ./job   retry until ./job succeeds

@@ -19,7 +19,7 @@ Examples:
   dunlin task tenant acme --rate api=100/1s              100 starts per second for each value of api
   dunlin task tenant acme --queued 100000
 
-The command replaces all settings of the tenant: what is not given becomes unlimited.")]
+The command replaces all settings of the tenant; a limit that is not given is removed.")]
 pub struct Arguments {
     /// Name of the tenant
     name: String,
