@@ -159,7 +159,7 @@ fn say_the_rest(outcome: &SuiteOutcome) {
 }
 
 fn goals_table(suite: &Suite, rows: &RowSet) -> Table {
-    let mut table = Table::new("Where it must be", &["What", "Bar", "Measured", "Against", "Ratio", "Met"]);
+    let mut table = Table::new("Goals", &["Measurement", "Goal", "Result", "Compared with", "Ratio", "Met"]);
     for goal in suite.goals {
         let Some(verdict) = goal.judge(rows) else { continue };
         let tone = match verdict.met {

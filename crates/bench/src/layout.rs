@@ -43,8 +43,8 @@ pub const SPOT: &[Layout] = &[
             ("Time", Metric("elapsed_ns")),
             ("Throughput", Metric("msgs_per_s")),
             ("Bandwidth", Metric("bytes_per_s")),
-            ("Least … most", Range("msgs_per_s")),
-            ("Read of each", Metric("touched_bytes")),
+            ("Lowest … highest", Range("msgs_per_s")),
+            ("Bytes read per message", Metric("touched_bytes")),
         ],
     },
     Layout {
@@ -56,7 +56,7 @@ pub const SPOT: &[Layout] = &[
             ("p50", Metric("p50_ns")),
             ("p95", Metric("p95_ns")),
             ("p99", Metric("p99_ns")),
-            ("p50 least … most", Range("p50_ns")),
+            ("p50 lowest … highest", Range("p50_ns")),
         ],
     },
     Layout {
@@ -68,7 +68,7 @@ pub const SPOT: &[Layout] = &[
             ("Creates", Metric("creates_per_s")),
             ("10,000 look-ups", Metric("elapsed_ns")),
             ("Look-ups", Metric("lookups_per_s")),
-            ("Per look-up", Metric("lookup_ns")),
+            ("Time per look-up", Metric("lookup_ns")),
         ],
     },
     Layout {
@@ -104,9 +104,9 @@ const SCENARIO: &[(&str, Cell)] = &[
     ("p999", Metric("sent_p999_ns")),
     ("Resyncs", Metric("resyncs")),
     ("Drops", Metric("drops")),
-    ("p50 from due", Metric("intended_p50_ns")),
-    ("p99 from due", Metric("intended_p99_ns")),
-    ("Source's slip", Metric("slip_ns")),
+    ("p50 from the due time", Metric("intended_p50_ns")),
+    ("p99 from the due time", Metric("intended_p99_ns")),
+    ("Delay of the source", Metric("slip_ns")),
     ("CPU node", Metric("node_cpu_s")),
     ("CPU clients", Metric("client_cpu_s")),
 ];
@@ -127,11 +127,11 @@ pub const FEED: &[Layout] = &[
             ("Clients", Param("clients")),
             ("Throughput (inc/s)", Metric("deliveries_per_s")),
             ("Delivered", Metric("deliveries")),
-            ("Within", Metric("read_ns")),
+            ("Reading time", Metric("read_ns")),
             ("Merged", Metric("merged")),
             ("Staleness p50", Metric("stale_p50_ns")),
             ("Staleness p99", Metric("stale_p99_ns")),
-            ("÷ processing", Metric("stale_p99_by_processing")),
+            ("Staleness ÷ processing time", Metric("stale_p99_by_processing")),
             ("Resyncs", Metric("resyncs")),
             ("Drops", Metric("drops")),
             ("CPU node", Metric("node_cpu_s")),
@@ -139,7 +139,7 @@ pub const FEED: &[Layout] = &[
         ],
     },
     Layout { case: "loss_1x10_1k", title: "Loss simulation", columns: SCENARIO },
-    Layout { case: "custom", title: "Of the user's own configuration", columns: SCENARIO },
+    Layout { case: "custom", title: "Custom configuration", columns: SCENARIO },
 ];
 
 /// Tables of these rows: known cases in the document's columns, others metric by metric.
@@ -171,7 +171,7 @@ pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
             let columns = layout.columns.iter().map(|(heading, _)| *heading);
             (layout.title, std::iter::once("Scenario").chain(columns).collect())
         }
-        None => (case, vec!["Scenario", "Metric", "Median", "Least … most"]),
+        None => (case, vec!["Scenario", "Metric", "Median", "Lowest … highest"]),
     };
     headings.extend(more);
     Table::new(title, &headings)

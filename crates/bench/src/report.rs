@@ -59,9 +59,10 @@ fn listed(refused: &[String]) -> String {
     if refused.is_empty() { String::new() } else { format!(" (refused: {})", refused.join("; ")) }
 }
 
-const INTRODUCTION: &str = "# Benchmarks\n\nMade by `dunlin report` from the runs kept in `bench-runs/`; not edited by hand. \
-     Medians over runs; MB is 10⁶ bytes. Ratios are taken within one run, since the machine's \
-     mood changes between two. ✗ marks a shortfall.\n";
+const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page from the runs in `bench-runs/`: do not edit it. \
+     Figures are medians over runs; MB is 10⁶ bytes. Each ratio compares figures of the same run, because the machine's \
+     speed varies between runs. *The document* of a suite is the specification whose figures it tests. ✗ marks a missed \
+     goal.\n";
 
 /// The page in Markdown; runs are ordered by date.
 pub fn markdown(runs: &[KeptRun]) -> String {
@@ -77,7 +78,15 @@ fn html_page(runs: &[KeptRun]) -> Result<String> {
 
 /// Introduction, with a summary of each suite.
 fn introduction(chapters: &[Chapter]) -> String {
-    let columns = ["Suite", "Bars met", "Missed", "Untold", "Document's figures beaten", "Missed", "Untold"];
+    let columns = [
+        "Suite",
+        "Goals met",
+        "Missed",
+        "Undecided",
+        "Figures of the document beaten",
+        "Missed",
+        "Undecided",
+    ];
     let mut table = Table::new("", &columns);
     for Chapter { suite, bars, claims, .. } in chapters {
         let counts = [bars.met, bars.missed, bars.untold, claims.met, claims.missed, claims.untold];
@@ -130,7 +139,7 @@ fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
     let (claims, claims_table) = claims_table(suite.claims, &mut cited);
     let cases = cases::of(suite, runs, &mut cited);
     let _ = write!(page, "\n## Suite `{}`\n", suite.name);
-    for (title, table) in [("Where it must be", goals_table), ("The document's figures", claims_table)] {
+    for (title, table) in [("Goals", goals_table), ("The document's figures", claims_table)] {
         if !table.is_empty() {
             let _ = write!(page, "\n### {title}\n\n{}", table.markdown());
         }
@@ -147,7 +156,8 @@ fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
 
 fn goals_table(goals: &[Goal], cited: &mut Cited) -> (Tally, Table) {
     let mut tally = Tally::default();
-    let mut table = Table::new("", &["What", "Bar", "Measured", "Against", "Ratio", "Met", "Run"]);
+    let mut table =
+        Table::new("", &["Measurement", "Goal", "Result", "Compared with", "Ratio", "Met", "Run"]);
     for goal in goals {
         let verdict = cited.newest(|run| goal.judge(&run.rows), |verdict| verdict.met.is_some());
         tally.count(verdict.as_ref().and_then(|(_, verdict)| verdict.met));
@@ -179,8 +189,10 @@ pub fn goal_cells(goal: &Goal, verdict: &Verdict) -> [String; 4] {
 
 fn claims_table(claims: &[Claim], cited: &mut Cited) -> (Tally, Table) {
     let mut tally = Tally::default();
-    let mut table =
-        Table::new("", &["What", "Metric", "The document", "Measured", "Times better", "Beaten", "Run"]);
+    let mut table = Table::new(
+        "",
+        &["Measurement", "Metric", "The document's figure", "Result", "Times better", "Beaten", "Run"],
+    );
     for claim in claims {
         let metric = claim.ours.metric;
         let mut cells =

@@ -12,11 +12,11 @@ const LOAD: &[(&str, Cell)] = &[
     ("Average", Metric("avg_ns")),
     ("p50", Metric("p50_ns")),
     ("p99", Metric("p99_ns")),
-    ("Least … most", Range("ops_per_s")),
-    ("Entries of the log", Metric("entries_per_s")),
+    ("Lowest … highest", Range("ops_per_s")),
+    ("Log entries per second", Metric("entries_per_s")),
     ("Commit, average", Metric("commit_avg_ns")),
-    ("To the disk", Metric("disk_bytes_per_s")),
-    ("Of what it takes", Metric("disk_share")),
+    ("Written to disk", Metric("disk_bytes_per_s")),
+    ("Share of the disk's speed", Metric("disk_share")),
 ];
 
 const fn load(case: &'static str, title: &'static str) -> Layout {
@@ -32,20 +32,20 @@ pub const LAYOUTS: &[Layout] = &[
     load("range", "Range query"),
     Layout {
         case: "failover",
-        title: "Leader killed → first write",
+        title: "Time from a killed leader to the next write",
         columns: &[
             ("Nodes", Param("nodes")),
             ("Kills", Metric("kills")),
             ("Average", Metric("avg_ns")),
             ("p50", Metric("p50_ns")),
             ("p99", Metric("p99_ns")),
-            ("Candidacy → leader, average", Metric("election_avg_ns")),
+            ("Election, average", Metric("election_avg_ns")),
             ("p99", Metric("election_p99_ns")),
         ],
     },
     Layout {
         case: "disk",
-        title: "The disk: sequential writes, each synced",
+        title: "Disk: sequential writes with a sync each",
         columns: &[
             ("Bytes", Param("bytes")),
             ("Bandwidth", Metric("bytes_per_s")),

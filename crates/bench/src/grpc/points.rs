@@ -75,7 +75,7 @@ pub const LAYOUTS: &[Layout] = &[
         case: "grpc_unary",
         title: "gRPC: publishing, one call in flight",
         columns: &[
-            ("Records in a call", Cell::Param("batch")),
+            ("Records per call", Cell::Param("batch")),
             ("Average", Cell::Metric("avg_ns")),
             ("p50", Cell::Metric("p50_ns")),
             ("p95", Cell::Metric("p95_ns")),
@@ -85,19 +85,19 @@ pub const LAYOUTS: &[Layout] = &[
     },
     Layout {
         case: "grpc_concurrent",
-        title: "gRPC: publishing, many calls at a time",
+        title: "gRPC: publishing, many concurrent calls",
         columns: &[
             ("Connections", Cell::Param("clients")),
-            ("Calls in flight of each", Cell::Param("in_flight")),
+            ("Calls in flight per connection", Cell::Param("in_flight")),
             ("p50", Cell::Metric("p50_ns")),
             ("p99", Cell::Metric("p99_ns")),
             ("Records", Cell::Metric("msgs_per_s")),
-            ("Least … most", Cell::Range("msgs_per_s")),
+            ("Lowest … highest", Cell::Range("msgs_per_s")),
         ],
     },
     Layout {
         case: "grpc_connect",
-        title: "gRPC: from nothing to the first answer",
+        title: "gRPC: from connecting to the first response",
         columns: &[
             ("Average", Cell::Metric("avg_ns")),
             ("p50", Cell::Metric("p50_ns")),
@@ -112,7 +112,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Message count", Cell::Metric("messages")),
             ("Time", Cell::Metric("elapsed_ns")),
             ("Throughput", Cell::Metric("msgs_per_s")),
-            ("Least … most", Cell::Range("msgs_per_s")),
+            ("Lowest … highest", Cell::Range("msgs_per_s")),
         ],
     },
 ];
