@@ -136,7 +136,7 @@ pub const GOALS: &[Goal] = &[
         TimesAtMost(1.0, row("rstar", "index", &[], "tick_ns")),
     ),
     goal(
-        "the same beside kiddo",
+        "100,000 points move, ten nearest of each, beside kiddo",
         ours("index", &[("index", "grid")], "tick_ns"),
         TimesAtMost(1.0, row("kiddo", "index", &[], "tick_ns")),
     ),

@@ -113,7 +113,7 @@ pub const GOALS: &[Goal] = &[
         TimesAtLeast(2.5, throughput("libzmq", ZMQ_64, "msgs_per_s")),
     ),
     goal(
-        "the same, brokered (two clients)",
+        "TCP 64 B lossless, brokered (two clients)",
         throughput(D, BROKERED_64, "msgs_per_s"),
         TimesAtLeast(1.5, throughput("nats", BROKERED_64, "msgs_per_s")),
     ),
@@ -221,7 +221,7 @@ pub const GOALS: &[Goal] = &[
         AtMost(50.0),
     ),
     goal(
-        "the same, against the standard library's map",
+        "look-up at 100,000 topics, uniformly random, against the standard library's map",
         row(D, "topics", &[("topics", "100000")], "lookup_ns"),
         TimesAtMost(1.3, row("std", "topics", &[("topics", "100000")], "lookup_ns")),
     ),
@@ -231,17 +231,17 @@ pub const GOALS: &[Goal] = &[
         AtMost(20e6),
     ),
     goal(
-        "the same, growth of the server",
+        "1,000 TCP subscribers at 1,000 records/s, growth of the server",
         row(D, "connections", &[("subscribers", "1000")], "rss_bytes"),
         AtMost(64.0 * MIB),
     ),
     goal(
-        "1,000 stalled TCP readers, growth of the server",
+        "1,000 stalled TCP subscribers, growth of the server",
         row(D, "stalled", &[("subscribers", "1000")], "rss_bytes"),
         AtMost(32.0 * MIB),
     ),
     goal(
-        "the same, throughput of the others",
+        "1,000 stalled TCP subscribers, throughput of the others",
         row(D, "stalled", &[("subscribers", "1000")], "msgs_per_s"),
         TimesAtLeast(0.95, row(D, "stalled", &[("subscribers", "0")], "msgs_per_s")),
     ),

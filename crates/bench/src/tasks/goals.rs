@@ -44,28 +44,40 @@ const MANY_TENANTS: Pairs = &[("tenants", "10000")];
 /// The goals.
 pub const GOALS: &[Goal] = &[
     goal("no-op tasks, full cycle, one node, durable", ours("noop", NOOP_ONE, OPS), AtLeast(150_000.0)),
-    goal("the same, three nodes", ours("noop", NOOP_THREE, OPS), AtLeast(50_000.0)),
+    goal("no-op tasks, full cycle, three nodes, durable", ours("noop", NOOP_THREE, OPS), AtLeast(50_000.0)),
     goal(
         "no-op tasks, one node, beside asynq",
         ours("noop", NOOP_ONE, OPS),
         TimesAtLeast(3.0, peer("asynq")),
     ),
-    goal("the same, beside HyperQueue", ours("noop", NOOP_ONE, OPS), TimesAtLeast(5.0, peer("hyperqueue"))),
-    goal("the same, beside Celery", ours("noop", NOOP_ONE, OPS), TimesAtLeast(30.0, peer("celery"))),
+    goal(
+        "no-op tasks, one node, beside HyperQueue",
+        ours("noop", NOOP_ONE, OPS),
+        TimesAtLeast(5.0, peer("hyperqueue")),
+    ),
+    goal(
+        "no-op tasks, one node, beside Celery",
+        ours("noop", NOOP_ONE, OPS),
+        TimesAtLeast(30.0, peer("celery")),
+    ),
     goal(
         "200 workers × 85 tasks/s, saturated: efficiency, against the same workers looping alone",
         ours("scaling", WORKERS, "efficiency"),
         AtLeast(0.98),
     ),
-    goal("the same: tasks", ours("scaling", WORKERS, OPS), AtLeast(16_100.0)),
-    goal("the same at 90 % load: submit to start, p99", ours("scaling", WORKERS, "p99_ns"), AtMost(3.0 * MS)),
+    goal("200 workers × 85 tasks/s, saturated: tasks", ours("scaling", WORKERS, OPS), AtLeast(16_100.0)),
+    goal(
+        "200 workers × 85 tasks/s at 90 % load: submit to start, p99",
+        ours("scaling", WORKERS, "p99_ns"),
+        AtMost(3.0 * MS),
+    ),
     goal(
         "Jain's index, 4 tenants, saturated",
         ours("tenants", &[("via", "node"), ("tenants", "4")], "jain"),
         AtLeast(0.99),
     ),
     goal(
-        "the same, 1,000 tenants",
+        "Jain's index, 1,000 tenants, saturated",
         ours("tenants", &[("via", "node"), ("tenants", "1000")], "jain"),
         AtLeast(0.99),
     ),
@@ -75,7 +87,7 @@ pub const GOALS: &[Goal] = &[
         AtLeast(0.97),
     ),
     goal(
-        "the same, saturated",
+        "noisy neighbour, saturated: the others keep",
         ours("noisy", &[("via", "node"), ("load", "saturated")], "least_kept_share"),
         AtLeast(0.97),
     ),
@@ -84,7 +96,11 @@ pub const GOALS: &[Goal] = &[
         ours("failover", &[("killed", "leader")], "p50_ns"),
         AtMost(300.0 * MS),
     ),
-    goal("the same, p99", ours("failover", &[("killed", "leader")], "p99_ns"), AtMost(520.0 * MS)),
+    goal(
+        "leader killed → tasks begin again, 3 nodes, p99",
+        ours("failover", &[("killed", "leader")], "p99_ns"),
+        AtMost(520.0 * MS),
+    ),
     goal(
         "worker killed → its tasks begin with others, p99",
         ours("failover", &[("killed", "worker")], "p99_ns"),
@@ -101,7 +117,7 @@ pub const GOALS: &[Goal] = &[
         AtMost(400.0),
     ),
     goal(
-        "the same: a dispatch, against 1,000 queued",
+        "10 M queued tasks, the scheduler's own: a dispatch, against 1,000 queued",
         ours("backlog", TEN_MILLION, "dispatch_ns"),
         TimesAtMost(1.5, ours("backlog", FEW, "dispatch_ns")),
     ),
@@ -145,7 +161,11 @@ pub const GOALS: &[Goal] = &[
         ours("noisy", LIGHT, "least_kept_share"),
         AtLeast(0.99),
     ),
-    goal("the same, saturated, simulated", ours("noisy", SATURATED, "least_kept_share"), AtLeast(0.99)),
+    goal(
+        "noisy neighbour, saturated, simulated: the others keep",
+        ours("noisy", SATURATED, "least_kept_share"),
+        AtLeast(0.99),
+    ),
     goal(
         "simulator: 100,000 workers, 10 M tasks",
         ours("simulator", &[("workers", "100000")], "elapsed_ns"),
@@ -156,13 +176,21 @@ pub const GOALS: &[Goal] = &[
         ours("forecast", DIURNAL, "spared_share"),
         AtLeast(0.8),
     ),
-    goal("the same: hours of workers", ours("forecast", DIURNAL, "hours_times"), AtMost(1.1)),
+    goal(
+        "predictive against reactive, diurnal, target 85 %: hours of workers",
+        ours("forecast", DIURNAL, "hours_times"),
+        AtMost(1.1),
+    ),
     goal(
         "predictive against reactive, real series, target 90 %: violated minutes spared",
         ours("forecast", SERIES, "spared_share"),
         AtLeast(0.8),
     ),
-    goal("the same: hours of workers", ours("forecast", SERIES, "hours_times"), AtMost(1.1)),
+    goal(
+        "predictive against reactive, real series, target 90 %: hours of workers",
+        ours("forecast", SERIES, "hours_times"),
+        AtMost(1.1),
+    ),
 ];
 
 macro_rules! throughput {
