@@ -33,8 +33,10 @@ pub fn run() -> Result<()> {
     let folder = workspace::root().join(FOLDER);
     let charts: [(&str, Draw); 2] = [("fan-out", fanout::draw), ("round-trips", round_trips::draw)];
     for (name, draw) in charts {
-        let drawn =
-            runs.iter().find_map(draw).with_context(|| format!("no kept run has all of {name}"))??;
+        let drawn = runs
+            .iter()
+            .find_map(draw)
+            .with_context(|| format!("no stored run has all results of {name}"))??;
         let path = folder.join(format!("{name}.svg"));
         fs::write(&path, styled(&drawn)).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{FOLDER}/{name}.svg");

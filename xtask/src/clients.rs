@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
     let clients: Vec<_> = grpc::CLIENTS.iter().filter(chosen).collect();
     if clients.is_empty() {
         let names: Vec<_> = grpc::CLIENTS.iter().map(|client| client.name).collect();
-        bail!("there is no such client; there are {}", names.join(", "));
+        bail!("unknown client: use one of {}", names.join(", "));
     }
     let place = ClientPaths::ready()?;
     for client in &clients {
@@ -76,7 +76,7 @@ pub fn run(options: &Options) -> Result<()> {
 /// The directory of the program `grpcurl`, which is built if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
     let place = ClientPaths::ready()?;
-    let client = grpc::CLIENTS.iter().find(|client| client.name == "grpcurl").context("no such client")?;
+    let client = grpc::CLIENTS.iter().find(|client| client.name == "grpcurl").context("unknown client")?;
     prepare(client, &place)?;
     Ok(place.installed.join("go/bin"))
 }

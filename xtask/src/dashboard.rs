@@ -33,7 +33,7 @@ fn compare() -> Result<()> {
         names().filter(|name| built.get(Path::new(name)) != committed.get(Path::new(name))).collect();
     ensure!(
         others.is_empty(),
-        "web/dashboard/dist is not what its source builds, see {}: `cargo xtask dashboard --write`, and commit it",
+        "web/dashboard/dist differs from a build of its source, see {}: run `cargo xtask dashboard --write` and commit the result",
         others.join(", ")
     );
     println!("web/dashboard/dist is what its source builds: {} files", committed.len());

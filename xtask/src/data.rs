@@ -89,7 +89,7 @@ fn download(package: &Package, staging: &Path) -> Result<()> {
     }
     let output = process::output(&mut pip).context("python3 with pip is needed")?;
     if !output.status.success() {
-        bail!("pip said:\n  {}", complaint(&output.stderr));
+        bail!("pip failed:\n  {}", complaint(&output.stderr));
     }
     Ok(())
 }

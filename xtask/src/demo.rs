@@ -96,11 +96,12 @@ pub fn prepare(options: &Options) -> Result<Command> {
     if let Err(error) = data::run() {
         if face == DemoPart::Tasks || !words.iter().any(|word| word == "--allow-generated") {
             return Err(error.context(
-                "the demo shows real recordings, and they are not all there \
-                 (--allow-generated runs it on generated data instead, but for tasks)",
+                "recordings for the demo are missing (--allow-generated runs it on generated data instead, except for tasks)",
             ));
         }
-        eprintln!("demo: no recordings, so generated data, as --allow-generated allows: {error:#}");
+        eprintln!(
+            "demo: using generated data (--allow-generated), because recordings are missing: {error:#}"
+        );
     }
     let mut dunlin = workspace::dunlin()?;
     if face == DemoPart::Tasks {

@@ -44,7 +44,10 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn build(fuzz: &Path, programs: &Path) -> Result<()> {
     let installed = process::output(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
-    ensure!(installed.is_ok_and(|it| it.status.success()), "`rustup toolchain install nightly` first");
+    ensure!(
+        installed.is_ok_and(|it| it.status.success()),
+        "fuzzing needs a nightly toolchain: run `rustup toolchain install nightly`"
+    );
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo", "build", "--release", "--bins", "--target", TRIPLE]);
     command.current_dir(fuzz).env("CARGO_TARGET_DIR", programs).env("RUSTFLAGS", FLAGS);

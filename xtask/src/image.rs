@@ -44,7 +44,8 @@ pub fn run() -> Result<()> {
 
 fn build() -> Result<PathBuf> {
     let about = process::text(Command::new("rustc").arg("-vV"))?;
-    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host =
+        about.lines().find_map(|line| line.strip_prefix("host: ")).context("`rustc -vV` prints no host")?;
     let mut command = cargo(&["build", "--locked", "--release", "--package", "dunlin-cli", "--target", host]);
     process::run(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
@@ -74,9 +75,9 @@ fn inside(root: &Path) -> Command {
 /// Publishes to a durable topic by the node's name, reads it back, and ends the node.
 fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     let mut ready = String::new();
-    BufReader::new(node.0.stdout.take().context("no pipe")?).read_line(&mut ready)?;
+    BufReader::new(node.0.stdout.take().context("standard output is not piped")?).read_line(&mut ready)?;
     let address = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=127.0.0.1:"));
-    let port = address.with_context(|| format!("the node is not ready: {ready:?}"))?;
+    let port = address.with_context(|| format!("expected READY from the node, read {ready:?}"))?;
     let url = format!("dunlin://dunlin.test:{port}");
     let ask = |words: &[&str]| process::text(inside(root).args(["--url", &url]).args(words));
     ask(&["topics", "create", "kept", "--durable"])?;
@@ -85,7 +86,7 @@ fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     ensure!(read.contains("hello"), "read back: {read:?}");
     process::run(Command::new("kill").args(["-TERM", &node.0.id().to_string()]))?;
     let status = node.0.wait()?;
-    ensure!(status.success(), "the node ended by {status}");
+    ensure!(status.success(), "the node ended with {status}");
     Ok(())
 }
 

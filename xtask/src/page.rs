@@ -110,7 +110,7 @@ fn chromium() -> Result<PathBuf> {
             .context("no Chromium; install it, or name yours in DUNLIN_CHROMIUM")?;
     }
     if !browser.exists() {
-        bail!("apt-get installed chromium, and {} is not there", browser.display());
+        bail!("apt-get installed chromium, but {} does not exist", browser.display());
     }
     Ok(browser)
 }

@@ -74,11 +74,14 @@ const COLOURS: [(&str, &str); 7] = [
 pub fn run() -> Result<()> {
     data::run()?;
     let dunlin = workspace::dunlin()?;
-    let programs = Path::new(dunlin.get_program()).parent().context("the binary lies nowhere")?;
+    let programs =
+        Path::new(dunlin.get_program()).parent().context("the path of the dunlin program has no folder")?;
     let folder = workspace::root().join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {FOLDER}"))?;
     for scene in SCENES {
-        let text = scene.play(programs).with_context(|| format!("scene {}", scene.name))?;
+        let text = scene
+            .play(programs)
+            .with_context(|| format!("cannot make the pictures of scene {}", scene.name))?;
         let path = folder.join(format!("{}.svg", scene.name));
         fs::write(&path, drawn(&text)).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{FOLDER}/{}.svg", scene.name);

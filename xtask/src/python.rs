@@ -115,7 +115,7 @@ fn build() -> Result<PathBuf> {
     maturin.arg(&python.program).arg("--out").arg(&wheels).current_dir(workspace::root());
     process::run(python.building(&mut maturin))?;
     let mut built = fs::read_dir(&wheels).with_context(|| format!("cannot read {}", wheels.display()))?;
-    let wheel = built.next().context("maturin left no wheel")??;
+    let wheel = built.next().context("maturin built no wheel")??;
     Ok(wheel.path())
 }
 
@@ -141,8 +141,7 @@ impl Tools {
             .context("python3 with venv is needed (Debian: python3-venv)")?;
         let mut install = tools.pip();
         process::run(install.args(["install", "--quiet", "--only-binary", ":all:"]).args(TOOLS)).context(
-            "the tools come from the Python package index: look at the network and at pip's settings \
-             (`python3 -m pip config list`, PIP_INDEX_URL)",
+            "cannot install the tools from the Python package index: check the network and pip's settings (`python3 -m pip config list`, PIP_INDEX_URL)",
         )?;
         fs::write(&mark, wanted).with_context(|| format!("cannot write {}", mark.display()))?;
         Ok(tools)

@@ -48,9 +48,9 @@ pub fn quick() -> Result<()> {
 
 fn model() -> Result<()> {
     let outcome = try_model(&build_model(None)?)?;
-    ensure!(outcome.passed > 0, "no model was run");
+    ensure!(outcome.passed > 0, "loom ran no model");
     if !outcome.held {
-        bail!("the model fails:\n{}", outcome.output);
+        bail!("a loom model fails:\n{}", outcome.output);
     }
     println!("model: {} models hold", outcome.passed);
     Ok(())
@@ -59,18 +59,22 @@ fn model() -> Result<()> {
 fn mutate() -> Result<()> {
     let source = std::fs::read_to_string(workspace::root().join(SYNC)).context(SYNC)?;
     let labels = labels(&source);
-    ensure!(!labels.is_empty(), "{SYNC} names no ordering");
+    ensure!(!labels.is_empty(), "{SYNC} has no memory ordering");
     let mut survived = Vec::new();
     for label in labels {
         let outcome = try_model(&build_model(Some(label))?)?;
         if outcome.held {
             survived.push(label);
         } else if !outcome.output.contains(RACE) {
-            bail!("the model fails with {label} weakened, but not for a race:\n{}", outcome.output);
+            bail!("with {label} weakened, the model fails, but not because of a race:\n{}", outcome.output);
         }
         println!("{label} weakened: {} models fail, {} hold", outcome.failed, outcome.passed);
     }
-    ensure!(survived.is_empty(), "no model notices that these are weakened: {}", survived.join(", "));
+    ensure!(
+        survived.is_empty(),
+        "no loom model fails when these orderings are weakened: {}",
+        survived.join(", ")
+    );
     Ok(())
 }
 

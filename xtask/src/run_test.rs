@@ -31,7 +31,7 @@ pub struct Options {
 
 /// Runs the program to its end. Returns its exit code.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let (program, arguments) = options.command.split_first().context("no program")?;
+    let (program, arguments) = options.command.split_first().context("the test program is missing")?;
     // Install the handlers before the test starts, so that no signal is missed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP])?;
     let mut child = Command::new(program)
@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Some(0) if !is_clean => ExitCode::FAILURE,
         Some(code) => ExitCode::from(code as u8),
         None => {
-            eprintln!("ended by signal {}", status.signal().unwrap_or_default());
+            eprintln!("the test was killed by signal {}", status.signal().unwrap_or_default());
             ExitCode::from(101)
         }
     })
@@ -69,7 +69,7 @@ fn all_ended(group: Pid) -> bool {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    eprintln!("the test ended and left processes running:");
+    eprintln!("the test ended, but processes that it started still run:");
     for process in members(group) {
         eprintln!("  {} {}", process.id, process.name);
     }
@@ -100,7 +100,7 @@ fn members(group: Pid) -> Vec<Process> {
 }
 
 fn print_stacks(group: Pid) {
-    eprintln!("== time limit: stacks of the test and of the processes it started");
+    eprintln!("== time limit exceeded: stacks of the test and of the processes that it started");
     for process in members(group) {
         eprintln!("== process {} {}", process.id, process.name);
         let mut gdb = Command::new("gdb");
@@ -110,7 +110,7 @@ fn print_stacks(group: Pid) {
         match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
             Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                eprintln!("install gdb to see stacks; where each thread waits in the kernel:");
+                eprintln!("gdb is not installed; each thread waits at this place in the kernel:");
                 print_waits(process.id);
             }
             Err(error) => eprintln!("gdb: {error}"),

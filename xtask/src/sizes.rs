@@ -32,7 +32,7 @@ pub fn run(options: &Options) -> Result<()> {
         workspace::PROGRAMS.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
     ensure!(
         !built.is_empty(),
-        "{} has no program; `cargo build --profile {} -p dunlin-cli -p dunlin-bench-cli` builds them",
+        "{} has no program: run `cargo build --profile {} -p dunlin-cli -p dunlin-bench-cli`",
         folder.display(),
         options.profile
     );
@@ -58,8 +58,7 @@ pub fn print(file: &Path) -> Result<()> {
     let is_dunlin = file.file_name().is_some_and(|name| name == "dunlin");
     ensure!(
         !is_dunlin || bytes <= DUNLIN_MAX,
-        "{} has {bytes} bytes, and {DUNLIN_MAX} at most are allowed: \
-         `cargo tree -p dunlin-cli -e normal` shows what it is built from",
+        "{} has {bytes} bytes, over the limit of {DUNLIN_MAX}: `cargo tree -p dunlin-cli -e normal` lists its dependencies",
         file.display()
     );
     Ok(())

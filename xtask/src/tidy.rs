@@ -49,7 +49,7 @@ pub fn run() -> Result<()> {
     }
     match findings.failures().len() {
         0 => Ok(()),
-        count => bail!("tidy: {count} to put right"),
+        count => bail!("tidy: {count} problems to fix"),
     }
 }
 

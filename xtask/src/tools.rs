@@ -39,7 +39,13 @@ impl Tool {
         let fetched = environment.join("bin").join(self.program);
         if !self.is_at(&fetched) {
             self.fetch(&environment)?;
-            ensure!(self.is_at(&fetched), "{} is not {} {}", fetched.display(), self.program, self.version);
+            ensure!(
+                self.is_at(&fetched),
+                "{} has another version than {} {}",
+                fetched.display(),
+                self.program,
+                self.version
+            );
         }
         Ok(fetched)
     }

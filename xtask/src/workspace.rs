@@ -47,7 +47,7 @@ pub fn released() -> Result<Command> {
 pub fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
-        metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+        metadata["target_directory"].as_str().context("cargo metadata has no target directory")?;
     Ok(directory.into())
 }
 
@@ -71,12 +71,14 @@ impl Package {
 /// Every package of the workspace.
 pub fn packages() -> Result<Vec<Package>> {
     let metadata = metadata()?;
-    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
     packages.iter().map(package).collect()
 }
 
 fn package(described: &Value) -> Result<Package> {
-    let manifest = Path::new(described["manifest_path"].as_str().context("a package without a manifest")?);
+    let manifest = Path::new(
+        described["manifest_path"].as_str().context("a package in cargo metadata has no manifest path")?,
+    );
     let folder = manifest.parent().and_then(|folder| folder.strip_prefix(root()).ok());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let dependencies = described["dependencies"].as_array().into_iter().flatten();

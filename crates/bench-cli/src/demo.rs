@@ -155,7 +155,7 @@ impl DemoResult {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),
             (0, different) => bail!("the order books of {different} replicas differ from the oracle's"),
-            (lost, _) => bail!("{} records are unaccounted for", grouped(lost)),
+            (lost, _) => bail!("{} records are neither received nor reported as a gap", grouped(lost)),
         }
     }
 }

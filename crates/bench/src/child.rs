@@ -38,7 +38,7 @@ pub struct ChildProgram {
 impl ChildProgram {
     /// Uses this executable, with `bench-child` before the role.
     pub fn current() -> Result<Self> {
-        let program = std::env::current_exe().context("finding this program's own file")?;
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
         Ok(Self::at(program))
     }
 
@@ -87,7 +87,7 @@ pub struct Child {
 impl Child {
     fn start(mut command: Command, name: &str) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
+        let mut process = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let stdin = process.stdin.take();
         let (sender, lines) = channel();
         if let Some(stdout) = process.stdout.take() {
@@ -114,13 +114,14 @@ impl Child {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         let stdin = self.stdin.as_mut().with_context(|| format!("{} has no standard input", self.name))?;
-        stdin.write_all(&text).with_context(|| format!("writing to {}", self.name))
+        stdin.write_all(&text).with_context(|| format!("cannot write to process {}", self.name))
     }
 
     /// Reads the child's next line as JSON.
     pub fn line<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         let line = self.text_line(patience)?;
-        serde_json::from_str(&line).with_context(|| format!("malformed line from {}: {line}", self.name))
+        serde_json::from_str(&line)
+            .with_context(|| format!("process {} printed a malformed line: {line}", self.name))
     }
 
     /// Reads the child's next line as text.
@@ -136,7 +137,7 @@ impl Child {
                 if let Some(complaining) = self.complaining.take() {
                     let _ = complaining.join();
                 }
-                bail!("{} ended ({status}) without its result{}", self.name, self.last_words())
+                bail!("process {} ended ({status}) without a result{}", self.name, self.last_words())
             }
         }
     }
@@ -167,19 +168,19 @@ impl Child {
 
     /// Exit status, if the child has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.process.try_wait().with_context(|| format!("reading the exit status of {}", self.name))
+        self.process.try_wait().with_context(|| format!("cannot read the exit status of {}", self.name))
     }
 
     /// Kills the child and waits for its end.
     pub fn kill(&mut self) -> Result<()> {
-        self.process.kill().with_context(|| format!("killing {}", self.name))?;
-        self.process.wait().map(drop).with_context(|| format!("waiting for {}", self.name))
+        self.process.kill().with_context(|| format!("cannot kill process {}", self.name))?;
+        self.process.wait().map(drop).with_context(|| format!("cannot wait for process {}", self.name))
     }
 
     /// Memory of the process according to the kernel, such as `VmRSS`, bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
-        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
         Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)

@@ -53,14 +53,14 @@ pub fn run(request: Request) -> Result<bool> {
         let date = machine::now_utc();
         let mut outcome = runner::run(suite, &bench, request.with_peers)?;
         mark_unfair_peers(&mut outcome.rows, suite.known);
-        print(suite, &bench.options, &outcome).context("printing the results")?;
+        print(suite, &bench.options, &outcome).context("cannot print the results")?;
         if let Some(then) = &against {
             print_comparison(&Comparison::of(&outcome.rows, then), bench.options.json)?;
         }
         all_went_well &= outcome.failed.is_empty();
         let kept = kept_run(suite, &request, &bench.options, date, warnings.clone(), outcome)
             .keep(&request.runs_folder)?;
-        eprintln!("kept as {}", kept.display());
+        eprintln!("results stored in {}", kept.display());
     }
     Ok(all_went_well)
 }
@@ -143,7 +143,9 @@ fn colour(out: &impl IsTerminal) -> bool {
 fn say_the_rest(outcome: &SuiteOutcome) {
     let noisy = outcome.rows.iter().filter(|row| row.runs > 1 && row.summary().is_noisy()).count();
     if noisy > 0 {
-        eprintln!("warning: the runs of {noisy} rows lie more than 10 % apart (marked with !)");
+        eprintln!(
+            "warning: the results of {noisy} rows differ by more than 10 % between runs (marked with !)"
+        );
     }
     for note in outcome.rows.iter().filter(|row| row.unfair) {
         eprintln!(

@@ -35,7 +35,7 @@ impl Pin {
         match word {
             "free" => Ok(Self::Free),
             "apart" => Ok(Self::Apart),
-            other => anyhow::bail!("pin `{other}` is not known: use `free` or `apart`"),
+            other => anyhow::bail!("unknown value pin={other}: use pin=free or pin=apart"),
         }
     }
 
@@ -53,7 +53,8 @@ impl Pin {
 impl Pinned {
     /// Pins the calling thread to the nth processor that it may use.
     pub fn to_nth(nth: usize) -> Result<Self> {
-        let before = sched_getaffinity(None).context("reading the allowed cores")?;
+        let before =
+            sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?;
         let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
         ensure!(
             nth < allowed.len(),
@@ -62,14 +63,14 @@ impl Pinned {
         );
         let mut only = CpuSet::new();
         only.set(allowed[nth]);
-        sched_setaffinity(None, &only).context("pinning a thread to a core")?;
+        sched_setaffinity(None, &only).context("cannot pin a thread to a CPU core")?;
         Ok(Self { before })
     }
 }
 
 /// Cores that the calling thread may use.
 fn usable() -> Result<u32> {
-    Ok(sched_getaffinity(None).context("reading the allowed cores")?.count())
+    Ok(sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?.count())
 }
 
 impl Drop for Pinned {

@@ -71,7 +71,8 @@ impl RawOptions {
     pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<Options> {
         let quick = self.quick || implied_quick(env);
         let time = match &self.time {
-            Some(text) => humantime::parse_duration(text).with_context(|| format!("--time {text}"))?,
+            Some(text) => humantime::parse_duration(text)
+                .with_context(|| format!("--time {text}: expected a time like 1s"))?,
             None => Duration::from_millis(if quick { 50 } else { 700 }),
         };
         ensure!(!time.is_zero() && time <= TIME_MAX, "--time must be above 0 and at most ten minutes");
@@ -119,7 +120,7 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
         let Some((name, value)) =
             text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty())
         else {
-            bail!("--param {text}: write it as name=value, such as bytes=64");
+            bail!("--param {text}: expected name=value, such as bytes=64");
         };
         match params.iter_mut().find(|(known, _)| known == name) {
             Some((_, values)) => values.push(value.into()),

@@ -45,13 +45,18 @@ pub fn write(runs_folder: &Path, page: &Path) -> Result<Made> {
             .iter()
             .map(|run| format!("{} {}: {}", run.date, run.name, run.refusal().unwrap_or_default())),
     );
-    ensure!(!runs.is_empty(), "no run in {} can be reported{}", runs_folder.display(), listed(&refused));
+    ensure!(
+        !runs.is_empty(),
+        "{} has no run that a report can show{}",
+        runs_folder.display(),
+        listed(&refused)
+    );
     if let Some(folder) = page.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let is_html = page.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
     let text = if is_html { html_page(&runs)? } else { markdown(&runs) };
-    fs::write(page, text).with_context(|| format!("writing {}", page.display()))?;
+    fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
     Ok(Made { refused })
 }
 

@@ -30,7 +30,7 @@ impl RoleArgs {
     fn parse(args: &[String]) -> Result<Self> {
         let pairs = args.iter().map(|arg| {
             let pair = arg.strip_prefix("--").and_then(|pair| pair.split_once('='));
-            let (name, value) = pair.with_context(|| format!("`{arg}` is not --name=value"))?;
+            let (name, value) = pair.with_context(|| format!("argument `{arg}`: expected --name=value"))?;
             Ok((name.to_owned(), value.to_owned()))
         });
         pairs.collect::<Result<_>>().map(Self)
@@ -58,20 +58,19 @@ pub fn say(line: &impl Serialize) -> Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, line)?;
     out.write_all(b"\n")?;
-    out.flush().context("writing to the process that started this one")
+    out.flush().context("cannot write to the parent process")
 }
 
 /// Reads the next line of the process that started this one.
 pub fn hear<T: DeserializeOwned>() -> Result<T> {
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).context("reading from the process that started this one")?;
-    serde_json::from_str(&line)
-        .with_context(|| format!("malformed line from the process that started this one: {line}"))
+    std::io::stdin().read_line(&mut line).context("cannot read from the parent process")?;
+    serde_json::from_str(&line).with_context(|| format!("the parent process sent a malformed line: {line}"))
 }
 
 /// Runs the role that the arguments name; the CLI calls it for the hidden command `bench-child`.
 pub fn child_main(args: &[String]) -> Result<()> {
-    let (role, rest) = args.split_first().context("a role is missing")?;
+    let (role, rest) = args.split_first().context("the first argument, the role, is missing")?;
     die_with_the_parent()?;
     if role == "bound" {
         return become_program(rest);
@@ -97,20 +96,21 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "tasks-clients" => tasks::clients::work(&args),
         "tasks-local-worker" => tasks::local::work(),
         "tasks-scheduler" => tasks::scheduler::work(&args),
-        unknown => bail!("there is no role `{unknown}`"),
+        unknown => bail!("unknown role `{unknown}`"),
     }
 }
 
 fn die_with_the_parent() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("tying this process to its parent")?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot make this process end with its parent")?;
     // The parent may have died before the signal was armed; then init has taken its place.
     if getppid().is_none_or(|parent| parent.is_init()) {
-        bail!("the process that started this one is gone");
+        bail!("the parent process has ended");
     }
     Ok(())
 }
 
 fn become_program(args: &[String]) -> Result<()> {
-    let (program, args) = args.split_first().context("a program is missing")?;
-    Err(Command::new(program).args(args).exec()).with_context(|| format!("starting {program}"))
+    let (program, args) = args.split_first().context("the program to start is missing")?;
+    Err(Command::new(program).args(args).exec()).with_context(|| format!("cannot start {program}"))
 }

@@ -58,7 +58,9 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once(':') {
-            Some(("tcp", address)) => Ok(Self::Tcp(address.parse().context("reading an address")?)),
+            Some(("tcp", address)) => {
+                Ok(Self::Tcp(address.parse().context("cannot read the socket's address")?))
+            }
             Some(("uds", path)) => Ok(Self::Uds(path.into())),
             _ => bail!("`{text}` is not an endpoint: use tcp:ADDRESS or uds:PATH"),
         }
@@ -72,7 +74,7 @@ impl Endpoint {
             Self::Tcp(address) => Stream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
             Self::Uds(path) => Stream::Uds(UnixStream::connect(path)?),
         };
-        stream.prepare().with_context(|| format!("connecting to {self}"))
+        stream.prepare().with_context(|| format!("cannot connect to {self}"))
     }
 }
 
@@ -187,12 +189,12 @@ impl Listener {
     pub fn bind(transport: Transport) -> Result<Self> {
         match transport {
             Transport::Tcp => Ok(Self::Tcp(
-                TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on a free port")?,
+                TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on a free port")?,
             )),
             Transport::Uds => {
                 let path = fresh_path("sock");
-                let listener =
-                    UnixListener::bind(&path).with_context(|| format!("listening at {}", path.display()))?;
+                let listener = UnixListener::bind(&path)
+                    .with_context(|| format!("cannot listen at {}", path.display()))?;
                 Ok(Self::Uds(listener, path))
             }
         }
@@ -201,7 +203,9 @@ impl Listener {
     /// Address to connect to.
     pub fn endpoint(&self) -> Result<Endpoint> {
         match self {
-            Self::Tcp(listener) => Ok(Endpoint::Tcp(listener.local_addr().context("reading the port")?)),
+            Self::Tcp(listener) => {
+                Ok(Endpoint::Tcp(listener.local_addr().context("cannot read the listener's port")?))
+            }
             Self::Uds(_, path) => Ok(Endpoint::Uds(path.clone())),
         }
     }
@@ -213,7 +217,7 @@ impl Listener {
             match self.try_accept() {
                 Ok(stream) => return stream.prepare(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("accepting a connection"),
+                Err(error) => return Err(error).context("cannot accept a connection"),
             }
             if let Some(status) = child.ended()? {
                 bail!("the other process ended ({status}) before it connected{}", child.last_words());

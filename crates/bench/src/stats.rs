@@ -76,7 +76,7 @@ impl Latencies {
 
     /// Adds another's latencies.
     pub fn add(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("both have the same bounds");
+        self.0.add(&other.0).expect("both histograms have the same bounds");
     }
 
     /// Latency below which this share (0 to 1) lies; `None` if nothing was recorded.

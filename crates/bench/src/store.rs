@@ -55,25 +55,25 @@ impl KeptRun {
     /// Writes the run into `folder`, or into its `scratch` if the report would refuse it.
     pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let path = free_path(&folder, &format!("{}-{}", self.date.replace(':', "-"), self.name));
-        fs::write(&path, self.text()?).with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, self.text()?).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
     /// The run as JSON with one row on each line, so that a diff names rows.
     fn text(&self) -> Result<String> {
         let without_rows = Self { rows: RowSet::default(), ..self.clone() };
-        let text = serde_json::to_string_pretty(&without_rows).context("writing a run as JSON")?;
-        let head = text.strip_suffix("]\n}").context("the rows are not the last field of a run")?;
+        let text = serde_json::to_string_pretty(&without_rows).context("cannot encode a run as JSON")?;
+        let head = text.strip_suffix("]\n}").context("rows must be the last field of a run's JSON")?;
         let row = |row| Ok(format!("\n    {}", serde_json::to_string(row)?));
         let rows = self.rows.iter().map(row).collect::<serde_json::Result<Vec<_>>>();
-        Ok(format!("{head}{}\n  ]\n}}\n", rows.context("writing rows as JSON")?.join(",")))
+        Ok(format!("{head}{}\n  ]\n}}\n", rows.context("cannot encode rows as JSON")?.join(",")))
     }
 
     /// Reads a run.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut run: Self =
             serde_json::from_str(&text).with_context(|| format!("{} is not a stored run", path.display()))?;
         run.rows.complete(unsaid);
@@ -88,10 +88,10 @@ impl KeptRun {
         if !folder.is_dir() {
             return Ok(RunArchive::default());
         }
-        let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let mut paths = Vec::new();
         for entry in entries {
-            let path = entry.with_context(|| format!("reading {}", folder.display()))?.path();
+            let path = entry.with_context(|| format!("cannot read {}", folder.display()))?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
                 paths.push(path);
             }

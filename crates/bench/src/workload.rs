@@ -44,8 +44,10 @@ impl FromStr for PublishMode {
         match (text, text.strip_prefix("batches_of_")) {
             ("one_by_one", _) => Ok(Self::OneByOne),
             ("by_ref", _) => Ok(Self::ByRef),
-            (_, Some(batch)) => Ok(Self::Batches(batch.parse().context("reading a batch's size")?)),
-            _ => bail!("`{text}` is not a way of publishing"),
+            (_, Some(batch)) => {
+                Ok(Self::Batches(batch.parse().context("batch=SIZE: cannot read the number of records")?))
+            }
+            _ => bail!("unknown value publish=`{text}`"),
         }
     }
 }
@@ -75,7 +77,7 @@ pub fn send_all(publisher: &mut impl Publish, manner: PublishMode, bytes: usize,
         PublishMode::Batches(batch) => send_batches(publisher, bytes, count, batch),
         PublishMode::ByRef => send_by_ref(publisher, bytes, count),
     }?;
-    publisher.flush().context("waiting for the last answer")?;
+    publisher.flush().context("the last acknowledgement did not arrive")?;
     Ok(start_ns)
 }
 
@@ -83,7 +85,7 @@ fn send_one_by_one(publisher: &mut impl Publish, bytes: usize, count: u64) -> Re
     let mut payload = Payload::new(bytes);
     let start_ns = monotonic_ns();
     for nth in 0..count {
-        publisher.send(payload.of(nth)).with_context(|| format!("sending record {nth}"))?;
+        publisher.send(payload.of(nth)).with_context(|| format!("cannot send record {nth}"))?;
     }
     Ok(start_ns)
 }
@@ -91,13 +93,15 @@ fn send_one_by_one(publisher: &mut impl Publish, bytes: usize, count: u64) -> Re
 fn send_batches(publisher: &mut impl Publish, bytes: usize, count: u64, batch: usize) -> Result<u64> {
     let prepared = prepare(bytes);
     let drafts: Vec<Draft<'_>> = prepared.iter().map(|payload| Draft::from(payload.as_slice())).collect();
-    ensure!(drafts.len().is_multiple_of(batch), "a batch of {batch} does not divide {PREPARED}");
+    ensure!(drafts.len().is_multiple_of(batch), "batch size {batch} must divide {PREPARED}");
     let start_ns = monotonic_ns();
     let mut sent = 0;
     while sent < count {
         let from = (sent % PREPARED) as usize;
         let until = from + batch.min((count - sent) as usize);
-        publisher.publish_batch(&drafts[from..until]).with_context(|| format!("sending record {sent}"))?;
+        publisher
+            .publish_batch(&drafts[from..until])
+            .with_context(|| format!("cannot send record {sent}"))?;
         sent += (until - from) as u64;
     }
     Ok(start_ns)
@@ -108,7 +112,7 @@ fn send_by_ref(publisher: &mut impl Publish, bytes: usize, count: u64) -> Result
     let start_ns = monotonic_ns();
     for nth in 0..count {
         let payload = prepared[(nth % PREPARED) as usize].clone();
-        publisher.send(payload).with_context(|| format!("sending record {nth}"))?;
+        publisher.send(payload).with_context(|| format!("cannot send record {nth}"))?;
     }
     Ok(start_ns)
 }
@@ -153,7 +157,7 @@ fn receive(
             other => note(&mut fault, other),
         })?;
         if let Some(fault) = fault {
-            bail!("instead of record {}: {fault}", first_seq + nth);
+            bail!("expected record {}, received: {fault}", first_seq + nth);
         }
         if nth < range.end {
             ensure!(
@@ -226,7 +230,7 @@ pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe,
 pub fn with_next<T>(subscriber: &mut impl Subscribe, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
     match subscriber.next_timeout(PATIENCE)? {
         Some(Event::Record(record)) => Ok(read(record.payload())),
-        Some(notice) => bail!("instead of a record: {}", describe(&notice)),
-        None => bail!("nothing came within {PATIENCE:?}"),
+        Some(notice) => bail!("expected a record, received: {}", describe(&notice)),
+        None => bail!("no record arrived within {PATIENCE:?}"),
     }
 }

@@ -61,7 +61,7 @@ struct RoundTrips {
 /// Sends `count` messages from one side to the other, which checks all of them.
 pub fn throughput(bench: &Bench, setup: Setup, count: u64) -> Result<Timed> {
     let Span { start_ns, end_ns, messages } = ask(bench, "throughput", setup, count)?;
-    ensure!(messages == count, "{messages} of {count} messages came through");
+    ensure!(messages == count, "{messages} of {count} messages arrived");
     Ok(Timed { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 

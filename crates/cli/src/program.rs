@@ -33,7 +33,7 @@ impl Program {
     /// Returns an error if the command cannot be run, before any record is taken.
     pub fn check(&self) -> Result<()> {
         match self.missing() {
-            Some(why) => Err(Refusal(format!("{why}; no record was taken")).into()),
+            Some(why) => Err(Refusal(format!("{why}; no record was read")).into()),
             None => Ok(()),
         }
     }

@@ -131,7 +131,7 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
         }
         tracing::info!(topic = name, records, clean, "found on disk");
         if !clean {
-            tracing::warn!(topic = name, records, "was not ended in good order: it goes on in a new epoch");
+            tracing::warn!(topic = name, records, "was not closed cleanly: continues in a new epoch");
         }
         remarks.iter().for_each(|remark| tracing::warn!(topic = name, "{remark}"));
     }

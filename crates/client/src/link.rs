@@ -408,7 +408,7 @@ impl Link {
         }
         if let Some(door) = other_protocol(bytes) {
             return Err(DisconnectReason::Io(format!(
-                "{} answered as {door} does; use the port of Dunlin's own protocol, by default 4220",
+                "{} is the address of {door}: use the port of Dunlin's own protocol, by default 4220",
                 shared.address
             )));
         }

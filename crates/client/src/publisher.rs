@@ -258,13 +258,13 @@ impl Publisher {
         let lane = lane_of(state.lanes.len(), first.meta.key);
         if drafts.iter().any(|draft| lane_of(state.lanes.len(), draft.meta.key) != lane) {
             return Err(PublishError::Batch(
-                "the keys of its records are in several partitions; publish them one by one",
+                "its records' keys belong to several partitions: publish the records one by one",
             ));
         }
         for draft in drafts {
             let pushed = self.push(state, draft).and_then(|(_, bytes)| {
                 let fits = bytes <= self.shared.limits.run_bytes_max;
-                if fits { Ok(()) } else { Err(PublishError::Batch("larger than the largest message")) }
+                if fits { Ok(()) } else { Err(PublishError::Batch("the batch exceeds the largest message")) }
             });
             if let Err(error) = pushed {
                 state.lanes[lane].drop_batch();
@@ -398,7 +398,7 @@ impl Publish for Publisher {
             Poll::Pending => Poll::Pending,
             Poll::Ready(WaitOutcome::Done) => Poll::Ready(self.end_flush()),
             Poll::Ready(WaitOutcome::TimedOut) => {
-                Poll::Ready(Err(PublishError::Unknown("no answer".to_owned())))
+                Poll::Ready(Err(PublishError::Unknown("the node did not answer".to_owned())))
             }
             Poll::Ready(WaitOutcome::Disconnected(why)) => {
                 Poll::Ready(Err(PublishError::Unknown(why.to_string())))

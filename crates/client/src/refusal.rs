@@ -40,7 +40,7 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::RecordTooLarge => {
             PublishError::RecordTooLarge { bytes: a as usize, bytes_max: b as usize }
         }
-        ErrorCode::Batch => PublishError::Batch("the node refused it"),
+        ErrorCode::Batch => PublishError::Batch("the node refused the batch"),
         ErrorCode::SeqMoved => PublishError::SeqMoved { expected: a, last_seq: b },
         ErrorCode::DuplicateForgotten => {
             PublishError::DuplicateForgotten { producer_seq: a, remembered_from: b }

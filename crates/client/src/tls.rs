@@ -69,11 +69,11 @@ pub enum TlsError {
     CertAndKey(String),
     /// The system has no trusted authorities, and none were given.
     #[error(
-        "no trusted authority is known ({0}): give the certificate of the node's authority as the CA file"
+        "the system has no trusted certificate authorities ({0}): give the certificate of the node's authority as the CA file"
     )]
     NoRoots(String),
     /// The host of the address cannot be in a certificate.
-    #[error("{0:?} cannot be the name in a certificate")]
+    #[error("{0:?} is not a valid name in a certificate")]
     Host(String),
 }
 
@@ -88,10 +88,10 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
         Ok(all) if all.is_empty() => {
-            Err("no certificate in it (PEM begins with -----BEGIN CERTIFICATE-----)".into())
+            Err("the file has no certificate (PEM begins with -----BEGIN CERTIFICATE-----)".into())
         }
         Ok(all) => Ok(all),
-        Err(error) => Err(format!("not PEM: {error}")),
+        Err(error) => Err(format!("the file is not PEM: {error}")),
     }
 }
 
@@ -99,7 +99,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
 pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => {
-            "no private key in it (PEM begins with -----BEGIN PRIVATE KEY-----; one with a password is not read)".into()
+            "the file has no private key (PEM begins with -----BEGIN PRIVATE KEY-----; keys with a password are not supported)".into()
         }
         error => format!("not PEM: {error}"),
     })
@@ -109,7 +109,7 @@ pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
 pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
-        roots.add(certificate).map_err(|error| format!("a certificate that is none: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("a certificate is invalid: {error}"))?;
     }
     Ok(roots)
 }
@@ -158,7 +158,7 @@ impl Connector {
 /// Explains an error of a certificate and its key.
 pub fn mismatch(error: &Error) -> String {
     match error {
-        Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
         error => error.to_string(),
     }
 }

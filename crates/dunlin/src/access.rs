@@ -89,10 +89,11 @@ impl Node {
     /// may do everything. The error says why there is none.
     pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
-        let name =
-            name.ok_or_else(|| "no user submitted the task, and this node has users now".to_owned())?;
+        let name = name.ok_or_else(|| {
+            "the task was submitted without a user, but this node requires users".to_owned()
+        })?;
         let user = users.upgrade().and_then(|users| users.user(name));
-        user.map(|user| self.used_by(user)).ok_or_else(|| format!("there is no user {name:?} any more"))
+        user.map(|user| self.used_by(user)).ok_or_else(|| format!("user {name:?} no longer exists"))
     }
 
     /// A handle without a user, which may do everything.
@@ -161,7 +162,7 @@ impl Node {
         match self.user() {
             Some(user) if !user.permissions().tenant.is_everything() => Err(Refused::new(
                 ErrorCode::Forbidden,
-                "no permission for surveys of the whole node: the user's tenant has bounds",
+                "no permission for surveys of the whole node: the user's tenant is limited to its own topics",
             )),
             _ => Ok(()),
         }

@@ -382,7 +382,9 @@ impl Node {
         self.may_all(Action::Create, &pattern)?;
         self.may_all(Action::Delete, &pattern)?;
         let alone = || {
-            TopicError::Cluster("this node is not one of a cluster: there is nowhere to move to".to_owned())
+            TopicError::Cluster(
+                "this node is not a member of a cluster, so that the topic cannot move".to_owned(),
+            )
         };
         let epoch = self.ownership().ok_or_else(alone)?.epoch_to_move(name, to);
         Ok(Command::Move { topic: name.as_bytes(), node: to, epoch })

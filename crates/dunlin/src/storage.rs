@@ -213,7 +213,7 @@ impl Storage {
     }
 
     /// Opens the logs of a topic and creates the topic.
-    #[expect(clippy::type_complexity, reason = "taken apart at once")]
+    #[expect(clippy::type_complexity, reason = "the value is unpacked at once")]
     fn open_topic(
         &self,
         id: u64,

@@ -142,7 +142,7 @@ impl Tasks {
         let (number, request) = shard::unmark(&request).ok_or(io::ErrorKind::InvalidData)?;
         let shard = self.shards.get(usize::from(number)).ok_or_else(|| {
             io::Error::other(format!(
-                "there is no shard {number} of tasks here: tasks.shards is {}",
+                "tasks' shard {number} does not exist: tasks.shards is {}",
                 self.shards.len()
             ))
         })?;
@@ -191,7 +191,7 @@ impl Tasks {
     ) -> io::Result<()> {
         let head = blocks.next().transpose()?.as_ref().and_then(history::read_head);
         let (_, count) =
-            head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no state of tasks"))?;
+            head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the node has no state of tasks"))?;
         let anew = Bytes::from(history::write_head((0, count)));
         seed(disk, dir, member, iter::once(Ok(anew)).chain(blocks))
     }
@@ -242,7 +242,7 @@ fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
         0 => Ok(()),
         made if made == shards => Ok(()),
         made => refused(format!(
-            "tasks.shards = {shards}, and the tasks in {} are in {made}: set tasks.shards = {made}. How many there are is decided when a cluster is made",
+            "tasks.shards = {shards}, but {} has {made} shards of tasks: set tasks.shards = {made}. The number of shards is fixed when a cluster is created",
             dir.display()
         )),
     }

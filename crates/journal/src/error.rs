@@ -103,7 +103,7 @@ pub enum AppendError {
         free: u64,
     },
     /// The batch does not continue the log.
-    #[error("{got} does not follow: next is {expected}")]
+    #[error("{got} does not follow the log's last record: expected {expected}")]
     Order {
         /// The given value.
         got: Position,

@@ -21,7 +21,7 @@ pub enum GroupError {
     #[error("the outcome is unknown: the leader changed")]
     Unknown,
     /// Too few nodes respond.
-    #[error("too few nodes respond: {0}")]
+    #[error("no majority of the nodes responds: {0}")]
     NoQuorum(String),
     /// Too many commands wait already.
     #[error("waiting_max = {0} commands wait already; retry later")]

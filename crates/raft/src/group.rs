@@ -137,7 +137,7 @@ impl<M: Machine> Group<M> {
     pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
         self.part.machines.with(|machine| {
             let machine: &dyn Any = machine;
-            look(machine.downcast_ref().expect("the machine with which the group was started"))
+            look(machine.downcast_ref().expect("the machine has the type with which the group was started"))
         })
     }
 }

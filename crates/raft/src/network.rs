@@ -183,7 +183,7 @@ impl Peer {
         async move {
             match asking.await {
                 Ok(AppendEntriesResponse::Conflict) if prev.is_none() => {
-                    let error = io::Error::other("a node holds what follows nothing for a conflict");
+                    let error = io::Error::other("a node reports a conflict at the log's beginning");
                     (Err(unreachable(&error)), false)
                 }
                 Ok(response) => {

@@ -292,10 +292,9 @@ async fn hand_over_lead(seat: &ClusterMember) {
         match admin::hand_over(control, None).await {
             Ok(Some(leader)) => tracing::info!(leader, "another node leads now"),
             Ok(None) => tracing::warn!(
-                "no other node took the lead; the cluster elects a leader when this \
-                 node is gone"
+                "no other node became the leader; the cluster elects one after this node has ended"
             ),
-            Err(error) => tracing::warn!("cannot hand the lead over: {error}"),
+            Err(error) => tracing::warn!("cannot give the leadership to another node: {error}"),
         }
     }
 }
@@ -359,8 +358,7 @@ async fn place(
             && token.fingerprint != authority.fingerprint()?
         {
             return Err(ClusterError::Refused(format!(
-                "{dir} is node {} of cluster {}, and the token is of another cluster: leave --join out to go on there, or give an empty \
-                 directory",
+                "{dir} belongs to node {} of cluster {}, but the token to another cluster: leave --join out to continue in the first, or give an empty directory",
                 identity.node, identity.cluster
             )));
         }
@@ -398,7 +396,7 @@ fn new_cluster() -> Result<String, ClusterError> {
 
 fn random(bytes: &mut [u8]) -> Result<(), ClusterError> {
     let filled = getrandom::fill(bytes).map_err(io::Error::other);
-    filled.map_err(ClusterError::io("the system has no random numbers"))
+    filled.map_err(ClusterError::io("the system provides no random numbers"))
 }
 
 /// The host of an address.
@@ -414,7 +412,7 @@ fn text(message: &impl Serialize) -> Vec<u8> {
 
 fn parse<T: DeserializeOwned>(frame: Frame, kind: Kind) -> io::Result<T> {
     if frame.kind != kind {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "an unexpected message"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the client sent an unexpected message"));
     }
     serde_json::from_slice(&frame.payload).map_err(io::Error::from)
 }

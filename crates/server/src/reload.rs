@@ -22,10 +22,10 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let found = metadata(path)?;
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("the path is not a regular file"));
     }
     if found.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes")));
+        return Err(io::Error::other(format!("the file has more than {FILE_BYTES_MAX} bytes")));
     }
     std::fs::read(path)
 }
@@ -86,7 +86,9 @@ impl Reloads {
                 Ok(()) => tracing::info!("{what}: read again"),
                 Err(error) => {
                     sound = false;
-                    tracing::error!("{what}: the previous content stays in force: {error}");
+                    tracing::error!(
+                        "cannot reload {what}, so that the previous content stays in force: {error}"
+                    );
                 }
             }
         }

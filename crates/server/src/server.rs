@@ -125,7 +125,7 @@ impl Server {
         node.set_runner(&runner);
         node.failed_parts()
             .iter()
-            .for_each(|failed| tracing::error!("every request is refused for {failed}"));
+            .for_each(|failed| tracing::error!("the node refuses every request for {failed}"));
         let for_nodes = OnceLock::new();
         let (unix, _runner, _runtimes) = (config.unix, runner, runtimes);
         Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes, watchdog })

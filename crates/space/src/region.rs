@@ -69,7 +69,7 @@ pub struct Takeover<'a> {
 #[non_exhaustive]
 pub enum StepError {
     /// The region's lease ended, or there was none.
-    #[error("region {} has no lease at {now_ns} ns: its entities stand still until the lease is renewed", .region.0)]
+    #[error("region {} has no lease at {now_ns} ns: its entities do not move until the lease is renewed", .region.0)]
     NoAuthority {
         /// The region.
         region: RegionId,

@@ -107,8 +107,7 @@ pub enum StoreError {
     },
     /// The velocity is too small to change the position.
     #[error(
-        "entity {id} would stand still: at its place two coordinates are {apart} apart, and in a tick it flies less; \
-         give it {slowest} a second or more, or a place nearer to 0"
+        "entity {id} would not move: at its position two coordinates are {apart} apart, more than its distance in a tick; give it {slowest} a second or more, or a position nearer to 0"
     )]
     StandsStill {
         /// Id of the entity.

@@ -88,14 +88,14 @@ impl<T> Index<usize> for Pages<T> {
 
     #[inline]
     fn index(&self, at: usize) -> &T {
-        self.get(at).expect("a number in use has an item")
+        self.get(at).expect("the number is in use")
     }
 }
 
 impl<T: Clone> IndexMut<usize> for Pages<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.get_mut(at).expect("a number in use has an item")
+        self.get_mut(at).expect("the number is in use")
     }
 }
 

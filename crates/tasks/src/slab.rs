@@ -143,7 +143,7 @@ impl<T: Clone> Index<u32> for Slab<T> {
     type Output = T;
 
     fn index(&self, at: u32) -> &T {
-        self.slots[at as usize].value.as_ref().expect("a referenced slot is in use")
+        self.slots[at as usize].value.as_ref().expect("the slot is in use")
     }
 }
 

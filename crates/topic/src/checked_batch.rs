@@ -30,7 +30,7 @@ impl<'a> CheckedBatch<'a> {
             rest = &rest[stride..];
         }
         if !rest.is_empty() {
-            return Err(FrameError::Batch("there are bytes after the last record"));
+            return Err(FrameError::Batch("bytes follow after the last record"));
         }
         Ok(CheckedBatch { bytes, count, largest, flags })
     }

@@ -178,7 +178,9 @@ impl TopicConfig {
         if let Some(durable) = &self.durable {
             range("memory_bytes", durable.memory_bytes, RETENTION_BYTES_MIN, 1 << 40)?;
             if durable.acknowledge > AckLevel::Synced {
-                return Err(ConfigError::Unfit("a durable topic acknowledges memory, written or synced"));
+                return Err(ConfigError::Unfit(
+                    "a durable topic's acknowledgement level must be memory, written or synced",
+                ));
             }
             if self.lose_every.is_some() {
                 return Err(ConfigError::Unfit("a topic with lose_every cannot be durable"));

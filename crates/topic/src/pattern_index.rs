@@ -41,7 +41,7 @@ enum Children<V> {
     Few(Vec<(Box<str>, Node<V>)>),
     #[expect(
         clippy::box_collection,
-        reason = "a leaf would be 24 bytes larger, and nearly all nodes are leaves"
+        reason = "an inline vector would make each leaf 24 bytes larger, and nearly all nodes are leaves"
     )]
     Many(Box<HashMap<Box<str>, Node<V>>>),
 }

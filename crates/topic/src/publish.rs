@@ -101,9 +101,9 @@ impl std::str::FromStr for AckLevel {
 
     fn from_str(text: &str) -> Result<AckLevel, String> {
         let named = AckLevel::NAMES.iter().find(|(name, _)| *name == text);
-        named
-            .map(|(_, level)| *level)
-            .ok_or_else(|| format!("{text:?} is not an acknowledgement level: use memory, written or synced"))
+        named.map(|(_, level)| *level).ok_or_else(|| {
+            format!("{text:?} is not an acknowledgement level: use memory, written, synced or quorum")
+        })
     }
 }
 
@@ -185,7 +185,7 @@ pub enum PublishError {
     },
     /// The producer repeats a number whose outcome the log no longer remembers.
     #[error(
-        "producer sequence {producer_seq} is a retry too old to check: the log remembers {remembered_from} and later"
+        "producer sequence {producer_seq} is too old for a retry: the log remembers {remembered_from} and later"
     )]
     DuplicateForgotten {
         /// The received number.

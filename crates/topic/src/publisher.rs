@@ -156,7 +156,7 @@ impl Publish for Publisher {
             && drafts.iter().any(|d| self.topic.partition_of(d.meta.key) != partition)
         {
             return Err(PublishError::Batch(
-                "the keys of its records are in several partitions; publish them one by one",
+                "its records' keys belong to several partitions: publish the records one by one",
             ));
         }
         let receipt = self.append_batch(partition, drafts)?;
@@ -366,7 +366,9 @@ impl Publisher {
             let now_ns = log.clock.now_ns();
             if now_ns >= deadline_ns {
                 log.leave_stored(waiter);
-                return Err(PublishError::Unknown(format!("not stored within {STORED_PATIENCE:?}")));
+                return Err(PublishError::Unknown(format!(
+                    "the disk did not store the record within {STORED_PATIENCE:?}"
+                )));
             }
             park_until_notified(log, waiter, now_ns, deadline_ns);
         }

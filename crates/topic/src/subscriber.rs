@@ -262,7 +262,7 @@ impl Subscribe for Subscriber {
         }
         self.taken = std::mem::take(&mut self.found);
         let record = self.current().and_then(|cursor| cursor.under()).map(|(record, _)| record);
-        Event::Record(record.expect("`ready` said so just before"))
+        Event::Record(record.expect("`ready` returned true"))
     }
 
     #[inline(always)]

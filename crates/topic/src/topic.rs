@@ -266,7 +266,7 @@ impl Topic {
         if !relayed {
             run.check_replies()?;
         }
-        let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
+        let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
         let after = self.last_claimed(claim)?;
         let here = AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false };
         match log.append_run(here, run) {
@@ -310,7 +310,7 @@ impl Topic {
     /// Appends a batch that waited until this process owned the topic, before later batches.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { run, partition, mark, expect_last, claim, evict, .. } = append;
-        let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
+        let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
         let after = self.last_claimed(claim)?;
         let as_owner = !log.is_mirror();
         let appended =
@@ -328,7 +328,7 @@ impl Topic {
         evict: bool,
         drafts: impl Iterator<Item: Borrow<Draft<'d>>> + Clone,
     ) -> Result<Receipt, PublishError> {
-        let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
+        let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
         let append = AppendOptions { now_ns, evict, ..AppendOptions::default() };
         let appended = match log.append_batch(append, drafts.clone()) {
             Err(PublishError::Elsewhere) => {

@@ -28,7 +28,7 @@ pub struct Waiter {
 struct Inner {
     /// The first notified token; most waiters have only one cursor and need no list.
     first: Option<u32>,
-    #[expect(clippy::box_collection, reason = "an idle subscriber is to take 256 bytes")]
+    #[expect(clippy::box_collection, reason = "an idle subscriber may take 256 bytes at most")]
     more: Option<Box<Vec<u32>>>,
     waker: Option<Waker>,
 }

@@ -30,7 +30,7 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
         }
         if let Some(newest) = newest.filter(|newest| newest.2 > change.2) {
             bail!(
-                "revision {} was asked for after {} was acknowledged: {change:?}, {newest:?}",
+                "a command sent after revision {1} was acknowledged received revision {0}: {change:?}, {newest:?}",
                 change.2,
                 newest.2
             );
@@ -64,7 +64,7 @@ pub fn locks(histories: &[LockHistory]) -> Result<u64> {
     written.sort_by_key(|guarded| (guarded.lock, guarded.revision));
     for pair in written.windows(2) {
         if pair[0].lock == pair[1].lock && pair[0].token > pair[1].token {
-            bail!("written under an older token: {:?}, then {:?}", pair[0], pair[1]);
+            bail!("a write with an older token followed: {:?}, then {:?}", pair[0], pair[1]);
         }
     }
     Ok(held.len() as u64)
@@ -81,7 +81,7 @@ pub fn watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> 
                 next = last + 1;
             }
             if change.revision != next {
-                bail!("a watcher received revision {} instead of {next}", change.revision);
+                bail!("a watcher received revision {}, expected {next}", change.revision);
             }
             next += 1;
             if let Some(other) = all.insert(change.revision, &change.bytes)

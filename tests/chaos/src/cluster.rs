@@ -60,11 +60,11 @@ impl Cluster {
         let members = self.addresses.iter().map(|(id, (peers, _))| (*id, peers.to_string())).collect();
         match ask_once(self.addresses[&1].1, &ReplicaRequest::Begin(members), PATIENCE)? {
             ReplicaResponse::Done(_) => {}
-            other => bail!("the group was not founded: {other:?}"),
+            other => bail!("the Raft group could not be created: {other:?}"),
         }
         // A cluster that lost all power before its first leader may not exist; no client has received
         // anything then.
-        self.leader_within(PATIENCE, None).map(drop).context("no leader")
+        self.leader_within(PATIENCE, None).map(drop).context("the group has no leader")
     }
 
     /// Starts all nodes that are not running.
@@ -125,7 +125,7 @@ impl Cluster {
         let right_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
         let it_is = status["time_of_day_s"].as_i64().context("the status has no time of day")?;
         if (it_is - right_s - off_s).abs() > CLOCK_OFF_S_MAX {
-            bail!("the clock of node {id} was set {off_s} s off and is {} s off", it_is - right_s);
+            bail!("the clock of node {id} was shifted by {off_s} s, but is off by {} s", it_is - right_s);
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Cluster {
             if let Some(status) = process.ended() {
                 no_panic(id, process)?;
                 if !self.doomed.contains(&id) {
-                    bail!("replica {id} ended by itself ({status}): {}", process.errors());
+                    bail!("replica {id} ended unexpectedly ({status}): {}", process.errors());
                 }
                 self.running.remove(&id);
             }

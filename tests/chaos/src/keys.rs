@@ -106,7 +106,7 @@ impl KeyClient {
             Some(CommandResult::Refused(Refusal::Mismatch { modified })) => {
                 Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
-            Some(CommandResult::Refused(refusal)) => panic!("{asked:?} of {group} was refused: {refusal}"),
+            Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {asked:?}: {refusal}"),
             // The result of a failed read is unknown to all.
             Some(CommandResult::NotDone) | None => return,
             Some(CommandResult::Unknown) => {

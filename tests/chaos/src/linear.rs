@@ -27,14 +27,18 @@ pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Chec
     }
     file.flush()?;
     let mut command = Command::new(program);
-    let output =
-        command.arg(&path).arg(dir).stdin(Stdio::null()).output().context("cannot start the checker")?;
+    let output = command
+        .arg(&path)
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start the linearizability checker")?;
     let found: Value = serde_json::from_slice(&output.stdout).with_context(|| {
         format!("the checker's output is malformed: {}", String::from_utf8_lossy(&output.stderr))
     })?;
     let illegal = found["illegal"].as_array().context("the checker's output has no `illegal` groups")?;
     if !illegal.is_empty() {
-        bail!("not linearizable: {illegal:?}, drawn in {}", dir.display());
+        bail!("the history is not linearizable: {illegal:?}; drawing: {}", dir.display());
     }
     let number =
         |name: &str| found[name].as_u64().with_context(|| format!("the checker's output has no {name}"));

@@ -45,8 +45,10 @@ impl Process {
     pub fn start(name: &str, program: &str, arguments: &[String]) -> Process {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child =
-            bind_to_this_thread(&mut command).env("RUST_BACKTRACE", "1").spawn().expect("a process starts");
+        let mut child = bind_to_this_thread(&mut command)
+            .env("RUST_BACKTRACE", "1")
+            .spawn()
+            .expect("the process can be started");
         let stdout = child.stdout.take().expect("the stream is a pipe");
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -141,7 +143,7 @@ impl Process {
     pub fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().expect("the child can be waited for");
         if let Some(watching) = self.watching.take() {
-            watching.join().expect("the thread only reads");
+            watching.join().expect("the reading thread does not panic");
         }
         status
     }
@@ -150,7 +152,7 @@ impl Process {
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let ended = self.child.try_wait().expect("the child can be waited for")?;
         if let Some(watching) = self.watching.take() {
-            watching.join().expect("the thread only reads");
+            watching.join().expect("the reading thread does not panic");
         }
         Some(ended)
     }
@@ -177,7 +179,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id() as i32).expect("a process has a number");
+        let pid = Pid::from_raw(self.child.id() as i32).expect("the process has an id");
         // The process may have ended already.
         let _ = kill_process(pid, signal);
     }
@@ -187,7 +189,7 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kib.expect("a running process has a size") << 10
+        kib.expect("a running process has a memory size") << 10
     }
 }
 

@@ -45,13 +45,13 @@ fn connect(address: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     stream.set_write_timeout(Some(patience))?;
     let mut greeting = [0];
     stream.read_exact(&mut greeting)?;
-    if greeting == [GREETING] { Ok(stream) } else { Err(io::Error::other("no node greets so")) }
+    if greeting == [GREETING] { Ok(stream) } else { Err(io::Error::other("unexpected greeting of a node")) }
 }
 
 fn converse(stream: &mut TcpStream, question: &ReplicaRequest) -> io::Result<ReplicaResponse> {
     write_frame(stream, &question.encode())?;
     let bytes = read_frame(stream)?;
-    ReplicaResponse::decode(&bytes).ok_or_else(|| io::Error::other("an answer that is none"))
+    ReplicaResponse::decode(&bytes).ok_or_else(|| io::Error::other("malformed response of a node"))
 }
 
 /// A client's connections.
@@ -124,7 +124,7 @@ impl ReplicaClient {
 
     fn anybody(&mut self) -> u64 {
         let at = self.seed.between(0, self.nodes.len() as u64 - 1) as usize;
-        *self.nodes.keys().nth(at).expect("as many as there are")
+        *self.nodes.keys().nth(at).expect("the number of replies is known")
     }
 
     fn ask(&mut self, id: u64, question: &ReplicaRequest) -> Result<ReplicaResponse, SendError> {

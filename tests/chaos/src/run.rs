@@ -153,10 +153,10 @@ fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
         let digests: BTreeSet<Option<&str>> =
             seen.iter().map(|(_, status)| status["digest"].as_str()).collect();
         if seen.len() == cluster.network.ids().len() && digests.len() == 1 {
-            return seen[0].1["revision"].as_u64().context("a revision");
+            return seen[0].1["revision"].as_u64().context("the response has a revision");
         }
         if Instant::now() > deadline {
-            bail!("the nodes' states stay different: {seen:#?}");
+            bail!("the nodes' states did not become equal: {seen:#?}");
         }
         cluster.reap()?;
         std::thread::sleep(Duration::from_millis(50));
@@ -190,7 +190,7 @@ impl Clients {
 
     fn join(self, last: u64) -> Result<RunHistory> {
         self.last.store(last, Ordering::Relaxed);
-        let gone = |_| anyhow!("a client panicked");
+        let gone = |_| anyhow!("a client thread panicked");
         let (mut operations, mut locks, mut watched) = (vec![], vec![], vec![]);
         for client in self.keys {
             operations.extend(client.join().map_err(gone)?);
@@ -224,7 +224,7 @@ fn check(
         linear: linear::check(&stage.linear, dir, operations)?,
     };
     if report.struck == 0 || report.changes == 0 {
-        bail!("the run proves nothing: no fault happened during an operation: {report}");
+        bail!("no fault happened during an operation, so that the run proves nothing: {report}");
     }
     let decided = 1.0 - report.linear.undecided as f64 / report.linear.groups.max(1) as f64;
     if decided < DECIDED_MIN {

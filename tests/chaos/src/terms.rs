@@ -28,7 +28,7 @@ impl HighestTerms {
     pub fn check(&self) -> Result<()> {
         match &self.0.lock().unwrap_or_else(PoisonError::into_inner).1[..] {
             [] => Ok(()),
-            back => bail!("a node forgot its term: {}", back.join("; ")),
+            back => bail!("a node's term went back: {}", back.join("; ")),
         }
     }
 }

@@ -59,7 +59,7 @@ impl Toxiproxy {
         let proxy =
             json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});
         let made = self.request("POST", "/proxies", Some(&proxy))?;
-        let listen = made["listen"].as_str().context("the proxy has no address")?;
+        let listen = made["listen"].as_str().context("toxiproxy's response has no address")?;
         Ok(listen.parse()?)
     }
 
@@ -98,7 +98,7 @@ impl Toxiproxy {
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (head, content) =
-            answer.split_once("\r\n\r\n").context("the response has no end of its headers")?;
+            answer.split_once("\r\n\r\n").context("toxiproxy's response has no end of its headers")?;
         let code = head.split(' ').nth(1).unwrap_or_default();
         if !code.starts_with('2') {
             bail!("toxiproxy responded {code} to {method} {path} {body}: {content}");

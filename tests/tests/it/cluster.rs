@@ -52,7 +52,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
         |name: &str, address: &str| start(&flock.dir.path().join(name), address, Some((&through, &token)));
     let second = join("2", &port::free().to_string()).expect("the node joins");
     let refused = join("3", &port::free().to_string()).err().expect("the token is used up");
-    assert!(refused.contains("the token is not good here"), "{refused}");
+    assert!(refused.contains("the cluster refused the token"), "{refused}");
     flock.members.push(second);
     flock.until_voters(2);
     assert_eq!(flock.get(1, "first"), "1");
@@ -190,12 +190,12 @@ fn node_of_another_cluster_is_refused_with_advice() {
     let through = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
     let refused = start(&dir, &port::free().to_string(), Some((&through, &token))).err().expect("refused");
-    assert!(refused.contains("not of the cluster that made the token"), "{refused}");
+    assert!(refused.contains("belongs to another cluster than the token"), "{refused}");
     // A directory of one cluster in the other.
     let node = other.kill(0);
     let through = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
-    assert!(refused.contains("the token is of another cluster"), "{refused}");
+    assert!(refused.contains("but the token to another cluster"), "{refused}");
     // The address of a running node.
     other.restart(&node);
     let taken = &one.members[0].address;
@@ -375,7 +375,7 @@ fn founder_without_its_directory_does_not_start() {
     let founder = flock.kill(0);
     std::fs::remove_dir_all(&founder.dir).unwrap();
     let refused = start_again(&founder.dir, &founder.address).err().expect("the node must not start");
-    assert!(refused.contains("is the data directory of no node of a cluster"), "{refused}");
+    assert!(refused.contains("is not the data directory of a cluster's node"), "{refused}");
     assert!(!founder.dir.join("cluster").exists());
     let twice =
         init(&flock.members[0].dir, "127.0.0.1:1").expect_err("the directory belongs to a node").to_string();

@@ -355,7 +355,7 @@ fn node_with_another_shard_count_is_refused_with_the_right_one() {
     let address = port::free().to_string();
     let refused = crate::cluster_stage::start_with(&dir, &address, join, &["shards=1".to_owned()]);
     let why = refused.err().expect("the start is refused");
-    assert!(why.contains("are in 2 shards, not in 1: set tasks.shards = 2"), "{why}");
+    assert!(why.contains("has 2 shards of tasks, not 1: set tasks.shards = 2"), "{why}");
 
     // A node with another number of shards is refused too.
     let door = doors.door_of(0);

@@ -62,14 +62,14 @@ fn clock(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
     process::run(build.arg("tests/chaos/clock.c").current_dir(workspace::root()))
-        .context("chaos needs a compiler of C (cc)")
+        .context("chaos needs a C compiler (cc)")
 }
 
 fn go(dir: &Path, name: &str, package: &str) -> Result<()> {
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(dir.join(name)).arg(package);
     process::run(build.current_dir(workspace::root().join("tests/chaos")))
-        .context("chaos needs Go (https://go.dev/dl) and, the first time, its module proxy")
+        .context("chaos needs Go (https://go.dev/dl) and, at the first run, access to the Go module proxy")
 }
 
 impl Programs {

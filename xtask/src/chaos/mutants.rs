@@ -37,7 +37,7 @@ pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
         let programs = topics::build()?;
         missed.extend(TOPICS.cast(&of_topics, count, |dunlin| programs.command(dunlin, 1, seeds))?);
     }
-    ensure!(missed.is_empty(), "not found by {seeds} seeds: {}", missed.join(", "));
+    ensure!(missed.is_empty(), "these mutants survived {seeds} seeds: {}", missed.join(", "));
     Ok(())
 }
 
@@ -116,7 +116,7 @@ fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
         println!("  {line}");
     }
     if tried == 0 {
-        bail!("nothing was tried: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("no mutant ran: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok((broken.len() as u64, tried))
 }
@@ -132,7 +132,7 @@ fn copy_tree(tree: &Path) -> Result<()> {
         if std::fs::read(&to).is_ok_and(|there| there == bytes) {
             continue;
         }
-        std::fs::create_dir_all(to.parent().context("a file lies somewhere")?)?;
+        std::fs::create_dir_all(to.parent().context("a file's path has a folder")?)?;
         std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
     }
     Ok(())

@@ -41,7 +41,7 @@ pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
     let target = workspace::target_directory()?.join("space-mutants");
     let (copy, mut survived) = (target.join("tree"), Vec::new());
     let patches = patches()?;
-    ensure!(!patches.is_empty(), "{MUTANTS} has no patch");
+    ensure!(!patches.is_empty(), "folder {MUTANTS} has no patch");
     for patch in &patches {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if only.is_some_and(|only| !name.contains(only)) {
@@ -65,7 +65,7 @@ pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
         }
     }
     if !survived.is_empty() {
-        bail!("no seed notices {}", survived.join(", "));
+        bail!("no seed detects mutant {}", survived.join(", "));
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
 pub fn quick() -> Result<()> {
     let programs = build()?;
     process::text(Command::new(&programs.chaos).args(["topics", "probe"]))
-        .context("network namespaces are needed: root, and iproute2")?;
+        .context("cannot create network namespaces: run as root, with iproute2 installed")?;
     let mut command = programs.command(&programs.dunlin, SEED_IN_TEST, 1);
     process::run(command.arg(format!("steps={STEPS_IN_TEST}")))
 }

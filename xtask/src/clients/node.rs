@@ -25,7 +25,8 @@ impl Node {
         let grpc = line.split_whitespace().find_map(|word| word.strip_prefix("grpc="));
         let grpc = grpc.map(str::to_owned);
         let mut node = Node { child, grpc: String::new() };
-        node.grpc = grpc.with_context(|| format!("no READY line with an address of gRPC, but {line:?}"))?;
+        node.grpc =
+            grpc.with_context(|| format!("expected a READY line with a gRPC address, read {line:?}"))?;
         Ok(node)
     }
 

@@ -93,7 +93,7 @@ impl Scene {
             }
             if let StepEnd::Never(_) = step.ends {
                 let ended = running.child.try_wait()?;
-                ensure!(ended.is_none(), "`{}` ended: {}", step.line, running.seen());
+                ensure!(ended.is_none(), "`{}` failed: {}", step.line, running.seen());
                 background.push(running);
             }
         }
@@ -128,7 +128,7 @@ impl RunningCommand {
             .spawn()
             .with_context(|| format!("cannot start `{line}`"))?;
         let output = Arc::new(Mutex::new(Vec::new()));
-        let mut pipe = child.stdout.take().context("no pipe")?;
+        let mut pipe = child.stdout.take().context("standard output is not piped")?;
         let into = Arc::clone(&output);
         let reader = thread::spawn(move || {
             let mut chunk = [0; 4096];

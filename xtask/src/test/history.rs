@@ -40,14 +40,20 @@ impl History {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
         };
         let changed = git(&["status", "--porcelain", "--", ".", &format!(":!{PATH}")])?;
-        ensure!(changed.is_empty(), "not recorded: the tree differs from the commit:\n{changed}");
+        ensure!(
+            changed.is_empty(),
+            "the run is not recorded, because the tree differs from its commit:\n{changed}"
+        );
         Ok(git(&["rev-parse", "--short", "HEAD"])?.trim().to_owned())
     }
 
     /// Appends a row. Fails if the tree's commit is no longer `commit`.
     pub fn add(&self, commit: &str, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
         let now = History::commit()?;
-        ensure!(now == commit, "not recorded: the run began at {commit} and ended at {now}");
+        ensure!(
+            now == commit,
+            "the run is not recorded, because it began at commit {commit} and ended at {now}"
+        );
         let date = process::text(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%MZ"]))?;
         let minutes = took.as_secs_f64() / 60.0;
         let verdict = if passed { "passed" } else { "failed" };

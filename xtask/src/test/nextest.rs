@@ -43,8 +43,8 @@ pub fn run(selection: &Selection) -> Result<()> {
     }
     let failed: Vec<&Test> = first.tests.iter().filter(|test| !test.passed).collect();
     if failed.is_empty() {
-        ensure!(first.succeeded, "cargo nextest failed, see above");
-        ensure!(!first.tests.is_empty(), "no test was run");
+        ensure!(first.succeeded, "cargo nextest failed: see its messages above");
+        ensure!(!first.tests.is_empty(), "cargo nextest ran no test");
         return Ok(());
     }
     report_failures(selection, &failed)
@@ -100,8 +100,9 @@ struct Test {
 impl Test {
     /// Selects this test alone.
     fn filter(&self) -> Result<String> {
-        let (binary, path) = self.name.split_once('$').context("a test without a binary")?;
-        let (package, binary) = binary.split_once("::").context("a binary without a package")?;
+        let (binary, path) = self.name.split_once('$').context("nextest listed a test without a binary")?;
+        let (package, binary) =
+            binary.split_once("::").context("nextest listed a binary without a package")?;
         Ok(format!("package(={package}) & binary(={binary}) & test(={path})"))
     }
 }
@@ -132,7 +133,7 @@ impl Outcome {
             _ => return Ok(()),
         };
         if message["type"] == "test" {
-            let name = message["name"].as_str().context("a test without a name")?.to_owned();
+            let name = message["name"].as_str().context("nextest reported a test without a name")?.to_owned();
             let took = Duration::from_secs_f64(message["exec_time"].as_f64().unwrap_or_default());
             self.tests.push(Test { name, passed, took });
         }
@@ -145,7 +146,7 @@ fn run_once(selection: &Selection, more: &[&str]) -> Result<Outcome> {
     command.args(more).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start cargo nextest")?;
     let mut outcome = Outcome::default();
-    for line in BufReader::new(child.stdout.take().context("no standard output")?).lines() {
+    for line in BufReader::new(child.stdout.take().context("standard output is not piped")?).lines() {
         outcome.read(&line?)?;
     }
     outcome.succeeded = child.wait()?.success();

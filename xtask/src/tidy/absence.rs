@@ -43,7 +43,9 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
         findings.fail(
             ARCHITECTURE,
             line,
-            format!("excepts `{path}` for `{name}`, which it does not name: take the row out"),
+            format!(
+                "has an exception `{path}` for `{name}`, but that file does not use `{name}`: delete the row"
+            ),
         );
     }
 }
@@ -92,7 +94,7 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
             findings.fail(
                 ARCHITECTURE,
                 row.line,
-                "gives no reason for its exception: write it in the row".to_owned(),
+                "has no reason for its exception: write one in the row".to_owned(),
             );
         }
         for path in table::names(row.cells[0]) {
@@ -227,7 +229,7 @@ mod tests {
         };
         let clock = ("crates/topic/src/log.rs", "fn f() { Instant::now() }");
         assert!(findings_on(&with("deadlines of waits"), &[clock]).is_empty());
-        assert!(findings_on(&with(""), &[clock])[0].contains("gives no reason"));
+        assert!(findings_on(&with(""), &[clock])[0].contains("has no reason"));
         let unused = findings_on(&with("deadlines of waits"), &[("crates/topic/src/log.rs", "")]);
         assert!(unused[0].starts_with("ARCHITECTURE.md:14: excepts"), "{unused:?}");
     }

@@ -15,7 +15,7 @@ const KINDS: [&str; 5] = ["Added", "Changed", "Fixed", "Removed", "Security"];
 /// Checks every line.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let Some(text) = repository.text(CHANGELOG) else {
-        findings.fail(CHANGELOG, 1, "is missing: list what changes for users, by release".to_owned());
+        findings.fail(CHANGELOG, 1, "is missing: list the changes for users, by release".to_owned());
         return;
     };
     let mut releases = 0;
@@ -26,7 +26,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
             findings.fail(
                 CHANGELOG,
                 number,
-                format!("has {characters} characters, {CHARACTERS_MAX} at most: say what the user notices"),
+                format!("has {characters} characters, over the limit of {CHARACTERS_MAX}: describe only the effect for users"),
             );
         }
         if !line.starts_with('#') {
@@ -94,7 +94,10 @@ mod tests {
         assert_eq!(findings(&line(120)), [""; 0]);
         let found = findings(&line(121));
         assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with("CHANGELOG.md:2: has 121 characters, 120 at most"), "{found:?}");
+        assert!(
+            found[0].starts_with("CHANGELOG.md:2: has 121 characters, over the limit of 120"),
+            "{found:?}"
+        );
     }
 
     #[test]

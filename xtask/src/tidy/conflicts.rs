@@ -10,11 +10,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         for (nth, line) in text.lines().enumerate() {
             if MARKERS.iter().any(|marker| line.starts_with(marker)) {
-                findings.fail(
-                    path,
-                    nth + 1,
-                    "two changes meet here: keep what is true, take git's marks out".into(),
-                );
+                findings.fail(path, nth + 1, "has a conflict marker of git: resolve the conflict".into());
             }
         }
     }

@@ -62,7 +62,7 @@ fn check_package(folder: &str, package: &Package, manifest: &str, findings: &mut
         );
     }
     if package.description.trim().is_empty() {
-        findings.fail(manifest, 1, "has no description: say in one line what the crate is for".to_owned());
+        findings.fail(manifest, 1, "has no description: write the crate's purpose in one line".to_owned());
     }
 }
 
@@ -100,7 +100,7 @@ impl<'a> Table<'a> {
                 findings.fail(
                     ARCHITECTURE,
                     row.line,
-                    "names no crate in backticks in its first cell".to_owned(),
+                    "has no crate name in backticks in its first cell".to_owned(),
                 );
                 continue;
             };

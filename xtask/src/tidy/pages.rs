@@ -24,7 +24,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                     findings.fail(
                         page,
                         line,
-                        format!("names `{path}`, which does not exist: mend the name, or the tree"),
+                        format!("names `{path}`, which does not exist: correct the path"),
                     );
                 }
             }
@@ -33,7 +33,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                     findings.fail(
                         page,
                         line,
-                        format!("links to {target}, which does not exist from here: mend the link"),
+                        format!("links to {target}, which does not exist: correct the link"),
                     );
                 }
             }

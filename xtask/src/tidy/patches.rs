@@ -11,7 +11,7 @@ use crate::workspace;
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".patch")) {
         if let Err(why) = applies(text) {
-            findings.fail(path, 1, format!("does not apply, make it anew: {why}"));
+            findings.fail(path, 1, format!("does not apply, make the patch again: {why}"));
         }
     }
 }
@@ -28,7 +28,7 @@ fn applies(patch: &str) -> Result<(), String> {
     match asked {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")),
-        Err(error) => Err(format!("cannot ask git: {error}")),
+        Err(error) => Err(format!("cannot run git: {error}")),
     }
 }
 

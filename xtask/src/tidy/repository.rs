@@ -29,7 +29,7 @@ impl Repository {
         let root = workspace::root();
         let mut git = Command::new("git");
         git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(&root);
-        let listing = process::text(&mut git).context("tidy asks git which files there are")?;
+        let listing = process::text(&mut git).context("cannot list the repository's files with git")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
             // A deleted file is still listed until the commit; a link counts as its target.

@@ -29,7 +29,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(
                     path,
                     line,
-                    format!("test `{name}` has {characters} characters, {CHARACTERS_MAX} at most: {advice}"),
+                    format!("test `{name}` has {characters} characters, over the limit of {CHARACTERS_MAX}: {advice}"),
                 );
             }
         }
@@ -74,7 +74,7 @@ mod tests {
         {
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(
-                found[0].starts_with(path) && found[0].contains("has 61 characters, 60 at most"),
+                found[0].starts_with(path) && found[0].contains("has 61 characters, over the limit of 60"),
                 "{found:?}"
             );
         }

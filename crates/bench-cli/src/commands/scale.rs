@@ -65,11 +65,11 @@ fn read(path: &Path) -> Result<String> {
 
 fn prices(path: Option<&PathBuf>) -> Result<Prices> {
     let Some(path) = path else { return Ok(Prices::default()) };
-    Prices::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
+    Prices::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn document(path: &Path) -> Result<Document> {
-    Document::parse(&read(path)?).with_context(|| format!("in {}", path.display()))
+    Document::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Formats a share: `12.3 %`.

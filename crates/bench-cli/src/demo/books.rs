@@ -88,7 +88,7 @@ impl Books {
             self.stage.half.store(true, Ordering::Release);
         }
         let market = &mut self.markets[recording];
-        market.oracle.line(line).context("the oracle")?;
+        market.oracle.line(line).context("the comparison books could not be computed")?;
         market.push(&self.node, &[line, b"\n"])
     }
 
@@ -111,8 +111,8 @@ impl Books {
         let truth = self.truth();
         let mut verdicts = Verdicts::default();
         for (plan, reader) in self.readers {
-            let told = reader.join().map_err(|_| anyhow!("the reader {:?} panicked", plan.name))?;
-            let told = told.with_context(|| format!("the reader {:?}", plan.name))?;
+            let told = reader.join().map_err(|_| anyhow!("subscriber {:?} panicked", plan.name))?;
+            let told = told.with_context(|| format!("subscriber {:?} failed", plan.name))?;
             verdicts.judge(plan.name, &told, &truth);
         }
         Ok(verdicts)

@@ -26,15 +26,16 @@ pub fn run<S: Subscribe + Send + 'static>(
     let reader = Arc::new(Reader::slowed(sleep));
     let mut reporter = Reporter::default();
     loop {
-        let (pattern, start) = match orders.recv().context("standard input ended before the first order")? {
-            ChildOrder::Read { pattern } => (pattern, Start::Earliest),
-            ChildOrder::Resume { topic, standing } => {
-                resume(&reader, &mut reporter, &topic, &standing);
-                (topic, Start::After(standing.through))
-            }
-            ChildOrder::Go => break,
-            ChildOrder::End { .. } => bail!("the order End came before Read or Resume"),
-        };
+        let (pattern, start) =
+            match orders.recv().context("standard input ended before the parent sent an order")? {
+                ChildOrder::Read { pattern } => (pattern, Start::Earliest),
+                ChildOrder::Resume { topic, standing } => {
+                    resume(&reader, &mut reporter, &topic, &standing);
+                    (topic, Start::After(standing.through))
+                }
+                ChildOrder::Go => break,
+                ChildOrder::End { .. } => bail!("received order End before Read or Resume"),
+            };
         // A reader that cannot keep up continues at the newest record: few large gaps are easier to read.
         let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
         let options =

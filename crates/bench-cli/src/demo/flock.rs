@@ -261,7 +261,7 @@ impl ClusterDemoResult {
             (0, 0) => Ok(()),
             (lines, books) => {
                 bail!(
-                    "{lines} copies of lines are not the recording, the books of {books} nodes are not the oracle's"
+                    "{lines} copies of lines differ from the recording, and the books of {books} nodes from the oracle's"
                 )
             }
         }

@@ -49,7 +49,7 @@ fn end<P: Publish>(stream: &mut Stream<P>, ledger: &Ledger<'_>) -> Result<(Strin
     let published = ledger.count(topic);
     ensure!(
         last.seq == published,
-        "{published} lines were published to {topic}, and the node counts {}",
+        "{published} lines were published to {topic}, but the node counts {}",
         last.seq
     );
     Ok((topic.clone(), last))

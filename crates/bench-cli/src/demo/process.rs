@@ -50,7 +50,7 @@ impl Process {
     /// Waits until the process has subscribed.
     pub fn wait_ready(&self) -> Result<()> {
         if self.ready.recv_timeout(READY_WITHIN).is_err() {
-            bail!("a subscriber's process (pid {}) did not get ready", self.child.id());
+            bail!("the subscriber process (pid {}) did not become ready", self.child.id());
         }
         Ok(())
     }

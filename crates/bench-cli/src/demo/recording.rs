@@ -120,15 +120,18 @@ impl Layout {
     fn time_ms(self, line: &[u8]) -> Result<Option<u64>> {
         match self {
             Layout::Betfair => {
-                let message: Value = serde_json::from_slice(line).context("not JSON")?;
-                message["pt"].as_u64().context("no publish time `pt`").map(Some)
+                let message: Value = serde_json::from_slice(line).context("the line is not JSON")?;
+                message["pt"].as_u64().context("the line has no publish time `pt`").map(Some)
             }
             Layout::Bitstamp => {
-                let field = line.split(|&byte| byte == b',').nth(2).context("fewer than three columns")?;
+                let field = line
+                    .split(|&byte| byte == b',')
+                    .nth(2)
+                    .context("the line has fewer than three columns")?;
                 match std::str::from_utf8(field).ok().and_then(|text| text.parse().ok()) {
                     Some(time_ms) => Ok(Some(time_ms)),
                     None if field == b"exchange_timestamp" => Ok(None),
-                    None => bail!("no time in the third column"),
+                    None => bail!("the third column has no time"),
                 }
             }
         }
@@ -137,8 +140,8 @@ impl Layout {
     fn topic(self, first_line: &[u8]) -> Result<String> {
         match self {
             Layout::Betfair => {
-                let message: Value = serde_json::from_slice(first_line).context("not JSON")?;
-                let id = message["mc"][0]["id"].as_str().context("no market id `mc[0].id`")?;
+                let message: Value = serde_json::from_slice(first_line).context("the line is not JSON")?;
+                let id = message["mc"][0]["id"].as_str().context("the line has no market id `mc[0].id`")?;
                 Ok(format!("market.betfair.{id}"))
             }
             Layout::Bitstamp => Ok("market.bitstamp.btcusd".to_owned()),

@@ -264,7 +264,7 @@ impl WorldDemo<'_> {
                 return Ok(());
             }
             if self.stop.is_set() {
-                bail!("ended before {what}");
+                bail!("the process ended before {what}");
             }
             if Instant::now() > deadline {
                 bail!("{what} took more than {PATIENCE:?}\n{}", self.stands());
@@ -300,7 +300,7 @@ impl WorldDemo<'_> {
         let (found, all) = pairs(states, self.made.setup.world, NEAR_KM);
         self.looks += 1;
         if found != all {
-            bail!("the octree finds {found} pairs of aircraft, there are {all}");
+            bail!("the octree finds {found} of {all} close pairs of aircraft");
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl WorldDemo<'_> {
         let accounts = Accounts::of(self.watcher.states().map(|(_, state)| state), self.made.ids());
         if !accounts.are_right() {
             bail!(
-                "{when}: {} are lost ({:?} …), {} doubled ({:?} …), {} strange",
+                "{when}: {} entities are lost ({:?} …), {} duplicated ({:?} …), {} unknown",
                 accounts.lost.len(),
                 &accounts.lost[..accounts.lost.len().min(5)],
                 accounts.doubled.len(),
@@ -350,7 +350,7 @@ impl WorldDemo<'_> {
         };
         let chosen =
             (first..self.members.len()).find_map(|nth| Some((nth, owned(self.members[nth].process, self)?)));
-        let (nth, (region, before)) = chosen.context("no process but the first owns a region")?;
+        let (nth, (region, before)) = chosen.context("only the first process owns regions")?;
         let epoch = |show: &Self| {
             let owned = show.watcher.owned.iter().find(|owned| owned.region == region);
             owned.and_then(|owned| owned.owner)
@@ -362,7 +362,7 @@ impl WorldDemo<'_> {
         self.until("the region went on", |show| {
             epoch(show).is_some_and(|now| now.1 != before.1) && show.whole() == PROCESSES
         })?;
-        let now = epoch(self).context("the region has no owner")?;
+        let now = epoch(self).context("no process owns the region")?;
         (self.say)(&format!(
             "region {region} goes on in process {}, in epoch {}, {:.1} s after the kill",
             now.0,

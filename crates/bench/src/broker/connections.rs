@@ -57,5 +57,5 @@ fn allow_files(wanted: u64) -> Result<()> {
         return Err(Unavailable(why).into());
     }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-        .context("raising the limit of open files")
+        .context("cannot raise the limit of open files")
 }

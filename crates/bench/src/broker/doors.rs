@@ -56,7 +56,7 @@ fn publish_one_by_one(bench: &Bench, way: ProtocolRoute, publishes: u64) -> Resu
             took_ns += ns;
         }
     }
-    receive(&mut *ends.node.read_back()?, all, |_| ()).context("reading back what was published")?;
+    receive(&mut *ends.node.read_back()?, all, |_| ()).context("cannot read the published records back")?;
     let rate = publishes as f64 * 1e9 / took_ns.max(1) as f64;
     Ok(Sample::new().with("msgs_per_s", rate).and(latencies.sample()))
 }
@@ -102,6 +102,6 @@ pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Re
             Ok(())
         })?;
     }
-    ensure!(next == count, "{next} lines came, of {count}");
+    ensure!(next == count, "{next} of {count} lines arrived");
     Ok(monotonic_ns())
 }

@@ -107,7 +107,7 @@ fn others(served: BrokerEndpoint, records: u64) -> Result<Sample> {
 fn offender(bench: &Bench, kind: &str, served: BrokerEndpoint) -> Result<Child> {
     let args = [("kind", kind.to_owned()), ("address", served.address.to_string())];
     let mut child = bench.child.start("broker-offender", &args)?;
-    child.line::<()>(PATIENCE).context("waiting for the offender")?;
+    child.line::<()>(PATIENCE).context("the offending client did not start")?;
     thread::sleep(SETTLE);
     Ok(child)
 }
@@ -119,7 +119,7 @@ pub fn offend(args: &RoleArgs) -> Result<()> {
         "flood" | "flood_unlimited" => flood(served),
         "never_reads" => never_read(served),
         "slow_loris" => trickle(served),
-        unknown => bail!("there is no offender `{unknown}`"),
+        unknown => bail!("unknown offender `{unknown}`"),
     }
 }
 

@@ -214,7 +214,7 @@ impl Work {
         thread::scope(|scope| {
             let other = scope.spawn(|| self.fails_both(|| self.read_all(1)));
             let mine = self.fails_both(|| self.publish_and_read(publishers));
-            let other = other.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+            let other = other.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
             let mut latencies = mine?;
             latencies.add(&other?);
             Ok(latencies)
@@ -311,7 +311,7 @@ impl Work {
     }
 
     fn lock<'a>(&self, chunk: &'a Mutex<Vec<Reader>>) -> Result<std::sync::MutexGuard<'a, Vec<Reader>>> {
-        chunk.lock().ok().context("a reading thread panicked")
+        chunk.lock().ok().context("a subscriber thread panicked")
     }
 }
 
@@ -333,7 +333,7 @@ impl Reader {
                 other => note(&mut fault, other),
             })?;
             if let Some(fault) = fault {
-                bail!("instead of record {}: {fault}", next + 1);
+                bail!("expected record {}, received: {fault}", next + 1);
             }
             if next < until {
                 ensure!(

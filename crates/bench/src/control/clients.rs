@@ -26,7 +26,8 @@ const BEHIND_MAX: u64 = 1_000;
 
 /// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let work: Work = serde_json::from_str(args.text("work")?).context("reading the order")?;
+    let work: Work =
+        serde_json::from_str(args.text("work")?).context("cannot read the order from the parent process")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -130,13 +131,17 @@ async fn links(nodes: &[Connection]) -> Result<f64> {
 /// trips between nodes.
 async fn round_trips(work: &Work, nodes: &[Connection]) -> Result<Report> {
     let leads = leader(nodes, None).await?;
-    let follower =
-        nodes.iter().enumerate().find(|(nth, _)| *nth != leads).context("there is one node only")?.1;
+    let follower = nodes
+        .iter()
+        .enumerate()
+        .find(|(nth, _)| *nth != leads)
+        .context("the benchmark started only one node")?
+        .1;
     let mut latencies = Latencies::default();
     let begun_ns = monotonic_ns();
     for _ in 0..work.keys {
         let took = follower.line.ask(frame::ROUND_TRIP, Bytes::new()).await?;
-        latencies.record(u64::from_le_bytes(took.as_ref().try_into().context("eight bytes")?));
+        latencies.record(u64::from_le_bytes(took.as_ref().try_into().context("the value has eight bytes")?));
     }
     Ok(Report { ops: work.keys as u64, elapsed_ns: monotonic_ns() - begun_ns, ..Report::default() }
         .with(&latencies))
@@ -147,7 +152,10 @@ async fn snapshot(leader: &Connection) -> Result<u64> {
     let before = leader.seen().await?.applied;
     let begun_ns = monotonic_ns();
     while leader.seen().await?.snapshot < before {
-        ensure!(monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64, "no snapshot within {PATIENCE:?}");
+        ensure!(
+            monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64,
+            "the node made no snapshot within {PATIENCE:?}"
+        );
         // Lets a snapshot finish that the log's length caused, so that it is not mistaken for this one.
         leader.line.ask(frame::SNAPSHOT, Bytes::new()).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -178,7 +186,7 @@ impl Connection {
     }
 
     fn kv(&self) -> Result<&Kv> {
-        self.kv.as_ref().context("the door was not entered")
+        self.kv.as_ref().context("the node's address is missing")
     }
 
     /// Sends a command.
@@ -242,6 +250,6 @@ async fn agreed(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
             && seen.applied + BEHIND_MAX >= last
             && voters.is_none_or(|voters| seen.voters == voters)
     };
-    ensure!(all.iter().all(agree), "not yet: {all:?}");
+    ensure!(all.iter().all(agree), "the nodes do not agree yet: {all:?}");
     Ok(leader as usize - 1)
 }

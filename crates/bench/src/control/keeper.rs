@@ -78,7 +78,7 @@ impl KeyMemory {
                 self.0.revisions.borrow_mut()[nth] = revision;
                 Ok(())
             }
-            other => bail!("{other:?} to a compare-and-swap"),
+            other => bail!("unexpected response {other:?} to a compare-and-swap"),
         }
     }
 
@@ -94,7 +94,7 @@ impl KeyMemory {
         let command = Command::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
         match self.connection(lane).command(&command).await? {
             Reply::Transaction { succeeded: true, results, .. } if results.len() == pairs.len() => Ok(()),
-            other => bail!("{other:?} to a transaction of {} writes", pairs.len()),
+            other => bail!("unexpected response {other:?} to a transaction of {} writes", pairs.len()),
         }
     }
 
@@ -111,7 +111,7 @@ impl KeyMemory {
             Some(pair) => seq > 0 && ReadExtent::All.check(&pair.item.value, seq) && pair.item.version == seq,
             None => seq == 0,
         };
-        ensure!(right, "{key} was written {seq} times and does not hold that");
+        ensure!(right, "key {key} does not hold write {seq}, the last acknowledged one");
         Ok(())
     }
 
@@ -122,9 +122,13 @@ impl KeyMemory {
         let Answer::Found { found, .. } = self.connection(lane).query(&query).await? else {
             bail!("unexpected response to a read")
         };
-        ensure!(found.items.len() == count, "{} keys where {count} are", found.items.len());
+        ensure!(
+            found.items.len() == count,
+            "a range read returned {} keys, expected {count}",
+            found.items.len()
+        );
         let right = found.items.iter().all(|pair| ReadExtent::All.check(&pair.item.value, 1));
-        ensure!(right, "a range holds what was not written");
+        ensure!(right, "a range read returned a value that was not written");
         Ok(())
     }
 

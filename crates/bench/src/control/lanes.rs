@@ -70,7 +70,7 @@ impl Tally {
             eprintln!("{} requests failed; the first: {complaint}", self.errors.get());
         }
         let (ops, latencies) = (self.ops.get(), self.latencies.borrow());
-        ensure!(ops > 0, "nothing was answered");
+        ensure!(ops > 0, "no request was answered");
         let elapsed_ns = work.time_ns.max(self.last_ns.get().saturating_sub(self.start_ns));
         Ok(Report { ops, errors: self.errors.get(), elapsed_ns, ..Report::default() }.with(&latencies))
     }
@@ -117,7 +117,7 @@ async fn one(keeper: &KeyMemory, lane: usize, draws: &mut Draws, payload: &mut P
         "batch" => keeper.put_all(lane, (0..work.batch).map(|at| lane + work.in_flight * at)).await,
         "get" => keeper.get(lane, draws.below(work.keys)).await,
         "range" => keeper.range(lane, draws.below(work.keys - work.batch), work.batch).await,
-        other => bail!("there is no case {other}"),
+        other => bail!("unknown case {other}"),
     }
 }
 

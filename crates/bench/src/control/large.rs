@@ -25,7 +25,7 @@ pub fn restart(bench: &Bench, work: &Work) -> Result<Sample> {
     cluster.restart(bench, 0)?;
     let look = Work { case: "look".to_owned(), ..work.clone() };
     let looked: Report = cluster.clients(bench, &look)?.line(FILL_MAX)?;
-    ensure!(looked.first_ns > start_ns, "answered before it was started");
+    ensure!(looked.first_ns > start_ns, "the node answered before it was started");
     Ok(Sample::new()
         .with("serving_ns", (looked.first_ns - start_ns) as f64)
         .with("keys_per_s", filled.ops as f64 * 1e9 / filled.elapsed_ns as f64)
@@ -37,7 +37,7 @@ fn resident(cluster: &dyn Cluster) -> Result<f64> {
     let path = format!("/proc/{}/status", cluster.processes()[0]);
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    let kib: f64 = line.context("the kernel does not say what memory the process takes")?.parse()?;
+    let kib: f64 = line.context("cannot read the process's memory from the kernel")?.parse()?;
     Ok(kib * 1024.0)
 }
 

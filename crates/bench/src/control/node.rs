@@ -80,12 +80,12 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         address => Some((address.to_owned(), args.text("token")?.parse()?)),
     };
     if join.is_none() && !data_dir.join("cluster").exists() {
-        init(&data_dir, &between.to_string()).context("beginning a cluster")?;
+        init(&data_dir, &between.to_string()).context("cannot begin a cluster")?;
     }
     let limits = Limits::with_memory(MEMORY_BYTES_MAX);
     let (control, tasks) = (limits.control, limits.tasks);
     let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };
-    let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("opening the node")?;
+    let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("cannot open the node")?;
     let cluster = ClusterConfig {
         listen: between,
         advertise: None,
@@ -97,11 +97,11 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         tasks: TasksLimits { shards: args.get("shards")?, state_bytes_max: TASK_BYTES_MAX, ..tasks },
         ownership: OwnershipLimits::default(),
     };
-    let cluster = Cluster::start(&node, cluster).context("taking part in the cluster")?;
+    let cluster = Cluster::start(&node, cluster).context("cannot take part in the cluster")?;
     let doors = ServerConfig { tcp: vec![doors], ..ServerConfig::default() };
-    let server = Server::start(node.clone(), doors).context("opening the door")?;
-    server.take_part(&cluster).context("taking part in topics")?;
-    let door = *server.tcp_addresses().first().context("no door is open")?;
+    let server = Server::start(node.clone(), doors).context("cannot open the listener")?;
+    server.take_part(&cluster).context("cannot take part in the cluster's topics")?;
+    let door = *server.tcp_addresses().first().context("the node has no open listener")?;
     let control = Arc::clone(node.control()?);
     let serving = Serving { control, node, door, cluster, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -40,7 +40,7 @@ pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
                 waiting.told.replace(Some(sender));
                 waiting.after_ns.set(after_ns);
                 let told = tokio::time::timeout(PATIENCE, told).await;
-                say(&ProbeReply::AnsweredNs(told.context("no write went through")??))?;
+                say(&ProbeReply::AnsweredNs(told.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
                 // The last election that the present leader won: the one that this death caused.
@@ -81,7 +81,7 @@ fn asked() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            let ask = serde_json::from_str(&line).with_context(|| format!("reading {line}"));
+            let ask = serde_json::from_str(&line).with_context(|| format!("cannot parse {line}"));
             if sender.send(ask).is_err() {
                 return;
             }

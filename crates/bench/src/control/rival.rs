@@ -88,7 +88,7 @@ impl Cluster for Rival {
 /// report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
-    (0..count).map(reserve).collect::<Result<_, _>>().context("finding free ports")
+    (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")
 }
 
 /// Port numbers of the reservations.
@@ -132,6 +132,6 @@ fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -
             routes.join(", ")
         );
     }
-    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path.display().to_string())
 }

@@ -44,7 +44,7 @@ async fn propose(node: Arc<Serving>, answers: Answers, frame: Frame) {
     let mut commands = Commands::default();
     commands.push(&frame.body);
     let done = node.control.propose(commands).await.map_err(|error| error.to_string());
-    let done = done.and_then(|mut done| done.pop().ok_or_else(|| "no answer".to_owned()));
+    let done = done.and_then(|mut done| done.pop().ok_or_else(|| "the node did not answer".to_owned()));
     let _ = answers.send((frame.id, done));
 }
 

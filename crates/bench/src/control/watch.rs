@@ -44,10 +44,12 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result
     total.set(Some(keeper.writes() + 1));
     keeper.put(0, 0, &mut Payload::new(work.bytes)).await?;
     for watcher in reading {
-        tokio::time::timeout(PATIENCE, watcher).await.context("a watcher does not get all")???;
+        tokio::time::timeout(PATIENCE, watcher)
+            .await
+            .context("a watcher did not receive all events")???;
     }
     let due = keeper.writes() * work.watchers as u64;
-    ensure!(events.get() == due, "{} events were read, of {due}", events.get());
+    ensure!(events.get() == due, "a watcher received {} of {due} events", events.get());
     Ok(Report { events: events.get(), ..report })
 }
 
@@ -59,7 +61,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
             Event::Record(record) => {
                 ensure!(
                     last.is_none_or(|last: u64| record.seq() == last + 1),
-                    "revision {} after {last:?}",
+                    "received revision {} after {last:?}",
                     record.seq()
                 );
                 last = Some(record.seq());
@@ -69,7 +71,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
                 }
             }
             Event::Notice(Notice::Lagging(_)) => {}
-            Event::Notice(notice) => bail!("{notice:?} to a watcher"),
+            Event::Notice(notice) => bail!("a watcher received an unexpected notice: {notice:?}"),
         }
     }
     Ok(())
@@ -83,13 +85,13 @@ fn is_clients(payload: &[u8]) -> Result<bool> {
         let (key, item) = match change? {
             Changed::Put { key, .. } | Changed::Deleted { key } if key.starts_with(b"$") => return Ok(false),
             Changed::Put { key, item } => (key, item),
-            Changed::Deleted { .. } => bail!("a deletion where puts were made"),
+            Changed::Deleted { .. } => bail!("a watcher received a deletion, but keys were only put"),
         };
         let seq = item.value.first_chunk().map(|word| u64::from_le_bytes(*word)).unwrap_or(0);
         let is_whole = ReadExtent::Ends.check(&item.value, seq);
         ensure!(is_whole, "the value of {} is damaged", String::from_utf8_lossy(key));
         changes += 1;
     }
-    ensure!(changes == 1, "{changes} changes in one revision");
+    ensure!(changes == 1, "one revision has {changes} changes");
     Ok(true)
 }

@@ -109,9 +109,9 @@ impl Work {
 impl Report {
     /// Waits for the report of a child.
     pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
-        let report: Self = child.line(work.patience()).context("waiting for the clients")?;
+        let report: Self = child.line(work.patience()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
-        ensure!(share <= ERRORS_MAX, "{} requests failed beside {} answered", report.errors, report.ops);
+        ensure!(share <= ERRORS_MAX, "{} requests failed, {} were answered", report.errors, report.ops);
         Ok(report)
     }
 

@@ -58,7 +58,7 @@ impl GrpcPublisher {
             ..v1::PublishRequest::default()
         };
         let answer = self.runtime.block_on(self.client.publish(request))?.into_inner();
-        ensure!(answer.receipt.is_some(), "published, and no receipt");
+        ensure!(answer.receipt.is_some(), "a publish response has no receipt");
         Ok(())
     }
 }
@@ -85,11 +85,11 @@ impl Source for GrpcPublisher {
         self.published += records.len() as u64;
         let subject = self.subject.clone();
         let message = v1::PublishStreamRequest { subject, records, ..v1::PublishStreamRequest::default() };
-        self.messages.send(message).ok().context("the stream has ended")?;
+        self.messages.send(message).ok().context("the gRPC stream ended early")?;
         self.runtime.block_on(async {
             loop {
-                let answer = self.answers.message().await?.context("the stream has ended")?;
-                ensure!(answer.refused.is_empty(), "refused: {:?}", answer.refused);
+                let answer = self.answers.message().await?.context("the gRPC stream ended early")?;
+                ensure!(answer.refused.is_empty(), "the node refused the record: {:?}", answer.refused);
                 if answer.through == self.published {
                     return Ok(());
                 }
@@ -123,7 +123,7 @@ impl GrpcReader {
             let mut stream = client.subscribe(request).await?.into_inner();
             match stream.message().await?.and_then(|told| told.event) {
                 Some(Event::Subscribed(_)) => anyhow::Ok(stream),
-                other => bail!("{other:?} where the subscription was to begin"),
+                other => bail!("expected the start of the subscription, received {other:?}"),
             }
         })?;
         Ok(Self { runtime, stream })
@@ -132,10 +132,10 @@ impl GrpcReader {
 
 impl Sink for GrpcReader {
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let told = self.runtime.block_on(self.stream.message())?.context("the stream has ended")?;
+        let told = self.runtime.block_on(self.stream.message())?.context("the gRPC stream ended early")?;
         match told.event {
             Some(Event::Records(run)) => run.records.iter().try_for_each(|record| each(&record.payload)),
-            other => bail!("instead of records: {other:?}"),
+            other => bail!("expected records, received {other:?}"),
         }
     }
 }

@@ -16,7 +16,8 @@ const BATCH_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).context("connecting to the HTTP door")?;
+    let stream =
+        TcpStream::connect_timeout(&address, PATIENCE).context("cannot connect to the HTTP listener")?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -44,9 +45,12 @@ impl Inbox {
         self.buffer.copy_within(self.parsed..self.filled, 0);
         self.filled -= self.parsed;
         self.parsed = 0;
-        ensure!(self.filled < self.buffer.len(), "an answer does not fit {BUFFER_BYTES} bytes");
-        let read = self.stream.read(&mut self.buffer[self.filled..]).context("reading from the HTTP door")?;
-        ensure!(read > 0, "the HTTP door closed the connection");
+        ensure!(self.filled < self.buffer.len(), "an HTTP response exceeds {BUFFER_BYTES} bytes");
+        let read = self
+            .stream
+            .read(&mut self.buffer[self.filled..])
+            .context("cannot read from the HTTP listener")?;
+        ensure!(read > 0, "the HTTP listener closed the connection");
         self.filled += read;
         Ok(())
     }
@@ -96,11 +100,11 @@ impl HttpPublisher {
             "POST /v1/topics/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
         )?;
         self.write.extend_from_slice(body);
-        self.inbox.stream.write_all(&self.write).context("writing to the HTTP door")?;
+        self.inbox.stream.write_all(&self.write).context("cannot write to the HTTP listener")?;
         let body_from = self.inbox.head()?;
         let head = String::from_utf8_lossy(&self.inbox.unread()[..body_from]).to_ascii_lowercase();
         let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
-        let length: usize = length.context("an answer without a length")?.trim().parse()?;
+        let length: usize = length.context("an HTTP response has no Content-Length")?.trim().parse()?;
         while self.inbox.unread().len() < body_from + length {
             self.inbox.fill()?;
         }
@@ -155,7 +159,7 @@ impl HttpReader {
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let mut inbox = Inbox::new(connect(address)?);
         let request = format!("GET /v1/topics/{subject}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        inbox.stream.write_all(request.as_bytes()).context("writing to the HTTP door")?;
+        inbox.stream.write_all(request.as_bytes()).context("cannot write to the HTTP listener")?;
         inbox.parsed += inbox.head()?;
         let mut reader = Self { inbox, text: Vec::new() };
         // The first event is the stream's position.
@@ -170,7 +174,8 @@ impl HttpReader {
         let unread = self.inbox.unread();
         let Some(line) = unread.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };
         let size = std::str::from_utf8(&unread[..line])?.trim();
-        let size = usize::from_str_radix(size, 16).with_context(|| format!("a chunk of `{size}` bytes"))?;
+        let size = usize::from_str_radix(size, 16)
+            .with_context(|| format!("invalid chunk size `{size}` in an HTTP response"))?;
         let end = line + 1 + size;
         if unread.len() < end + 2 {
             return Ok(false);
@@ -193,7 +198,7 @@ impl Sink for HttpReader {
             match line {
                 [b'd', b'a', b't', b'a', b':', b' ', payload @ ..] => each(payload)?,
                 [b'e', b'v', b'e', b'n', b't', ..] => {
-                    bail!("instead of a record: {}", String::from_utf8_lossy(line))
+                    bail!("expected a record, received: {}", String::from_utf8_lossy(line))
                 }
                 _ => {}
             }

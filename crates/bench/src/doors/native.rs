@@ -41,7 +41,7 @@ impl<P: Publish + Send> Source for Native<P> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.publisher.flush().map(drop).context("waiting for the last answer")
+        self.publisher.flush().map(drop).context("the last acknowledgement did not arrive")
     }
 }
 
@@ -55,7 +55,7 @@ impl<S: Subscribe> Sink for NativeReader<S> {
             let given = self.0.drain(usize::MAX, |event| match event {
                 Event::Record(record) if fault.is_ok() => fault = each(record.payload()),
                 Event::Record(_) => {}
-                notice => fault = Err(anyhow::anyhow!("instead of a record: {}", describe(&notice))),
+                notice => fault = Err(anyhow::anyhow!("expected a record, received: {}", describe(&notice))),
             })?;
             if let Err(fault) = fault {
                 bail!(fault);
@@ -63,7 +63,7 @@ impl<S: Subscribe> Sink for NativeReader<S> {
             if given > 0 {
                 return Ok(());
             }
-            ensure!(self.0.wait(Some(PATIENCE))?, "nothing came within {PATIENCE:?}");
+            ensure!(self.0.wait(Some(PATIENCE))?, "no record arrived within {PATIENCE:?}");
         }
     }
 }

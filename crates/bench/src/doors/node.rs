@@ -106,7 +106,7 @@ impl ListenerNode {
     /// Address of a listener.
     pub fn address(&self, door: Protocol) -> Result<SocketAddr> {
         let found = self.doors.iter().find(|(name, _)| name == door.name());
-        found.map(|(_, address)| *address).with_context(|| format!("door {door} is not open"))
+        found.map(|(_, address)| *address).with_context(|| format!("listener {door} is not open"))
     }
 
     /// Memory according to the kernel, bytes.
@@ -116,14 +116,15 @@ impl ListenerNode {
 }
 
 fn users_file(users: &str) -> Result<tempfile::NamedTempFile> {
-    let mut file = tempfile::NamedTempFile::new().context("making a users file")?;
-    file.write_all(users.as_bytes()).context("writing a users file")?;
+    let mut file = tempfile::NamedTempFile::new().context("cannot create a users file")?;
+    file.write_all(users.as_bytes()).context("cannot write a users file")?;
     Ok(file)
 }
 
 /// Main function of the node's process; it serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
-    let setup: NodeSetup = serde_json::from_str(args.text("setup")?).context("reading the setup")?;
+    let setup: NodeSetup =
+        serde_json::from_str(args.text("setup")?).context("cannot read the setup from the parent process")?;
     let node = open(&setup.topics, args.text("disk").ok().map(Path::new))?;
     let any = |door: Protocol| match setup.doors.iter().any(|name| name == door.name()) {
         true => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
@@ -140,7 +141,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         users_file: args.text("users").ok().map(Into::into),
         ..ServerConfig::default()
     };
-    let server = Server::start(node, config).context("opening the doors")?;
+    let server = Server::start(node, config).context("cannot open the listeners")?;
     let doors = server.addresses().iter().map(|(door, address)| (door.name().to_owned(), *address)).collect();
     say(&Ready { doors })?;
     loop {
@@ -158,7 +159,7 @@ pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
     };
     for topic in topics {
         let made = node.create_topic(&topic.name, topic.config(), false);
-        made.with_context(|| format!("making topic {}", topic.name))?;
+        made.with_context(|| format!("cannot create topic {}", topic.name))?;
     }
     Ok(node)
 }

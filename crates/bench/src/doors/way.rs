@@ -142,7 +142,7 @@ fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box
         }
         _ => {
             let sink = client(node)?.subscribe(TOPIC, registered()).context("subscribing")?;
-            let publisher = client(node)?.publisher(TOPIC).context("opening a publisher")?;
+            let publisher = client(node)?.publisher(TOPIC).context("cannot open a publisher")?;
             (Box::new(Native::remote(publisher)), Box::new(NativeReader(sink)))
         }
     })
@@ -158,7 +158,7 @@ pub fn nats_ends(served: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sin
 fn client(node: &ListenerNode) -> Result<Client> {
     let url = format!("dunlin://{}", node.address(Protocol::Tcp)?);
     let options = Options { name: "bench".to_owned(), wait: Wait::Parked, ..Options::default() };
-    Client::connect(&url, options).with_context(|| format!("connecting to {url}"))
+    Client::connect(&url, options).with_context(|| format!("cannot connect to {url}"))
 }
 
 fn registered() -> SubscribeOptions {
@@ -177,7 +177,7 @@ impl Separation {
         Ok(match self {
             Self::Here(node) => Box::new(NativeReader(node.subscribe(TOPIC, &options)?)),
             Self::There(node) => Box::new(NativeReader(client(node)?.subscribe(TOPIC, options)?)),
-            Self::Rival { .. } => anyhow::bail!("a rival keeps nothing to be read back"),
+            Self::Rival { .. } => anyhow::bail!("the rival stores no records that could be read back"),
         })
     }
 }

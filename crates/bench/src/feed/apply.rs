@@ -46,9 +46,9 @@ pub fn measure(recording: &str) -> Result<Sample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";
     let (taken_ns, events) = if by_order {
-        orders(&records).context("by order")?
+        orders(&records).context("a state of kind orders")?
     } else {
-        levels(&records).context("by level")?
+        levels(&records).context("a state of kind book")?
     };
     Ok(Sample::new()
         .with("event_ns", taken_ns as f64 / events as f64)
@@ -94,7 +94,7 @@ fn levels(records: &Records) -> Result<(u64, u64)> {
         }
     }
     for (nth, book) in books.iter().enumerate() {
-        compare(book, &plain[nth]).with_context(|| format!("book {nth}"))?;
+        compare(book, &plain[nth]).with_context(|| format!("book {nth} is wrong"))?;
     }
     Ok((taken_ns, (records.bytes.len() / BOOK_ENTRY_BYTES) as u64))
 }
@@ -108,7 +108,7 @@ fn apply_plainly(plain: &mut BTreeMap<(Side, i64), i64>, entry: &BookEntry) {
 }
 
 fn orders(records: &Records) -> Result<(u64, u64)> {
-    ensure!(records.scales.len() == 1, "{} books where one was expected", records.scales.len());
+    ensure!(records.scales.len() == 1, "received {} books, expected one", records.scales.len());
     let mut book = Orders::new(records.scales[0]);
     let start_ns = monotonic_ns();
     for (seq, (_, payload)) in (1..).zip(&records.records) {
@@ -128,7 +128,12 @@ fn orders(records: &Records) -> Result<(u64, u64)> {
             OrderEntry::Clear { side } => plain.retain(|_, order| order.0 != side),
         }
     }
-    ensure!(book.order_count() == plain.len(), "{} orders, not {}", book.order_count(), plain.len());
+    ensure!(
+        book.order_count() == plain.len(),
+        "the book has {} orders, expected {}",
+        book.order_count(),
+        plain.len()
+    );
     let mut sums = BTreeMap::new();
     plain.values().for_each(|(side, price, size)| *sums.entry((*side, *price)).or_default() += size);
     compare(&book, &sums)?;
@@ -141,9 +146,14 @@ fn compare(book: &impl Levels, plain: &BTreeMap<(Side, i64), i64>) -> Result<()>
         for level in book.levels(side) {
             count += 1;
             let size = plain.get(&(side, level.price));
-            ensure!(size == Some(&level.size), "{side} {} is {}, not {size:?}", level.price, level.size);
+            ensure!(
+                size == Some(&level.size),
+                "{side} {}: size {}, expected {size:?}",
+                level.price,
+                level.size
+            );
         }
     }
-    ensure!(count == plain.len(), "{count} levels, not {}", plain.len());
+    ensure!(count == plain.len(), "the book has {count} levels, expected {}", plain.len());
     Ok(())
 }

@@ -69,8 +69,15 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
         for nth in 0..IN_FLIGHT {
             publisher.send(payload.of(commit * IN_FLIGHT + nth)).context("sending")?;
         }
-        let receipt = publisher.flush().context("waiting for the disk")?.context("no receipt")?;
-        ensure!(receipt.acknowledged == AckLevel::Synced, "acknowledged as {:?}", receipt.acknowledged);
+        let receipt = publisher
+            .flush()
+            .context("the record was not stored on disk")?
+            .context("the publisher returned no receipt")?;
+        ensure!(
+            receipt.acknowledged == AckLevel::Synced,
+            "unexpected acknowledgement level {:?}",
+            receipt.acknowledged
+        );
         let after_ns = monotonic_ns();
         commits_ns.push(after_ns - before_ns);
         before_ns = after_ns;
@@ -91,8 +98,8 @@ fn check(node: &Node, records: u64) -> Result<()> {
         Event::Notice(_) => {}
     })? > 0
     {}
-    ensure!(sound, "a record was read back that is not what was published");
-    ensure!(seen == records, "{seen} records were read back, of {records}");
+    ensure!(sound, "a record that was read back differs from the published one");
+    ensure!(seen == records, "{seen} of {records} records were read back");
     Ok(())
 }
 

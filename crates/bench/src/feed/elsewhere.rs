@@ -26,17 +26,17 @@ struct Notes {
 
 /// Reads with this many subscribers for the requested time.
 pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
-    let url = options.url.as_deref().context("no --url")?;
+    let url = options.url.as_deref().context("--url is missing")?;
     let feed = &options.feed;
     let pattern = match feed.instruments.as_slice() {
         [] => "md.>".to_owned(),
         [one] => format!("md.{one}"),
-        _ => anyhow::bail!("with --url a reader takes one --instrument, or all"),
+        _ => anyhow::bail!("with --url give one --instrument, or none for all instruments"),
     };
     let subscribe = |_| {
         let (name, tls) = ("bench".to_owned(), options.tls.clone());
         let named = ClientOptions { name, tls, ..ClientOptions::default() };
-        let client = Client::connect(url, named).with_context(|| format!("connecting to {url}"))?;
+        let client = Client::connect(url, named).with_context(|| format!("cannot connect to {url}"))?;
         let wanted = SubscribeOptions {
             start: Start::Snapshot,
             on_gap: OnGap::Snapshot,
@@ -44,7 +44,7 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
             ..SubscribeOptions::default()
         };
         let subscriber =
-            client.subscribe(&pattern, wanted).with_context(|| format!("subscribing to {pattern}"))?;
+            client.subscribe(&pattern, wanted).with_context(|| format!("cannot subscribe to {pattern}"))?;
         Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
     };
     let replicas = (0..clients).map(subscribe).collect::<Result<Vec<_>>>()?;
@@ -56,7 +56,7 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
         replicas.iter().map(|replica| of(replica.borrow().counts())).sum::<u64>() as f64
     };
     let notes = notes.borrow();
-    ensure!(notes.delivered > 0, "nothing was published to {pattern}");
+    ensure!(notes.delivered > 0, "no record was published to {pattern}");
     let books = replicas.first().map_or(0, |replica| replica.borrow().states().count());
     Ok(Sample::new()
         .with("instruments", books as f64)
@@ -85,7 +85,7 @@ fn read<S: Subscribe + 'static>(
     notes: &Rc<RefCell<Notes>>,
 ) -> Result<Vec<Shared<S>>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("starting a runtime")?;
+    let runtime = runtime.context("cannot start a Tokio runtime")?;
     let replicas: Vec<Shared<S>> =
         replicas.into_iter().map(|replica| Rc::new(RefCell::new(replica))).collect();
     let tasks = LocalSet::new();
@@ -94,7 +94,7 @@ fn read<S: Subscribe + 'static>(
         .map(|replica| tasks.spawn_local(read_on(Rc::clone(replica), from_ns, Rc::clone(notes))))
         .collect();
     tasks.block_on(&runtime, async { tokio::time::sleep(time).await });
-    ensure!(!reading.iter().any(tokio::task::JoinHandle::is_finished), "a reader failed");
+    ensure!(!reading.iter().any(tokio::task::JoinHandle::is_finished), "a subscriber failed");
     Ok(replicas)
 }
 

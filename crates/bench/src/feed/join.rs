@@ -33,7 +33,7 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
     let mut node = FeedNode::start(bench, &scenario)?;
     let connect = |_| {
         let options = Options { name: "bench".to_owned(), ..Options::default() };
-        Client::connect(node.url(), options).with_context(|| format!("connecting to {}", node.url()))
+        Client::connect(node.url(), options).with_context(|| format!("cannot connect to {}", node.url()))
     };
     let clients = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
     let standing = ResidentReader::start(&connect(0)?)?;
@@ -105,7 +105,7 @@ impl ResidentReader {
             }
             ensure!(
                 replica.is_whole() && replica.states().next().is_some(),
-                "the standing reader has no book"
+                "the first subscriber has no book"
             );
             Ok(())
         });
@@ -114,7 +114,7 @@ impl ResidentReader {
 
     fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the standing reader panicked"))?
+        self.thread.join().map_err(|_| anyhow!("the first subscriber panicked"))?
     }
 }
 
@@ -122,7 +122,7 @@ impl ResidentReader {
 fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("starting a runtime")?.block_on(async {
+    runtime.context("cannot start a Tokio runtime")?.block_on(async {
         // One after another; each first reads what has arrived.
         let all = async {
             for replica in &mut replicas {
@@ -130,15 +130,15 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
             }
             Ok::<_, anyhow::Error>(())
         };
-        tokio::time::timeout(PATIENCE, all).await.context("not all were in sync in time")?
+        tokio::time::timeout(PATIENCE, all).await.context("not all subscribers had their book in time")?
     })?;
     for replica in &replicas {
-        let Some((_, _, book)) = replica.states().next() else { bail!("a reader has no book") };
+        let Some((_, _, book)) = replica.states().next() else { bail!("a subscriber has no book") };
         let levels = [dunlin_feed::Side::Bid, dunlin_feed::Side::Ask]
             .map(|side| dunlin_feed::Levels::level_count(book, side));
         ensure!(
             levels.iter().sum::<usize>() > LEVELS_PER_SIDE as usize,
-            "a reader's book has {levels:?} levels"
+            "a subscriber's book has {levels:?} levels"
         );
     }
     Ok(replicas)

@@ -47,7 +47,8 @@ pub fn rate_held(bench: &Bench, base: &Scenario) -> Result<Sample> {
             }
         }
     }
-    let (_, sample) = best.with_context(|| format!("not even {} updates a second were held", first / 2))?;
+    let (_, sample) =
+        best.with_context(|| format!("the node did not keep up with {} updates a second", first / 2))?;
     Ok(sample)
 }
 

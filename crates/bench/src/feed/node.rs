@@ -60,7 +60,8 @@ impl FeedNode {
 
 /// Main function of the node's process.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
-    let scenario: Scenario = serde_json::from_str(args.text("scenario")?).context("reading the scenario")?;
+    let scenario: Scenario = serde_json::from_str(args.text("scenario")?)
+        .context("cannot read the scenario from the parent process")?;
     let instruments = scenario.instruments()?;
     let _pinned = scenario.pin().side(1)?;
     let stand = stand(&scenario, &instruments)?;
@@ -72,8 +73,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         ..ServerConfig::default()
     };
-    let server = Server::start(stand.node().clone(), config).context("opening the doors")?;
-    let address = server.tcp_addresses().first().context("no door is open")?;
+    let server = Server::start(stand.node().clone(), config).context("cannot open the listeners")?;
+    let address = server.tcp_addresses().first().context("the node has no open listener")?;
     say(&Ready { url: format!("dunlin://{address}") })?;
     let window: Window = hear()?;
     let source = Source::new(stand.node(), &scenario, instruments);
@@ -96,7 +97,10 @@ pub fn stand(scenario: &Scenario, instruments: &Instruments) -> Result<LocalNode
         let retention = Retention { bytes, records, ..Retention::default() };
         let config = TopicConfig { retention, fold: Some(fold), ..TopicConfig::default() };
         let topic = instrument.topic();
-        stand.node().create_topic(&topic, config, false).with_context(|| format!("making topic {topic}"))?;
+        stand
+            .node()
+            .create_topic(&topic, config, false)
+            .with_context(|| format!("cannot create topic {topic}"))?;
     }
     Ok(stand)
 }

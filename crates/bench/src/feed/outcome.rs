@@ -68,21 +68,25 @@ impl FeedOutcome {
     /// Fails if something went wrong that must not at any speed.
     pub fn check(&self, scenario: &Scenario) -> Result<()> {
         let tally = &self.tally;
-        ensure!(tally.divergent == 0, "{} books differ from their owner's", tally.divergent);
-        ensure!(tally.errors == 0, "{} records or snapshots were not taken in", tally.errors);
+        ensure!(
+            tally.divergent == 0,
+            "{} books differ from the book of their topic's owner",
+            tally.divergent
+        );
+        ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.drop_every_n.is_some() && !scenario.conflate && scenario.delay.is_none() {
             // A subscriber that was brought back by a state has not seen earlier withheld records.
             let jumped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || jumped && tally.holes < self.withheld,
-                "{} records were withheld, {} holes were noticed",
+                "{} records were dropped, but subscribers noticed {} gaps",
                 self.withheld,
                 tally.holes
             );
         }
         ensure!(
             tally.healed >= tally.holes,
-            "{} holes were noticed, and {} books made whole",
+            "subscribers noticed {} gaps, but repaired only {} books",
             tally.holes,
             tally.healed
         );

@@ -123,7 +123,7 @@ impl<S: Subscribe> Reader<S> {
 
     /// Results, after comparing the books with their owner's.
     pub fn finish(self, ends: &PublishedTotals) -> Result<Tally> {
-        let lines = ends.get().context("the totals of the source are missing")?;
+        let lines = ends.get().context("the source reported no totals")?;
         let mut tally = self.notes.tally;
         let counts = self.replica.counts();
         for (log, _, book) in self.replica.states() {

@@ -43,7 +43,7 @@ fn in_threads<S: Subscribe + Send + 'static>(
     let threads: Vec<_> = readers.into_iter().map(start).collect();
     threads
         .into_iter()
-        .map(|thread| thread.join().map_err(|_| anyhow!("a reading thread panicked"))?)
+        .map(|thread| thread.join().map_err(|_| anyhow!("a subscriber thread panicked"))?)
         .collect()
 }
 
@@ -55,14 +55,14 @@ fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &PublishedTotals)
         } else if reader.is_through(ends) {
             return Ok(());
         } else if !reader.wait(LOOK)? {
-            ensure!(moved.elapsed() < PATIENCE, "nothing came for {PATIENCE:?}");
+            ensure!(moved.elapsed() < PATIENCE, "no record arrived for {PATIENCE:?}");
         }
     }
 }
 
 fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTotals) -> Result<Vec<Tally>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("starting a runtime")?;
+    let runtime = runtime.context("cannot start a Tokio runtime")?;
     let readers: Vec<_> = readers.into_iter().map(|reader| Rc::new(RefCell::new(reader))).collect();
     let tasks = LocalSet::new();
     let reading: Vec<_> =
@@ -70,7 +70,7 @@ fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTot
     tasks.block_on(&runtime, until_through(&readers, ends, &reading))?;
     drop((tasks, reading));
     let finish = |reader: Rc<RefCell<Reader<S>>>| {
-        let reader = Rc::into_inner(reader).context("a reading task is still there")?;
+        let reader = Rc::into_inner(reader).context("a subscriber task has not ended")?;
         reader.into_inner().finish(ends)
     };
     readers.into_iter().map(finish).collect()
@@ -104,12 +104,12 @@ async fn until_through<S: Subscribe>(
     let (mut last, mut moved) = (0, Instant::now());
     while !readers.iter().all(|reader| reader.borrow().is_through(ends)) {
         tokio::time::sleep(LOOK).await;
-        ensure!(!reading.iter().any(JoinHandle::is_finished), "a reader failed");
+        ensure!(!reading.iter().any(JoinHandle::is_finished), "a subscriber failed");
         let applied = readers.iter().map(|reader| reader.borrow().applied()).sum();
         if applied != last {
             (last, moved) = (applied, Instant::now());
         }
-        ensure!(moved.elapsed() < PATIENCE, "nothing came for {PATIENCE:?}");
+        ensure!(moved.elapsed() < PATIENCE, "no record arrived for {PATIENCE:?}");
     }
     Ok(())
 }

@@ -28,12 +28,12 @@ pub fn measure(_: &Bench, updates: u64) -> Result<Sample> {
 /// Writes the recording; returns the checksum of the final book.
 fn write(folder: &Path, updates: u64) -> Result<u64> {
     let file =
-        InstrumentsText::scenario("baseline_1x1_10k").context("a configuration that comes with Dunlin")?;
+        InstrumentsText::scenario("baseline_1x1_10k").context("the built-in configuration is valid")?;
     let instruments: Instruments = file.parse()?;
     let mut simulator = Simulator::new(&instruments, 123);
     let mut book = Book::new(Scale::default());
     let opened = Journal::open(Arc::new(RealDisk), folder, NAME, Config::default());
-    let (mut journal, _) = opened.context("making a recording")?;
+    let (mut journal, _) = opened.context("cannot make a recording")?;
     let (mut payload, mut frames, mut count) = (Vec::new(), Vec::new(), 0);
     for seq in 1..=updates {
         payload.clear();
@@ -61,7 +61,7 @@ fn write(folder: &Path, updates: u64) -> Result<u64> {
             (count, _) = (0, frames.clear());
         }
     }
-    journal.close().context("ending a recording")?;
+    journal.close().context("cannot end a recording")?;
     Ok(dunlin::topic::Reducer::checksum(&book))
 }
 
@@ -76,12 +76,12 @@ fn add_frame(payload: &[u8], time_ns: u64, frames: &mut Vec<u8>) -> Result<()> {
 
 fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
     let start_ns = monotonic_ns();
-    let reader = Reader::open(Arc::new(RealDisk), folder).context("opening the recording")?;
+    let reader = Reader::open(Arc::new(RealDisk), folder).context("cannot open the recording")?;
     let mut scan = reader.scan(Position::default());
     let mut book = Book::new(Scale::default());
     let (mut seq, mut bytes) = (0, 0);
     while let Some(item) = scan.next()? {
-        let ScanItem::Records(records) = item else { bail!("the recording has a hole after {seq}") };
+        let ScanItem::Records(records) = item else { bail!("the recording has a gap after record {seq}") };
         bytes += records.frames.len();
         let mut rest = records.frames;
         while let Some((frame, taken)) = Frame::split(rest) {
@@ -91,8 +91,11 @@ fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
         }
     }
     let taken_ns = monotonic_ns() - start_ns;
-    ensure!(seq == updates, "{seq} records came of {updates}");
-    ensure!(dunlin::topic::Reducer::checksum(&book) == sum, "the book is not the one that was recorded");
+    ensure!(seq == updates, "{seq} of {updates} records arrived");
+    ensure!(
+        dunlin::topic::Reducer::checksum(&book) == sum,
+        "the replayed book differs from the recorded one"
+    );
     let per_s = |count: f64| count * 1e9 / taken_ns.max(1) as f64;
     Ok(Sample::new()
         .with("events_per_s", per_s(seq as f64))

@@ -147,8 +147,9 @@ fn subscribe(
     }
     let wait = scenario.wait.wait();
     let options_of_client = Options { name: "bench".to_owned(), wait, limits, ..Options::default() };
-    let client = Client::connect(url, options_of_client).with_context(|| format!("connecting to {url}"))?;
-    let [pattern] = patterns else { anyhow::bail!("over TCP a reader takes one instrument or all") };
+    let client =
+        Client::connect(url, options_of_client).with_context(|| format!("cannot connect to {url}"))?;
+    let [pattern] = patterns else { anyhow::bail!("over TCP, a subscriber reads one instrument or all") };
     client.subscribe(pattern, options.clone()).context("subscribing")
 }
 

@@ -118,7 +118,7 @@ impl Scenario {
     pub fn patterns(&self, instruments: &Instruments) -> Result<Vec<String>> {
         let topic = |id: &String| {
             let known = instruments.list().iter().find(|known| known.id == *id);
-            known.map(Instrument::topic).with_context(|| format!("there is no instrument {id}"))
+            known.map(Instrument::topic).with_context(|| format!("unknown instrument {id}"))
         };
         match self.instruments.as_slice() {
             [] if instruments.list().len() == 1 => Ok(vec![instruments.list()[0].topic()]),

@@ -72,7 +72,7 @@ impl Source {
         let times = Times::default();
         let publishers = self.publishers(&times)?;
         let mut simulation = Simulation::open(&self.instruments, self.seed, window.start_ns, publishers)
-            .context("publishing the whole books")?;
+            .context("cannot publish the complete books")?;
         if let Some(spin_ns) = self.spin_ns {
             simulation = simulation.spinning(spin_ns);
         }
@@ -93,7 +93,8 @@ impl Source {
 
     fn publishers(&self, times: &Times) -> Result<Vec<Timed<Publisher>>> {
         let publisher = |topic: String| {
-            let publisher = self.node.publisher(&topic).with_context(|| format!("publishing to {topic}"))?;
+            let publisher =
+                self.node.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
             Ok(Timed::new(publisher, times))
         };
         self.instruments.list().iter().map(|instrument| publisher(instrument.topic())).collect()
@@ -110,7 +111,7 @@ impl Source {
 
 /// Checksum of a topic's state.
 fn checksum(node: &Node, topic: &str) -> Result<u64> {
-    let there = node.topic(topic).with_context(|| format!("topic {topic} is gone"))?;
+    let there = node.topic(topic).with_context(|| format!("topic {topic} does not exist"))?;
     let info = there.logs()[0].state_info();
     Ok(info.with_context(|| format!("topic {topic} keeps no state"))?.1.checksum)
 }

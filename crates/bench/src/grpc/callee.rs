@@ -60,7 +60,7 @@ impl Callee {
 pub async fn channel(address: SocketAddr) -> Result<Channel> {
     let endpoint =
         Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE).timeout(PATIENCE);
-    endpoint.connect().await.with_context(|| format!("connecting to {address}"))
+    endpoint.connect().await.with_context(|| format!("cannot connect to {address}"))
 }
 
 /// A client of a server.
@@ -79,19 +79,23 @@ impl Caller {
         match self {
             Self::Echo(echo) => {
                 let answer = echo.say(Message { payloads }).await?.into_inner();
-                ensure!(answer.payloads.len() == count, "{} of {count} came back", answer.payloads.len());
+                ensure!(
+                    answer.payloads.len() == count,
+                    "{} of {count} responses arrived",
+                    answer.payloads.len()
+                );
             }
             Self::Node(node) => {
                 let mut requests: Vec<_> = payloads.into_iter().map(publish).collect();
                 if let [_] = requests[..] {
                     let answer = node.publish(requests.remove(0)).await?.into_inner();
-                    ensure!(answer.receipt.is_some(), "published, and no receipt");
+                    ensure!(answer.receipt.is_some(), "a publish response has no receipt");
                 } else {
                     let answer = node.publish_batch(v1::PublishBatchRequest { requests }).await?.into_inner();
                     let is_receipt =
                         |outcome: &v1::PublishOutcome| matches!(outcome.outcome, Some(Outcome::Receipt(_)));
                     let published = answer.outcomes.iter().filter(|outcome| is_receipt(outcome)).count();
-                    ensure!(published == count, "{published} of {count} were published");
+                    ensure!(published == count, "{published} of {count} records were published");
                 }
             }
         }

@@ -74,15 +74,15 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     stand.volatile(TOPIC, HISTORY_BYTES)?;
     let lossless = stand.lossless(LOSSLESS, HISTORY_BYTES)?;
     let config = ServerConfig { grpc: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..ServerConfig::default() };
-    let server = Server::start(stand.node().clone(), config).context("opening the door")?;
+    let server = Server::start(stand.node().clone(), config).context("cannot open the gRPC listener")?;
     let of_protocol =
         |(protocol, address): &(Protocol, SocketAddr)| (*protocol == Protocol::Grpc).then_some(*address);
-    let address = server.addresses().iter().find_map(of_protocol).context("the door is not open")?;
+    let address = server.addresses().iter().find_map(of_protocol).context("the gRPC listener is not open")?;
     say(&Ready { address })?;
     if records > 0 {
         let deadline = Instant::now() + PATIENCE;
         while lossless.logs()[0].info().registered == 0 {
-            ensure!(Instant::now() < deadline, "no reader came within {PATIENCE:?}");
+            ensure!(Instant::now() < deadline, "no subscriber connected within {PATIENCE:?}");
             thread::sleep(Duration::from_millis(1));
         }
         let start_ns = send_all(&mut stand.publisher(LOSSLESS)?, PublishMode::OneByOne, bytes, records)?;

@@ -40,7 +40,7 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
         let mut stream = client.subscribe(request).await?.into_inner();
         let mut seq = 0;
         while seq < records {
-            let told = stream.message().await?.context("the stream ended")?;
+            let told = stream.message().await?.context("the gRPC stream ended early")?;
             match told.event {
                 Some(Event::Records(run)) => {
                     for record in run.records {
@@ -49,11 +49,11 @@ fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
                             "record {seq} has another payload"
                         );
                         seq += 1;
-                        ensure!(record.seq == seq, "record {} where {seq} was due", record.seq);
+                        ensure!(record.seq == seq, "received record {}, expected record {seq}", record.seq);
                     }
                 }
                 Some(Event::Subscribed(_)) => {}
-                other => bail!("{other:?} after {seq} records"),
+                other => bail!("expected a record, received {other:?} after {seq} records"),
             }
         }
         Ok(monotonic_ns())
@@ -70,8 +70,8 @@ fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
         let asked = StreamRequest { messages, bytes: bytes as u32 };
         let mut stream = client.stream(asked).await?.into_inner();
         for seq in 0..messages {
-            let message = stream.message().await?.context("the stream ended")?;
-            let payload = message.payloads.first().context("a message without its payload")?;
+            let message = stream.message().await?.context("the gRPC stream ended early")?;
+            let payload = message.payloads.first().context("received a message without a payload")?;
             ensure!(ReadExtent::All.check(payload, seq), "message {seq} has another payload");
         }
         Ok((start_ns, monotonic_ns()))

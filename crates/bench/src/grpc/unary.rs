@@ -55,7 +55,7 @@ async fn all(callers: &[Caller], load: Load, calls: u64) -> Result<Latencies> {
     let lanes: Vec<_> = callers.iter().map(lane).collect();
     let mut latencies = Latencies::default();
     for lane in lanes {
-        latencies.add(&lane.await.map_err(|error| anyhow!("a caller ended: {error}"))??);
+        latencies.add(&lane.await.map_err(|error| anyhow!("a client task failed: {error}"))??);
     }
     Ok(latencies)
 }

@@ -39,7 +39,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
     let published = publish_and_read(stand.publisher("bench")?, mine, &shared, burst(subscribers), time);
     // The other thread reads as many records as were published, or gives up after a failure.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
-    reading.join().map_err(|_| anyhow!("the reading thread panicked"))??;
+    reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
     let per_s = (published.records * subscribers as u64) as f64 * 1e9 / elapsed_ns as f64;
     Ok(Sample::new()
@@ -96,7 +96,7 @@ fn publish_and_read(
         read_turn(&mut mine, from, published.records)?;
         let deadline = Instant::now() + PATIENCE;
         while published.records.saturating_sub(shared.read.load(Ordering::Acquire)) > 2 * burst {
-            ensure!(Instant::now() < deadline, "the other half of the subscribers stands still");
+            ensure!(Instant::now() < deadline, "the other half of the subscribers makes no progress");
             std::hint::spin_loop();
         }
     }
@@ -160,7 +160,7 @@ fn drain(subscriber: &mut Subscriber, max: usize, next: &mut u64) -> Result<()> 
         other => note(&mut fault, other),
     })?;
     match fault {
-        Some(fault) => bail!("instead of record {}: {fault}", *next + 1),
+        Some(fault) => bail!("expected record {}, received: {fault}", *next + 1),
         None => Ok(()),
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
             topic.publisher(topic.name()).publish(RECORD)?;
             Ok(Arc::clone(&topic))
         })?,
-        other => bail!("there is nothing like `{other}` to measure"),
+        other => bail!("unknown kind of memory to measure: `{other}`"),
     };
     say(&Grown { bytes: after.saturating_sub(before) })
 }
@@ -63,7 +63,7 @@ fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
 
 /// Resident memory of this process.
 pub fn resident_bytes() -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
+    let text = std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     Ok(pages.context("/proc/self/statm has an unknown format")? * page_size() as u64)
 }

@@ -33,7 +33,7 @@ pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<Timed> {
     let received = receive(&mut subscriber, topics, messages);
     drop(subscriber);
     for thread in publishing {
-        thread.join().map_err(|_| anyhow!("a publishing thread panicked"))??;
+        thread.join().map_err(|_| anyhow!("a publisher thread panicked"))??;
     }
     Ok(Timed { start_ns, end_ns: received?, messages: messages * topics as u64, bytes, touched: bytes })
 }
@@ -55,7 +55,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
             other => drop(fault.get_or_insert_with(|| describe(other))),
         })?;
         if let Some(fault) = fault {
-            bail!("after {seen} records: {fault}");
+            bail!("subscriber failed after {seen} records: {fault}");
         }
         if given == 0 {
             ensure!(subscriber.wait(Some(PATIENCE))?, "no record within {PATIENCE:?} after {seen}");

@@ -37,7 +37,7 @@ pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
     let latencies = publish(&topic, &seen, subscribers as u64, records);
     // Closing the topic ends the tasks after a failed publish.
     topic.close();
-    let read = reading.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+    let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let latencies = latencies?;
     read?;
     Ok(latencies.sample())
@@ -55,7 +55,7 @@ fn publish(topic: &Arc<Topic>, seen: &AtomicU64, subscribers: u64, records: u64)
         latencies.record(monotonic_ns() - start_ns);
         let deadline = Instant::now() + PATIENCE;
         while seen.load(Ordering::Acquire) < (nth + 1) * subscribers {
-            ensure!(Instant::now() < deadline, "not all have read record {nth} within {PATIENCE:?}");
+            ensure!(Instant::now() < deadline, "not all subscribers read record {nth} within {PATIENCE:?}");
             thread::sleep(PAUSE);
         }
     }
@@ -63,12 +63,13 @@ fn publish(topic: &Arc<Topic>, seen: &AtomicU64, subscribers: u64, records: u64)
 }
 
 fn read_in_tasks(sleepers: Vec<Subscriber>, records: u64, seen: &Arc<AtomicU64>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().context("starting a runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().context("cannot start a Tokio runtime")?;
     runtime.block_on(async {
         let spawn = |sleeper| tokio::spawn(read(sleeper, records, Arc::clone(seen)));
         let tasks: Vec<_> = sleepers.into_iter().map(spawn).collect();
         for task in tasks {
-            task.await.context("a reading task panicked")??;
+            task.await.context("a subscriber task panicked")??;
         }
         Ok(())
     })
@@ -79,7 +80,7 @@ async fn read(mut sleeper: Subscriber, records: u64, seen: Arc<AtomicU64>) -> Re
         match sleeper.next_async().await? {
             Event::Record(record)
                 if record.seq() == nth + 1 && ReadExtent::All.check(record.payload(), nth) => {}
-            other => anyhow::bail!("instead of record {}: {other:?}", nth + 1),
+            other => anyhow::bail!("expected record {}, received {other:?}", nth + 1),
         }
         seen.fetch_add(1, Ordering::AcqRel);
     }

@@ -26,7 +26,7 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
     let pinned = Pin::Apart.side(0)?;
     let latencies = ask_all(&mut ask, &mut answered, bytes, iterations)?;
     drop(pinned);
-    answering.join().map_err(|_| anyhow!("the answering thread panicked"))??;
+    answering.join().map_err(|_| anyhow!("the responder thread panicked"))??;
     Ok(latencies)
 }
 

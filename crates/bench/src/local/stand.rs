@@ -21,7 +21,7 @@ impl LocalNode {
     pub fn start() -> Result<Self> {
         let limits = Limits::with_memory(MEMORY_BYTES_MAX);
         let config = Config { name: "bench".to_owned(), limits, ..Config::default() };
-        Node::start(config).map(Self).context("starting a node")
+        Node::start(config).map(Self).context("cannot start a node")
     }
 
     /// The node.
@@ -43,12 +43,12 @@ impl LocalNode {
     fn topic(&self, name: &str, history_bytes: u64, reliable: Option<Reliable>) -> Result<Arc<Topic>> {
         let retention = Retention { bytes: history_bytes, ..Retention::default() };
         let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
-        self.0.create_topic(name, config, false).with_context(|| format!("making topic {name}"))
+        self.0.create_topic(name, config, false).with_context(|| format!("cannot create topic {name}"))
     }
 
     /// A publisher for the subject.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
-        self.0.publisher(subject).with_context(|| format!("publishing to {subject}"))
+        self.0.publisher(subject).with_context(|| format!("cannot publish to {subject}"))
     }
 
     /// A subscriber from the first record on, for which publishers of lossless topics wait.
@@ -59,6 +59,6 @@ impl LocalNode {
             wait,
             ..SubscribeOptions::default()
         };
-        self.0.subscribe(pattern, &options).with_context(|| format!("subscribing to {pattern}"))
+        self.0.subscribe(pattern, &options).with_context(|| format!("cannot subscribe to {pattern}"))
     }
 }

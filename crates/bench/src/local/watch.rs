@@ -53,7 +53,7 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     });
     // Stopping the node ends the subscriber after a failed publish.
     stand.node().stop();
-    let read = reading.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+    let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let sample = published?;
     read?;
     Ok(sample)

@@ -65,7 +65,7 @@ impl RawFeedOptions {
             self.clients.is_none_or(|clients| (1..=CLIENTS_MAX).contains(&clients)),
             "--clients must be from 1 to {CLIENTS_MAX}"
         );
-        ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 would withhold every update: use 2 or more");
+        ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 drops every update: use 2 or more");
         if let Some(config) = &self.config {
             config.parse()?;
         }

@@ -42,7 +42,7 @@ impl RawClient {
 
     fn connect_with(served: BrokerEndpoint, buffer_bytes: usize, greeting: &str) -> Result<Self> {
         let stream =
-            TcpStream::connect_timeout(&served.address, PATIENCE).context("connecting to the broker")?;
+            TcpStream::connect_timeout(&served.address, PATIENCE).context("cannot connect to the broker")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -66,7 +66,7 @@ impl RawClient {
 
     /// Writes bytes unchanged.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).context("writing to the broker")
+        self.stream.write_all(bytes).context("cannot write to the broker")
     }
 
     /// Waits for the next message; returns its reply subject and payload.
@@ -105,7 +105,9 @@ impl RawClient {
         loop {
             match self.next()? {
                 Some(BrokerFrame::Done) => return Ok(()),
-                Some(BrokerFrame::Message { .. }) => bail!("a message came while waiting for an answer"),
+                Some(BrokerFrame::Message { .. }) => {
+                    bail!("received a message where a response was expected")
+                }
                 Some(_) => {}
                 None => self.fill()?,
             }
@@ -115,9 +117,9 @@ impl RawClient {
     /// Returns the bare connection, if no received byte is left.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(said) = self.next()? {
-            ensure!(!matches!(said, BrokerFrame::Message { .. }), "an unread message is left");
+            ensure!(!matches!(said, BrokerFrame::Message { .. }), "an unread message is left at the end");
         }
-        ensure!(self.parsed == self.filled, "something came that was not looked at");
+        ensure!(self.parsed == self.filled, "unread bytes are left at the end");
         Ok(self.stream)
     }
 
@@ -140,8 +142,13 @@ impl RawClient {
         self.buffer.copy_within(self.parsed..self.filled, 0);
         self.filled -= self.parsed;
         self.parsed = 0;
-        ensure!(self.filled < self.buffer.len(), "a message does not fit {} bytes", self.buffer.len());
-        let read = self.stream.read(&mut self.buffer[self.filled..]).context("reading from the broker")?;
+        ensure!(
+            self.filled < self.buffer.len(),
+            "a message exceeds the buffer of {} bytes",
+            self.buffer.len()
+        );
+        let read =
+            self.stream.read(&mut self.buffer[self.filled..]).context("cannot read from the broker")?;
         ensure!(read > 0, "the broker closed the connection");
         self.filled += read;
         Ok(())

@@ -138,7 +138,8 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
 /// `subject sid [reply] size`, then the payload and a line's end.
 #[inline]
 fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
-    let size_from = head.iter().rposition(|byte| *byte == b' ').context("a MSG without a size")? + 1;
+    let size_from =
+        head.iter().rposition(|byte| *byte == b' ').context("the broker sent MSG without a size")? + 1;
     let Some((payload, end)) = sized(decimal(&head[size_from..])?, bytes, after, at)? else {
         return Ok(None);
     };
@@ -198,7 +199,7 @@ fn redis_array(
 fn decimal(digits: &[u8]) -> Result<usize> {
     ensure!(
         !digits.is_empty() && digits.len() < 10 && digits.iter().all(u8::is_ascii_digit),
-        "a size that is no number"
+        "the broker sent a size that is not a number"
     );
     Ok(digits.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
 }

@@ -37,7 +37,7 @@ pub fn receive(lanes: &mut [Lane], count: u64) -> Result<u64> {
         let (mut came, mut left) = (false, 0);
         for lane in lanes.iter_mut().filter(|lane| lane.seen() < count) {
             came |= lane.read(&mut shared)?;
-            ensure!(lane.seen() <= count, "a message too many");
+            ensure!(lane.seen() <= count, "received more messages than were published");
             left += usize::from(lane.seen() < count);
         }
         unfinished = left;

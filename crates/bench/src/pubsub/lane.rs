@@ -32,7 +32,7 @@ impl Lane {
         let mut client = RawClient::connect_small(served, GREETING_BYTES)?;
         client.subscribe(subject)?;
         let stream = client.into_stream()?;
-        stream.set_nonblocking(true).context("setting the socket to non-blocking")?;
+        stream.set_nonblocking(true).context("cannot set the socket to non-blocking")?;
         Ok(Self { stream, dialect: served.dialect, rest: Vec::new(), seen: 0 })
     }
 
@@ -44,12 +44,12 @@ impl Lane {
     /// Reads once, and checks complete messages; `false` if no data is there.
     pub fn read(&mut self, shared: &mut [u8]) -> Result<bool> {
         let mut filled = self.rest.len();
-        ensure!(filled < shared.len(), "a message does not fit {} bytes", shared.len());
+        ensure!(filled < shared.len(), "a message exceeds the buffer of {} bytes", shared.len());
         let read = match self.stream.read(&mut shared[filled..]) {
             Ok(0) => bail!("the broker closed the connection"),
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error).context("reading from the broker"),
+            Err(error) => return Err(error).context("cannot read from the broker"),
         };
         shared[..filled].copy_from_slice(&self.rest);
         self.rest.clear();
@@ -66,7 +66,9 @@ impl Lane {
                     self.seen += 1;
                 }
                 // Only NATS pings.
-                BrokerFrame::Ping => self.stream.write_all(PONG).context("answering a broker's ping")?,
+                BrokerFrame::Ping => {
+                    self.stream.write_all(PONG).context("cannot answer the broker's ping")?
+                }
                 BrokerFrame::Done | BrokerFrame::Other => {}
             }
             parsed += used;
@@ -80,8 +82,8 @@ impl Lane {
 pub fn wait(lanes: &[Lane]) -> Result<()> {
     let mut waiting: Vec<_> = lanes.iter().map(|lane| PollFd::new(&lane.stream, PollFlags::IN)).collect();
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    let ready = poll(&mut waiting, Some(&patience)).context("waiting for the broker")?;
-    ensure!(ready > 0, "nothing came within {PATIENCE:?}");
+    let ready = poll(&mut waiting, Some(&patience)).context("polling the broker's socket failed")?;
+    ensure!(ready > 0, "no message arrived within {PATIENCE:?}");
     Ok(())
 }
 

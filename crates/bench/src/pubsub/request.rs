@@ -49,7 +49,7 @@ pub fn measure(
         // Ending the broker closes the responder's connection.
         broker.take();
     }
-    let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
+    let answered = answering.join().map_err(|_| anyhow!("the responder thread panicked"))?;
     let asked = asked?;
     answered?;
     Ok(asked)

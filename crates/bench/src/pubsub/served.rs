@@ -80,7 +80,7 @@ const REDIS_ARGS: [&str; 12] = [
 impl ConfigFile {
     fn write(text: &str) -> Result<Self> {
         let path = sockets::fresh_path("conf");
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self(path))
     }
 }
@@ -146,7 +146,7 @@ impl Broker {
         let program = bench.peers.program("redis-server")?;
         // Redis cannot choose a free port itself.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-        let address = address.context("finding a free port")?;
+        let address = address.context("cannot find a free port")?;
         let mut args = vec!["--port".to_owned(), address.port().to_string()];
         args.extend(REDIS_ARGS.map(str::to_owned));
         let mut child = bench.child.start_program(&program, &args)?;

@@ -63,7 +63,11 @@ fn receive(mut consumer: Consumer<Record>, count: u64, batch: usize) -> Result<u
                 ensure!(!consumer.is_abandoned() || consumer.slots() > 0, "the sending thread ended early");
                 continue;
             };
-            ensure!(record[0] == next && record[7] == next, "record {next} was {}", record[0]);
+            ensure!(
+                record[0] == next && record[7] == next,
+                "record {next} has the wrong number {}",
+                record[0]
+            );
             next += 1;
         } else {
             let slots = consumer.slots();
@@ -72,7 +76,11 @@ fn receive(mut consumer: Consumer<Record>, count: u64, batch: usize) -> Result<u
                 "the sending thread ended early"
             );
             for record in consumer.read_chunk(batch.min(slots))? {
-                ensure!(record[0] == next && record[7] == next, "record {next} was {}", record[0]);
+                ensure!(
+                    record[0] == next && record[7] == next,
+                    "record {next} has the wrong number {}",
+                    record[0]
+                );
                 next += 1;
             }
         }

@@ -33,7 +33,7 @@ pub fn measure(bench: &Bench, transport: Transport, bytes: usize, count: u64) ->
         stream.write_whole(&message)?;
     }
     let sunk: Sunk = child.line(PATIENCE)?;
-    ensure!(sunk.bytes == expected, "{} bytes of {expected} came through", sunk.bytes);
+    ensure!(sunk.bytes == expected, "{} of {expected} bytes arrived", sunk.bytes);
     Ok(Timed { start_ns, end_ns: sunk.end_ns, messages: count, bytes, touched: 0 })
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn sink(args: &RoleArgs) -> Result<()> {
     let mut bytes = 0;
     while bytes < expected {
         let read = stream.read(&mut buffer)?;
-        ensure!(read > 0, "the sender left after {bytes} bytes of {expected}");
+        ensure!(read > 0, "the sender closed the connection after {bytes} of {expected} bytes");
         bytes += read as u64;
     }
     say(&Sunk { end_ns: monotonic_ns(), bytes })

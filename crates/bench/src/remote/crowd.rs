@@ -44,7 +44,7 @@ fn subscribe(node: &NodeProcess) -> Result<Subscriber> {
 
 fn read_all(readers: Vec<Subscriber>, unmeasured: u64, count: u64) -> Result<Latencies> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("starting a runtime")?;
+    let runtime = runtime.context("cannot start a Tokio runtime")?;
     let latencies = Rc::new(RefCell::new(Latencies::default()));
     let tasks = LocalSet::new();
     let reading: Vec<_> = readers
@@ -53,14 +53,14 @@ fn read_all(readers: Vec<Subscriber>, unmeasured: u64, count: u64) -> Result<Lat
         .collect();
     let all = async {
         for task in reading {
-            task.await.context("a reading task panicked")??;
+            task.await.context("a subscriber task panicked")??;
         }
         Ok::<_, anyhow::Error>(())
     };
     let patience = PATIENCE + Duration::from_secs(count / 100);
     tasks
         .block_on(&runtime, async { tokio::time::timeout(patience, all).await })
-        .with_context(|| format!("not all was delivered within {patience:?}"))??;
+        .with_context(|| format!("not all records were delivered within {patience:?}"))??;
     let latencies = latencies.borrow().clone();
     Ok(latencies)
 }
@@ -74,7 +74,7 @@ async fn read(
     for nth in 0..unmeasured + count {
         let payload = match reader.next_async().await? {
             Event::Record(record) if record.seq() == nth + 1 => record.payload(),
-            other => bail!("instead of record {}: {other:?}", nth + 1),
+            other => bail!("expected record {}, received {other:?}", nth + 1),
         };
         ensure!(ReadExtent::Ends.check(payload, nth), "record {} was damaged", nth + 1);
         let late_ns = monotonic_ns().saturating_sub(Payload::time_of(payload));

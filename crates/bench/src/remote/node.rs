@@ -91,7 +91,7 @@ impl NodeProcess {
     /// Starts the node and waits for its listener.
     pub fn start(bench: &Bench, setup: NodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
-            ensure!(setup.task == Task::Serve, "this needs a node of its own, without --url");
+            ensure!(setup.task == Task::Serve, "this case starts its own node: leave --url out");
             return Ok(Self { child: None, url: url.clone(), tls: bench.options.tls.clone() });
         }
         let mut args = vec![
@@ -117,25 +117,27 @@ impl NodeProcess {
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
             let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
-            client.create_topic(topic, &config, false).with_context(|| format!("making topic {topic}"))?;
+            client
+                .create_topic(topic, &config, false)
+                .with_context(|| format!("cannot create topic {topic}"))?;
         }
         Ok(())
     }
 
     fn child(&self) -> Result<&Child> {
-        self.child.as_ref().context("the node is not a process of ours")
+        self.child.as_ref().context("the node was not started by this benchmark")
     }
 
     /// A client of the node.
     pub fn client(&self, wait: Wait) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
         let options = Options { name, tls, wait, ..Options::default() };
-        Client::connect(&self.url, options).with_context(|| format!("connecting to {}", self.url))
+        Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
     /// Start of the publisher, once it has sent everything.
     pub fn sent(&mut self) -> Result<u64> {
-        let child = self.child.as_mut().context("the node is not a process of ours")?;
+        let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.line::<Sent>(PATIENCE)?.start_ns)
     }
 
@@ -230,10 +232,10 @@ fn open(stand: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     } else {
         config.tcp = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     }
-    let server = Server::start(stand.node().clone(), config).context("opening the doors")?;
+    let server = Server::start(stand.node().clone(), config).context("cannot open the listeners")?;
     let tcp = server.tcp_addresses().first().map(|address| format!("dunlin://{address}"));
     let unix = server.unix_paths().next().map(|path| format!("unix://{}", path.display()));
-    let url = tcp.or(unix).context("no door is open")?;
+    let url = tcp.or(unix).context("the node has no open listener")?;
     Ok((server, url))
 }
 

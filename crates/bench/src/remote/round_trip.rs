@@ -49,7 +49,7 @@ pub fn two_clients(
     let _pinned = pin.side(0)?;
     let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
     let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
-    let mut asked = answerer.subscribe(ASK, options).context("subscribing to requests")?;
+    let mut asked = answerer.subscribe(ASK, options).context("cannot subscribe to the requests")?;
     let mut replies = answerer.responder();
     let answering = thread::spawn(move || answer_all(&mut replies, &mut asked, rounds(iterations)));
     let latencies = ask_all(&asker, bytes, iterations);
@@ -58,7 +58,7 @@ pub fn two_clients(
         // Ending the node ends the responder's wait.
         node.take();
     }
-    let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
+    let answered = answering.join().map_err(|_| anyhow!("the responder thread panicked"))?;
     let latencies = latencies?;
     answered?;
     Ok(latencies)
@@ -74,7 +74,7 @@ fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> 
         let start_ns = monotonic_ns();
         let reply = requester
             .request(ASK, payload.of(nth), PATIENCE)
-            .with_context(|| format!("sending request {nth}"))?;
+            .with_context(|| format!("cannot send request {nth}"))?;
         let took = monotonic_ns() - start_ns;
         ensure!(ReadExtent::All.check(&reply.payload, nth), "the reply to request {nth} has another payload");
         if nth >= unmeasured {
@@ -88,11 +88,11 @@ fn answer_all(replies: &mut Responder, asked: &mut Subscriber, rounds: u64) -> R
     for _ in 0..rounds {
         match asked.next_timeout(PATIENCE)? {
             Some(Event::Record(request)) => {
-                let to = request.frame.reply().context("a request names no subject for its reply")?;
+                let to = request.frame.reply().context("a request has no reply subject")?;
                 replies.reply(to, request.payload()).context("answering")?;
             }
-            Some(notice) => bail!("instead of a request: {}", describe(&notice)),
-            None => bail!("no request came within {PATIENCE:?}"),
+            Some(notice) => bail!("expected a request, received: {}", describe(&notice)),
+            None => bail!("no request arrived within {PATIENCE:?}"),
         }
     }
     Ok(())

@@ -40,7 +40,7 @@ pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -
     let reader = node.client(WAIT)?;
     let mut subscriber = subscribe(&reader)?;
     let writer = node.client(WAIT)?;
-    let mut publisher = writer.publisher(TOPIC).context("opening a publisher")?;
+    let mut publisher = writer.publisher(TOPIC).context("cannot open a publisher")?;
     let sending = thread::spawn(move || send_all(&mut publisher, PublishMode::OneByOne, bytes, count));
     let received = receive_all(&mut subscriber, PublishMode::OneByOne, 1, count);
     let mut node = Some(node);
@@ -61,5 +61,5 @@ pub fn subscribe(client: &Client) -> Result<Subscriber> {
         wait: WAIT,
         ..SubscribeOptions::default()
     };
-    client.subscribe(TOPIC, options).with_context(|| format!("subscribing to {TOPIC}"))
+    client.subscribe(TOPIC, options).with_context(|| format!("cannot subscribe to {TOPIC}"))
 }

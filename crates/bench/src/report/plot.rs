@@ -132,8 +132,8 @@ impl Plot {
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw(&area).map_err(|error| anyhow!("drawing {}: {error}", self.title))?;
-            area.present().map_err(|error| anyhow!("drawing {}: {error}", self.title))?;
+            self.draw(&area).map_err(|error| anyhow!("cannot draw {}: {error}", self.title))?;
+            area.present().map_err(|error| anyhow!("cannot draw {}: {error}", self.title))?;
         }
         Ok(svg)
     }

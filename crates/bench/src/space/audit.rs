@@ -20,14 +20,14 @@ pub fn check(workers: &mut Workers) -> Result<()> {
     let ids = all.iter().map(|line| (line.0, line.1));
     ensure!(
         ids.eq((0..setting.entities).map(|id| (id, u64::from(setting.entity(id).generation)))),
-        "{} entities were counted of {}, or some twice or of another generation",
+        "found {} of {} entities, or found an entity twice or in another generation",
         all.len(),
         setting.entities
     );
     if setting.lockstep {
         let expected = replay(workers)?;
         let wrong = all.iter().zip(&expected).filter(|(one, other)| one != other).count();
-        ensure!(wrong == 0, "{wrong} of {} entities are not what one region makes of them", all.len());
+        ensure!(wrong == 0, "{wrong} of {} entities differ from a run with a single region", all.len());
     }
     Ok(())
 }
@@ -50,12 +50,12 @@ fn gather(workers: &mut Workers) -> Result<Vec<EntityLine>> {
     for worker in 0..workers.setting.processes as usize {
         let path: PathBuf = fresh_path("ledger");
         let written: Result<usize> = workers.one(worker, &WorldCommand::Ledger(path.clone()));
-        let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()));
+        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
         // The file may not exist.
         let _ = std::fs::remove_file(&path);
         let (written, bytes) = (written?, bytes?);
         let (lines, rest) = bytes.as_chunks::<24>();
-        ensure!(lines.len() == written && rest.is_empty(), "a worker's ledger is not whole");
+        ensure!(lines.len() == written && rest.is_empty(), "a worker's list of entities is incomplete");
         let word = |line: &[u8; 24], at: usize| {
             u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| line[at * 8 + byte]))
         };

@@ -40,7 +40,7 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
             cuts += 1;
         }
     }
-    ensure!(cuts > 0, "the curve was never cut anew");
+    ensure!(cuts > 0, "no rebalance changed the partition");
     ended(&mut workers)?;
     Ok(Sample::new()
         .with("uneven_ticks", most_uneven as f64)
@@ -60,5 +60,5 @@ fn unevenness(loads: &[RegionLoad]) -> f64 {
 fn cut(workers: &mut Workers, partition: &Partition) -> Result<()> {
     let cuts = partition.regions().iter().map(|(first, RegionId(region))| (*first, *region)).collect();
     let done: Vec<bool> = workers.all(&WorldCommand::Cut(cuts))?;
-    done.iter().all(|done| *done).then_some(()).context("a worker did not cut the curve anew")
+    done.iter().all(|done| *done).then_some(()).context("a worker reported no rebalance")
 }

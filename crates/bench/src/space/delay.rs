@@ -47,7 +47,8 @@ pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     say(&Listening { port: listener.local_addr()?.port() })?;
     for near in listener.incoming() {
         let near = near?;
-        let far = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).context("the other side is away")?;
+        let far =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, to)).context("the thread at the other end has ended")?;
         for stream in [&near, &far] {
             stream.set_nodelay(true)?;
         }

@@ -51,7 +51,7 @@ struct PeerReply {
 /// Measures krABMaga, in one process on one core.
 pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
     let Conduct::Flock { sight } = setting.conduct else {
-        bail!("movement {:?} is not a flock", setting.conduct)
+        bail!("movement {:?} is not of kind flock", setting.conduct)
     };
     let program = bench.peers.program("space_peer")?;
     let args = ["flock".to_owned(), "krabmaga".to_owned()];
@@ -73,7 +73,7 @@ pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
         birds: (0..setting.entities).map(bird).collect(),
     })?;
     let PeerReply { counted_ns, ticks, neighbours } =
-        child.line(PATIENCE * 10).context("krABMaga's flock")?;
+        child.line(PATIENCE * 10).context("cannot run krABMaga's flock")?;
     let rate = ticks as f64 * 1e9 / counted_ns.max(1) as f64;
     Ok(Sample::new().with("ticks_per_s", rate).with("neighbours", neighbours))
 }

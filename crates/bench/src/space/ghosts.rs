@@ -24,7 +24,7 @@ pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample>
     if setting.lockstep {
         // A run starts with a round without a tick, and no entity is left out.
         let told = setting.entities * (rounds + 1);
-        ensure!(ghosts == told, "{ghosts} ghosts were sent, not {told}");
+        ensure!(ghosts == told, "{ghosts} ghosts were sent, expected {told}");
     }
     Ok(Sample::new()
         .with("ghosts_per_s", ghosts as f64 * 1e9 / elapsed_ns)

@@ -91,6 +91,6 @@ pub const OFFERED_SHARE_MIN: f64 = 0.98;
 /// Fails if messages were dropped, which would delay handovers.
 pub fn nothing_dropped(seen: &[WorldReport]) -> Result<()> {
     let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
-    ensure!(dropped == 0, "{dropped} messages found no room");
+    ensure!(dropped == 0, "{dropped} messages were dropped from full buffers");
     Ok(())
 }

@@ -40,11 +40,11 @@ fn measure(bench: &Bench, mut index: impl Index<3>, setting: Setting) -> Result<
         index.rebuild(std::array::from_fn(|axis| &points[axis][..]));
         index.nearest_of_each(NEAREST, &mut found);
         counted_ns += monotonic_ns() - begin_ns;
-        ensure!(found.len() == points[0].len() * NEAREST, "{} were found", found.len());
+        ensure!(found.len() == points[0].len() * NEAREST, "the query found {} entities", found.len());
         recall = recall.min(compare(&points, &found));
         ticks += 1;
     }
-    ensure!(recall == 1.0, "recall {recall}");
+    ensure!(recall == 1.0, "recall {recall} is too low");
     Ok(told(counted_ns, ticks, setting.entities, recall))
 }
 
@@ -120,6 +120,6 @@ pub fn rival(bench: &Bench, name: &'static str, setting: Setting) -> Result<Samp
         (0..points[0].len()).map(|row| std::array::from_fn(|axis| points[axis][row])).collect();
     child.tell(&rows)?;
     let Rival { counted_ns, ticks, recall } = child.line(PATIENCE)?;
-    ensure!(recall == 1.0, "{name} finds {recall} of the nearest");
+    ensure!(recall == 1.0, "{name} finds only {recall} of the nearest entities");
     Ok(told(counted_ns, ticks, setting.entities, recall))
 }

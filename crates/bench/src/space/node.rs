@@ -132,7 +132,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
             WorldCommand::Run { every_ns, ticks } => {
                 let seen = run(&space, every_ns, ticks, &mut before)?;
                 marker(format_args!("MIGRATION_COUNT: {}", seen.departed + seen.admitted))?;
-                let p99_ns = seen.tick_ns[2].context("no tick was made")?;
+                let p99_ns = seen.tick_ns[2].context("the node ran no tick")?;
                 marker(format_args!("P99_LATENCY_MS: {:.3}", p99_ns as f64 / 1e6))?;
                 marker(format_args!("HEAP_MB: {}", seen.resident_bytes / 1_000_000))?;
                 say(&seen)?;
@@ -167,7 +167,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
 fn marker(text: std::fmt::Arguments<'_>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
-    out.flush().context("speaking to the process that started this one")
+    out.flush().context("cannot write to the parent process")
 }
 
 fn stage() -> Result<WorldTopics> {
@@ -241,7 +241,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
         runner.set_pace(pace, Some(ticks));
     })?;
     let (end_ns, last_admitted) =
-        done.recv_timeout(PATIENCE * 10).context("the ticks were not made in time")?;
+        done.recv_timeout(PATIENCE * 10).context("the node did not run the ticks in time")?;
     wait(space, Runner::is_busy, "lock-step did not come to its end")?;
     let reports = space.ask(Runner::take_reports)?;
     let grave = reports.iter().find(|(_, report)| !matches!(report, RegionReport::Held { .. }));
@@ -333,7 +333,7 @@ fn load(space: &Worker, region: RegionId) -> Result<Weight> {
 }
 
 fn resident_bytes() -> Result<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
+    let statm = std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     Ok(pages.context("/proc/self/statm has an unknown format")? * rustix::param::page_size() as u64)
 }

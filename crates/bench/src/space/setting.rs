@@ -80,7 +80,7 @@ impl Setting {
 
     /// The world.
     pub fn world(&self) -> World<3> {
-        World::cube(self.edge).expect("its edge is a number above zero")
+        World::cube(self.edge).expect("the world's edge is a number above zero")
     }
 
     /// The setup of a region.

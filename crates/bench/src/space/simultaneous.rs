@@ -18,8 +18,8 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     let seen = workers.run(setting.tick_ns, TICKS)?;
     ended(&mut workers)?;
     let (departed, admitted) = (seen[0].departed, seen[1].admitted);
-    ensure!(departed == setting.entities, "{departed} of {} were handed over", setting.entities);
-    ensure!(admitted == departed, "{admitted} of {departed} were taken");
+    ensure!(departed == setting.entities, "{departed} of {} entities were handed over", setting.entities);
+    ensure!(admitted == departed, "{admitted} of {departed} entities were accepted");
     let taken = seen[1].last_admitted;
     Ok(sample(&seen).with("ticks_taken", taken.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }

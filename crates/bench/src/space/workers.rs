@@ -47,7 +47,7 @@ impl Workers {
         let mut workers = Self { setting, children, _delays: delays, ticks: 0 };
         let spawned: Vec<u64> = workers.all(&WorldCommand::Spawn)?;
         let all: u64 = spawned.iter().sum();
-        ensure!(all == setting.entities, "{all} of {} entities were taken in", setting.entities);
+        ensure!(all == setting.entities, "{all} of {} entities were spawned", setting.entities);
         if setting.standby {
             drop(workers.all::<bool>(&WorldCommand::StandBy)?);
         }
@@ -73,7 +73,7 @@ impl Workers {
 
     /// Sends an order to one worker, and reads its response.
     pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &WorldCommand) -> Result<T> {
-        let child = self.children.get_mut(worker).context("unknown worker")?;
+        let child = self.children.get_mut(worker).context("message from an unknown worker")?;
         child.tell(order)?;
         child.line(PATIENCE * 10)
     }

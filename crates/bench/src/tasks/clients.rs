@@ -20,7 +20,8 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let work: Work = serde_json::from_str(args.text("work")?).context("reading the order")?;
+    let work: Work =
+        serde_json::from_str(args.text("work")?).context("cannot read the order from the parent process")?;
     say(&if work.ours.bare { bare(&work)? } else { asked(&work)? })
 }
 
@@ -100,12 +101,12 @@ fn until_done(
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("{done} of {submitted} tasks were done within {PATIENCE:?}");
+            bail!("only {done} of {submitted} tasks were done within {PATIENCE:?}");
         }
         std::thread::sleep(LOOK);
     }
 }
 
 fn joined<T>(joined: std::thread::Result<T>) -> Result<T> {
-    joined.map_err(|_| anyhow!("a thread of the clients panicked"))
+    joined.map_err(|_| anyhow!("a client thread panicked"))
 }

@@ -67,7 +67,7 @@ impl Crew {
             for line in child.said() {
                 ledger.begins(number, serde_json::from_str(&line)?)?;
             }
-            ensure!(child.ended()?.is_none(), "worker {number} has ended{}", child.last_words());
+            ensure!(child.ended()?.is_none(), "worker {number} ended unexpectedly{}", child.last_words());
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Crew {
     pub fn kill_next(&mut self, ledger: &mut Ledger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
-        let mut child = self.workers[number].take().context("one that was killed already")?;
+        let mut child = self.workers[number].take().context("the worker was killed before")?;
         child.kill()?;
         for line in child.rest() {
             // The last line may be cut off; then the task was not started.
@@ -101,7 +101,8 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         }
         let began_ns = monotonic_ns();
         for given in &given {
-            let due = given.payload().first_chunk().context("a payload is not as it was submitted")?;
+            let due =
+                given.payload().first_chunk().context("a task's payload differs from the submitted one")?;
             let due_ns = u64::from_le_bytes(*due);
             say(&StartedTask { task: given.task(), token: given.token(), due_ns, began_ns })?;
         }

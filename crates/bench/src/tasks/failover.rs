@@ -82,14 +82,14 @@ impl<'b> FailoverSetup<'b> {
             if is_so(&self.ledger) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "waiting for {what}: {}", self.ledger);
+            ensure!(Instant::now() < deadline, "timed out waiting for {what}: {}", self.ledger);
             thread::sleep(LOOK);
         }
     }
 
     fn calm_down(&mut self) -> Result<()> {
         let begun = self.ledger.begun() + CALM_TASKS;
-        self.until("tasks that begin", |ledger| ledger.begun() >= begun)
+        self.until("tasks to begin", |ledger| ledger.begun() >= begun)
     }
 
     fn kill_leader(&mut self) -> Result<u64> {
@@ -99,7 +99,7 @@ impl<'b> FailoverSetup<'b> {
         self.until("tasks that begin without their leader", |ledger| {
             ledger.first_after(killed_ns).is_some()
         })?;
-        let began_ns = self.ledger.first_after(killed_ns).context("one has begun")?;
+        let began_ns = self.ledger.first_after(killed_ns).context("a task has begun")?;
         self.nodes.restart(self.bench, leader)?;
         Ok(began_ns - killed_ns)
     }
@@ -108,7 +108,7 @@ impl<'b> FailoverSetup<'b> {
         let killed_ns = monotonic_ns();
         let victim = self.crew.kill_next(&mut self.ledger)?;
         let held = self.ledger.held_by(victim);
-        self.until("what a worker had begun", |ledger| {
+        self.until("the end of tasks that a worker had begun", |ledger| {
             held.iter().all(|task| ledger.is_done(*task) || ledger.begun_by_others(*task, victim).is_some())
         })?;
         self.crew.replace(self.bench)?;
@@ -119,7 +119,7 @@ impl<'b> FailoverSetup<'b> {
     /// Waits until all submitted tasks are done, and checks that each was done once.
     fn end(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
-        self.until("all that was submitted", Ledger::is_all_done)?;
+        self.until("the end of all submitted tasks", Ledger::is_all_done)?;
         self.submitting.check(&self.ledger)?;
         Ok((self.ledger.submitted(), self.ledger.begun_again()))
     }

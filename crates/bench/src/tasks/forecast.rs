@@ -79,9 +79,11 @@ pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Res
         Policy::document((peak / 20).max(1), peak * 5 / 4).with_forecast(VALUE_MS, arrivals.seasons());
     let triggers = ScaleThresholds { cpu_target, cpu_low: cpu_target * 0.8, ..policy.triggers };
     let rows = compare(seed, &workload, &Policy { triggers, ..policy }, TASK_US);
-    let [reactive, predictive, oracle] = rows.as_slice() else { anyhow::bail!("{} policies", rows.len()) };
+    let [reactive, predictive, oracle] = rows.as_slice() else {
+        anyhow::bail!("expected another number of policies than {}", rows.len())
+    };
     for row in &rows {
-        ensure!(row.minutes == 60 && row.tasks > 0, "{row:?} does not cover a day");
+        ensure!(row.minutes == 60 && row.tasks > 0, "the results {row:?} do not cover a day");
     }
     Ok(sample(reactive, predictive, oracle))
 }
@@ -114,5 +116,5 @@ fn taylor() -> Result<Series> {
     let text = std::fs::read_to_string(&path).map_err(|error| {
         Unavailable(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
     })?;
-    Series::parse(&text).with_context(|| format!("in {}", path.display()))
+    Series::parse(&text).with_context(|| format!("cannot parse {}", path.display()))
 }

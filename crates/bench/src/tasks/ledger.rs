@@ -55,10 +55,7 @@ impl Ledger {
     /// Records that a worker starts a task.
     pub fn begins(&mut self, worker: usize, begun: StartedTask) -> Result<()> {
         let StartedTask { task, token, due_ns, began_ns } = begun;
-        ensure!(
-            self.tokens.insert(token),
-            "token {token} was given twice, the second time for task {task:x}"
-        );
+        ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
         // Workers are read one after another, so an older start may be recorded later, also of a killed
@@ -174,7 +171,7 @@ impl Submitting {
                 && let Some(ended) = thread.take_if(|thread| thread.is_finished())
             {
                 joined(ended)?;
-                bail!("submitting, or watching, has ended by itself");
+                bail!("the process that submits or watches tasks ended unexpectedly");
             }
         }
         Ok(())
@@ -191,19 +188,18 @@ impl Submitting {
         self.watched.store(true, Ordering::Release);
         self.watcher.take().map_or(Ok(()), joined)?;
         let tenants = self.tasks.tenants(TENANT)?;
-        let completed =
-            tenants.first().context("no tenant exists, so no task was submitted")?.account.completed;
+        let completed = tenants.first().context("no tenant exists: no task was submitted")?.account.completed;
         let (acknowledged, done) = (ledger.acknowledged.len() as u64, ledger.done.len() as u64);
         ensure!(
             (completed, done) == (acknowledged, acknowledged),
-            "{acknowledged} tasks were acknowledged, {completed} completed, {done} of them told of"
+            "{acknowledged} tasks were acknowledged, {completed} completed, and the watcher received {done} completions"
         );
         Ok(())
     }
 }
 
 fn joined(thread: JoinHandle<Result<()>>) -> Result<()> {
-    thread.join().map_err(|_| anyhow!("a thread panicked"))?
+    thread.join().map_err(|_| anyhow!("a client thread panicked"))?
 }
 
 /// Submits until stopped; repeats requests with unknown results under the same keys.
@@ -229,7 +225,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
             }
         };
         for taken in taken {
-            acknowledged.send(taken.task).context("the ledger is gone")?;
+            acknowledged.send(taken.task).context("the thread that reads the ledger has ended")?;
         }
         // Missed requests are not made up for.
         next = (next + EVERY).max(Instant::now());
@@ -270,13 +266,15 @@ fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
             let LedgerEvent { task, event } = serde_json::from_slice(record.payload())?;
             match event.as_str() {
                 "completed" => ended.send(u64::from_str_radix(&task, 16)?)?,
-                "dead" | "cancelled" => bail!("task {task} is {event}"),
+                "dead" | "cancelled" => bail!("unexpected event {event} of task {task}"),
                 _ => {}
             }
             Ok(Some(record.position))
         }
-        Event::Notice(Notice::Gap(gap)) => bail!("events were missed: {gap:?}"),
-        Event::Notice(Notice::EpochChanged(changed)) => bail!("the tasks are others: {changed:?}"),
+        Event::Notice(Notice::Gap(gap)) => bail!("the watcher missed events: {gap:?}"),
+        Event::Notice(Notice::EpochChanged(changed)) => {
+            bail!("unexpected change of the tasks' shard: {changed:?}")
+        }
         Event::Notice(_) => Ok(None),
     }
 }

@@ -121,11 +121,11 @@ struct LocalSetup {
 
 impl LocalSetup {
     fn start(bench: &Bench, phase: &str) -> Result<LocalSetup> {
-        let node = Node::start(Config::default()).context("starting a node")?;
+        let node = Node::start(Config::default()).context("cannot start a node")?;
         let any = vec!["127.0.0.1:0".parse().context("an address")?];
         let config = ServerConfig { tcp: any, ..ServerConfig::default() };
-        let server = Server::start(node.clone(), config).context("opening its door")?;
-        let address = *server.tcp_addresses().first().context("no door is open")?;
+        let server = Server::start(node.clone(), config).context("cannot open the node's listener")?;
+        let address = *server.tcp_addresses().first().context("the node has no open listener")?;
         let url = format!("dunlin://{address}");
         let client = Client::connect(&url, Options::default()).context("connecting")?;
         let loading = if matches!(phase, "cold" | "warm") { LOADING } else { Duration::ZERO };
@@ -154,7 +154,7 @@ impl LocalSetup {
             if is_so(&decided) {
                 return Ok(decided);
             }
-            ensure!(Instant::now() < deadline, "waiting for {what}: {decided:?}");
+            ensure!(Instant::now() < deadline, "timed out waiting for {what}: {decided:?}");
             thread::sleep(LOOK);
         }
     }
@@ -171,7 +171,11 @@ impl LocalSetup {
         let began = Instant::now();
         let mut submitted = 0;
         while !is_enough(&self.workers.decided()) {
-            ensure!(began.elapsed() < PATIENCE, "nothing came of it: {:?}", self.workers.decided());
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "the decision started no worker: {:?}",
+                self.workers.decided()
+            );
             let due = (began.elapsed().as_secs_f64() * per_s) as u64;
             if due > submitted {
                 self.submit(due - submitted)?;
@@ -193,9 +197,9 @@ impl LocalSetup {
     /// Phases of the first completed decision to scale out.
     fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<Sample> {
         let decided = self.workers.decided();
-        let out = is_ready(&decided).context("nothing was decided")?;
-        ensure!(out.trigger == trigger, "{out:?} is not by {trigger:?}");
-        ensure!(out.failed == 0, "some did not start: {out:?}");
+        let out = is_ready(&decided).context("the autoscaler made no decision")?;
+        ensure!(out.trigger == trigger, "decision {out:?} has another trigger than {trigger:?}");
+        ensure!(out.failed == 0, "some workers did not start: {out:?}");
         let load_ms = load_at.duration_since(self.began).as_secs_f64() * 1e3;
         Ok(Sample::new()
             .with("detection_ns", (out.detected_ms as f64 - load_ms) * MS)
@@ -233,7 +237,7 @@ impl LocalSetup {
             self.pace(HIGH_PER_S, |_| Instant::now() >= until + half)?;
             until += WAVE;
         }
-        bail!("nothing was foreseen: {:?}", self.workers.decided())
+        bail!("the autoscaler made no forecast: {:?}", self.workers.decided())
     }
 
     fn at(&self, ms: u64) -> Instant {
@@ -253,8 +257,8 @@ impl LocalSetup {
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
         let is_ready =
             |decided: &ScalingDecisions| decided.out.iter().find(is_it).is_some_and(|out| out.missing == 0);
-        let decided = self.until("workers that were foreseen", is_ready)?;
-        let out = decided.out.iter().find(is_it).context("it was decided")?;
+        let decided = self.until("the forecast workers", is_ready)?;
+        let out = decided.out.iter().find(is_it).context("the decision exists")?;
         let ready = self.at(out.ready_ms);
         let ahead_s = match rise.checked_duration_since(ready) {
             Some(ahead) => ahead.as_secs_f64(),
@@ -273,11 +277,15 @@ impl LocalSetup {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let tenant = self.tasks.tenants(TENANT)?;
-            let account = tenant.first().context("no tenant")?.account;
+            let account = tenant.first().context("the status has no tenant")?.account;
             if account.completed == self.submitted {
                 break;
             }
-            ensure!(Instant::now() < deadline, "{account:?} of {} tasks", self.submitted);
+            ensure!(
+                Instant::now() < deadline,
+                "unexpected counters {account:?} for {} tasks",
+                self.submitted
+            );
             thread::sleep(LOOK);
         }
         self.workers.stop(PATIENCE);
@@ -296,9 +304,9 @@ pub(crate) fn work() -> Result<()> {
     thread::sleep(Duration::from_millis(loading.parse().context(LOADING_VARIABLE)?));
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
-        .context("listening for SIGTERM")?;
+        .context("cannot listen for SIGTERM")?;
     let client = Client::connect(&url, Options::default()).context("connecting")?;
-    if !started.wait_for_work(&stop).context("waiting for work")? {
+    if !started.wait_for_work(&stop).context("the worker did not receive a task")? {
         return Ok(());
     }
     let nap = |_: &Task| {
@@ -307,6 +315,6 @@ pub(crate) fn work() -> Result<()> {
     };
     let worker = Worker::new(&client).handle_blocking(KIND, nap).name(&name).stop_when(Arc::clone(&stop));
     worker.run().context("working")?;
-    ensure!(stop.load(Ordering::Acquire), "the worker ended without a signal");
+    ensure!(stop.load(Ordering::Acquire), "the worker ended before it received SIGTERM");
     Ok(())
 }

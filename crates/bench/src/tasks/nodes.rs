@@ -109,7 +109,10 @@ async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
             Ok(leader) => return Ok(leader),
             Err(why) => why,
         };
-        ensure!(Instant::now() < deadline, "the tasks had no leader within {PATIENCE:?}: {why:#}");
+        ensure!(
+            Instant::now() < deadline,
+            "the tasks' Raft group had no leader within {PATIENCE:?}: {why:#}"
+        );
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -118,17 +121,17 @@ async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
     let mut leaders: Option<Vec<u64>> = None;
     for node in nodes {
         let seen = node.seen().await?;
-        let Some(shards) = seen.tasks else { bail!("not every node has its part in the tasks") };
+        let Some(shards) = seen.tasks else { bail!("a node does not take part in the tasks' Raft group") };
         let voters = shards.iter().map(|(_, voters)| *voters).min().unwrap_or(0);
-        ensure!(voters == nodes.len(), "{voters} nodes have a vote");
+        ensure!(voters == nodes.len(), "unexpected number of voters: {voters}");
         let leads: Vec<u64> = shards.into_iter().map(|(leads, _)| leads).collect();
         let is_same = leaders.as_ref().is_none_or(|before| *before == leads);
-        ensure!(is_same, "the nodes disagree on the leader");
+        ensure!(is_same, "the nodes report different leaders");
         leaders = Some(leads);
     }
     let leaders = leaders.context("the cluster has no node")?;
     let leader = *leaders.first().context("the tasks have no shard")? as usize - 1;
-    let node = nodes.get(leader).context("a leader that was not started")?;
+    let node = nodes.get(leader).context("the leader is not a node of this benchmark")?;
     Ok((leader, format!("dunlin://{}", node.seen().await?.door)))
 }
 
@@ -137,7 +140,7 @@ const TICK_NS: u64 = 10_000_000;
 
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name before may contain anything: the 14th and 15th field are the 12th and 13th after it.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -147,7 +150,7 @@ fn cpu_ns_of(process: u32) -> Result<u64> {
 
 fn memory_bytes_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     Ok(kib.with_context(|| format!("{path} has no VmRSS"))? * 1024)

@@ -75,7 +75,10 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let dispatch_ns = (processor_ns() - before_ns) as f64 / dispatches as f64;
     let waiting: u64 = scheduler.state.tenants().map(|tenant| tenant.queued).sum();
     let held: u64 = scheduler.state.tenants().map(|tenant| tenant.used[0]).sum();
-    ensure!(waiting + held == queued as u64, "{waiting} wait and {held} run, of {queued}");
+    ensure!(
+        waiting + held == queued as u64,
+        "{waiting} tasks wait and {held} run: expected {queued} in total"
+    );
     say(&Taken { dispatch_ns, submit_ns, task_bytes })
 }
 
@@ -137,5 +140,5 @@ impl Scheduler {
 }
 
 fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> Result<CommandReply> {
-    state.apply(command, effects).context("the scheduler refuses")
+    state.apply(command, effects).context("the scheduler refused the command")
 }

@@ -23,7 +23,7 @@ const US: f64 = 1e3;
 
 fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
     let row = sim::throughput(seed, workers, tasks, Node::default());
-    ensure!(row.tasks >= tasks, "{} of {tasks} tasks were done", row.tasks);
+    ensure!(row.tasks >= tasks, "only {} of {tasks} tasks were done", row.tasks);
     Ok(row)
 }
 
@@ -67,7 +67,7 @@ pub fn phase(seed: u64, phase: &str) -> Result<Sample> {
 fn scale_out(seed: u64, trigger: &str) -> Result<Sample> {
     let rows = sim::scale_out(seed);
     let row = rows.iter().find(|row| row.trigger.name() == trigger);
-    let row = row.with_context(|| format!("nothing was decided for {trigger}"))?;
+    let row = row.with_context(|| format!("the autoscaler made no decision for trigger {trigger}"))?;
     Ok(Sample::new()
         .with("detection_ns", row.detection_ms as f64 * MS)
         .with("decision_ns", row.decision_ms as f64 * MS)
@@ -88,8 +88,8 @@ fn scale_in(seed: u64) -> Result<Sample> {
 
 fn warm_pool(seed: u64, is_warm: bool) -> Result<Sample> {
     let rows = sim::warm_pool(seed, STARTS);
-    let row = rows.iter().find(|row| (row.size > 0) == is_warm).context("nothing was decided")?;
-    ensure!(row.starts >= STARTS, "{} starts of {STARTS}", row.starts);
+    let row = rows.iter().find(|row| (row.size > 0) == is_warm).context("the autoscaler made no decision")?;
+    ensure!(row.starts >= STARTS, "{} of {STARTS} workers were started", row.starts);
     Ok(Sample::new()
         .with("total_ns", row.total_ms as f64 * MS)
         .with("failed_share", row.failed as f64 / row.starts as f64)
@@ -99,7 +99,7 @@ fn warm_pool(seed: u64, is_warm: bool) -> Result<Sample> {
 /// The document's four tenants, each with more work than its quota.
 pub fn tenants(seed: u64) -> Result<Sample> {
     let (rows, jain) = sim::tenants(seed);
-    ensure!(rows.len() == 4, "{} tenants", rows.len());
+    ensure!(rows.len() == 4, "unexpected number of tenants: {}", rows.len());
     let share = |of: fn(&sim::TenantRow) -> f64| rows.iter().map(of).fold(f64::INFINITY, f64::min);
     Ok(Sample::new()
         .with("jain", jain)
@@ -115,7 +115,8 @@ pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
     let is_asked = |row: &&sim::NoisyNeighbourRow| (row.load == lightest) == (load == LOADS[0]);
     let kept = |tenant: &str| {
         let row = rows.iter().filter(is_asked).find(|row| row.tenant == tenant);
-        row.map(|row| (row.load, 1.0 + row.change())).with_context(|| format!("{tenant} is missing"))
+        row.map(|row| (row.load, 1.0 + row.change()))
+            .with_context(|| format!("the results have no tenant {tenant}"))
     };
     let ((load, a), (_, b), (_, c), (_, d)) =
         (kept("tenant-a")?, kept("tenant-b")?, kept("tenant-c")?, kept("tenant-d")?);
@@ -141,7 +142,7 @@ impl Costs {
         }
         let rows = kept.as_ref().map(|(_, rows)| rows.as_slice()).unwrap_or_default();
         let row = STRATEGIES.iter().zip(rows).find(|(name, _)| **name == strategy).map(|(_, row)| row);
-        let row = row.with_context(|| format!("there is no strategy {strategy}"))?;
+        let row = row.with_context(|| format!("unknown strategy {strategy}"))?;
         Ok(Sample::new()
             .with("before_per_month", row.before)
             .with("after_per_month", row.after)
@@ -158,7 +159,7 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     // The document's workers: about 17 ms of processor a task at 85 in a second, 57 % of 8 GB.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
-    let rows = rows.context("the table of prices has no machine that a worker fits on")?;
-    ensure!(rows.len() == STRATEGIES.len(), "{} strategies", rows.len());
+    let rows = rows.context("no machine in the table of prices is large enough for a worker")?;
+    ensure!(rows.len() == STRATEGIES.len(), "unexpected number of strategies: {}", rows.len());
     Ok(rows)
 }

@@ -79,7 +79,7 @@ pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
                 }
                 for payloads in payloads.chunks(work.ours.batch.max(1)) {
                     let asking = begin(tasks, &names[tenant], payloads)?;
-                    sender.send(asking).map_err(|_| anyhow!("a submission has failed"))?;
+                    sender.send(asking).map_err(|_| anyhow!("a task could not be submitted"))?;
                 }
             }
             let next_ns = arrivals.iter().map(|arrivals| arrivals.next_ns).min().unwrap_or(0);
@@ -105,7 +105,7 @@ fn begin(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<PendingTas
 
 fn taken(asking: PendingTaskCommands) -> Result<()> {
     for answer in asking.wait()? {
-        answer.context("a submission was refused")?;
+        answer.context("the node refused a task")?;
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ impl Tally {
         ended_ns: u64,
         done: &mut WorkerTotals,
     ) -> Result<()> {
-        let (number, due_ns) = read(payload).context("a payload is not as it was submitted")?;
+        let (number, due_ns) = read(payload).context("a task's payload differs from the submitted one")?;
         let (tenant, number) = ((number >> TENANT_SHIFT) as usize, number & ((1 << TENANT_SHIFT) - 1));
         let word =
             self.seen.get((number / 64) as usize).context("too many tasks for the table of done tasks")?;
@@ -113,7 +113,10 @@ impl Tally {
             self.twice.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        self.waiting.get(tenant).context("a task of an unknown tenant")?.fetch_sub(1, Ordering::Relaxed);
+        self.waiting
+            .get(tenant)
+            .context("received a task of an unknown tenant")?
+            .fetch_sub(1, Ordering::Relaxed);
         self.count(tenant, (due_ns, started_ns, ended_ns), done);
         self.done.fetch_add(1, Ordering::Release);
         Ok(())

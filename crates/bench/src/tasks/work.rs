@@ -109,14 +109,14 @@ impl Work {
 impl Report {
     /// Waits for the report of a child.
     pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
-        let report: Self = child.line(work.patience()).context("waiting for the workers")?;
+        let report: Self = child.line(work.patience()).context("the workers did not finish")?;
         let Self { submitted, completed, twice, ops, .. } = report;
         ensure!(
             submitted == completed && twice == 0,
             "{completed} of {submitted} tasks were done, {twice} twice"
         );
-        ensure!(ops > 0, "nothing was done within the time");
-        ensure!(submitted > 0 || work.ours.bare, "nothing was submitted");
+        ensure!(ops > 0, "no task was completed in the measured time");
+        ensure!(submitted > 0 || work.ours.bare, "no task was submitted");
         Ok(report)
     }
 

@@ -47,7 +47,7 @@ pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Worker
     }
     let is_heard = attachment.flush(FLUSH);
     let load = attachment.load();
-    ensure!(is_heard && load.given == load.answered, "not all that was given was answered: {load:?}");
+    ensure!(is_heard && load.given == load.answered, "some assigned tasks have no result: {load:?}");
     Ok(done)
 }
 

@@ -36,5 +36,5 @@ fn silent_child_times_out_while_still_running() {
 fn error_output_of_a_failed_child_is_quoted() {
     let mut child = child_program().start("no-such-role", &[]).unwrap();
     let error = child.line::<u64>(Duration::from_secs(120)).unwrap_err().to_string();
-    assert!(error.contains("there is no role `no-such-role`"), "{error}");
+    assert!(error.contains("unknown role `no-such-role`"), "{error}");
 }

@@ -161,7 +161,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {
         bail!(
-            "--password-file is for connecting to a node, and this command does not connect: use --password-from FILE"
+            "--password-file has no effect here, because this command does not connect to a node: use --password-from FILE"
         );
     }
     match &arguments.verb {

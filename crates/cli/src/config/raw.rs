@@ -102,7 +102,7 @@ impl RawConfig {
     }
 
     pub fn get(&self, name: &str) -> &Setting {
-        &self.settings[keys::find(name).expect("a name out of the table of keys")]
+        &self.settings[keys::find(name).expect("the name is in the table of keys")]
     }
 
     fn lay_toml(&mut self, text: &str, path: &Path) -> Result<()> {

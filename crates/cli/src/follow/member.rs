@@ -172,7 +172,7 @@ impl<'a> MemberLoop<'a> {
                     format!("; retry after {after}")
                 }
                 Err(CallError::Refused(refused)) => return Err(CallError::Refused(refused).into()),
-                _ => "; another member has it now".to_owned(),
+                _ => "; another member has claimed the record".to_owned(),
             },
         };
         Ok(writeln!(std::io::stderr(), "{mark} {said}{again}")?)

@@ -60,7 +60,7 @@ impl FromStr for Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            let (name, after) = after.split_once('}').ok_or("a { without its }")?;
+            let (name, after) = after.split_once('}').ok_or("a { has no matching }")?;
             let field = FIELDS.iter().find(|field| field.0 == name).map(|field| field.1);
             let field = field.ok_or_else(|| {
                 let names: Vec<_> = FIELDS.iter().map(|field| field.0).collect();

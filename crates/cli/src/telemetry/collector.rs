@@ -92,7 +92,7 @@ impl Collector {
 
     pub fn stop(self) {
         if let Err(error) = self.provider.shutdown_with_timeout(FLUSH_MAX) {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "the last traces could not be sent");
         }
     }
 }
@@ -139,10 +139,10 @@ impl<E: SpanExporter> SpanExporter for ReportingExporter<E> {
         let was_failing = self.is_failing.swap(outcome.is_err(), Ordering::Relaxed);
         match &outcome {
             Err(error) if !was_failing => {
-                tracing::warn!(endpoint = self.told, %error, "traces are lost: the collector does not take them");
+                tracing::warn!(endpoint = self.told, %error, "traces are lost: the collector refuses them or cannot be reached");
             }
             Ok(()) if was_failing => {
-                tracing::warn!(endpoint = self.told, "the collector takes traces again");
+                tracing::warn!(endpoint = self.told, "the collector accepts traces again");
             }
             _ => {}
         }

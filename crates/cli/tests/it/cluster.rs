@@ -126,7 +126,7 @@ fn missing_cluster_settings_are_named() {
         let Outcome { err, code, .. } = run(arguments);
         assert!(err.contains(expected) && code != Some(0), "{arguments:?}: {err}");
     };
-    says(&["cluster", "status", "--data-dir", dir], "is the data directory of no node of a cluster");
+    says(&["cluster", "status", "--data-dir", dir], "is not the data directory of a cluster's node");
     says(&["cluster", "status"], "--data-dir or DUNLIN_DATA_DIR");
     says(&["serve", "--listen", "127.0.0.1:0", "--cluster-listen", "127.0.0.1:0"], "but not data_dir");
     says(&["serve", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"], "but not cluster.listen");
@@ -137,7 +137,7 @@ fn missing_cluster_settings_are_named() {
     let token = format!("{dir}/token");
     std::fs::write(&token, "nonsense").unwrap();
     let join = ["127.0.0.1:0", "--join", "127.0.0.1:1", "--token-file", &token];
-    says(&[&node[..], &join].concat(), "this is no join token");
+    says(&[&node[..], &join].concat(), "invalid join token");
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     for (through, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
-        (cluster, "the node there is not of the cluster that made the token"),
-        (&nats_port(), "that is no cluster port: give the address of --cluster-listen"),
+        (cluster, "the node at this address belongs to another cluster than the token"),
+        (&nats_port(), "the port is not for nodes of a cluster: give the address of --cluster-listen"),
     ] {
         let Outcome { code, err, .. } = run_with(join(through), b"");
         assert!(code == Some(1) && err.contains(expected), "{through}: {code:?} {err}");

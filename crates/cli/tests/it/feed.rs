@@ -83,7 +83,7 @@ fn commands_typed_while_watching_are_answered() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for said in [
         "md.BTC-USD is already in the list",
-        "there is no instrument md.NOPE",
+        "unknown instrument md.NOPE",
         "md.OTHER is not in the list",
         "unsub SUBJECT",
         "\"dance\" is not a command",

@@ -12,7 +12,7 @@ use crate::topics::CallError;
 #[non_exhaustive]
 pub enum KvError {
     /// The key's last revision is another than expected.
-    #[error("the key stands at revision {modified}, not at the one expected (0: there is no such key)")]
+    #[error("revision {modified} last wrote the key, not the expected one (0: the key does not exist)")]
     Moved {
         /// The revision of the last write; 0 if the key does not exist.
         modified: u64,

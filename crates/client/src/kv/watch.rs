@@ -104,7 +104,7 @@ impl Kv {
 
 impl Watch {
     /// Waits for the next change without a time limit.
-    #[expect(clippy::should_implement_trait, reason = "it fails, and may be called again after that")]
+    #[expect(clippy::should_implement_trait, reason = "`next` fails, and may be called again afterwards")]
     pub fn next(&mut self) -> Result<Change, WatchError> {
         loop {
             if let Some(change) = self.next_timeout(Duration::from_secs(3_600))? {

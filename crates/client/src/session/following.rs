@@ -81,7 +81,8 @@ impl Session {
             channel.inbox.refund(unfinished.cost);
         }
         let parts = channel.state.parts.as_mut().filter(|parts| parts.is_followed_by(part));
-        let parts = parts.ok_or(WireError::Value { kind: Kind::Snapshot, what: "part of a state" })?;
+        let parts =
+            parts.ok_or(WireError::Value { kind: Kind::Snapshot, what: "invalid part of a state" })?;
         parts.bytes.extend_from_slice(part.bytes);
         parts.cost += cost;
         if parts.is_whole()

@@ -56,9 +56,7 @@ impl TlsSocket {
                 Err(error) => return Err(error.into()),
             };
             if !std::mem::replace(&mut incoming.heard, true) && !FIRST_BYTES.contains(&incoming.buffer[0]) {
-                return Err(io::Error::other(
-                    "the node answers without TLS: use dunlin:// instead of tls://",
-                ));
+                return Err(io::Error::other("the node does not use TLS: use dunlin:// instead of tls://"));
             }
             if self.take_in(fd, &incoming.buffer[..came], into)? {
                 break;

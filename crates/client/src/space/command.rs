@@ -38,7 +38,7 @@ pub enum CommandError {
     Unknown(EntityId),
     /// The entity may be in a region without an owner.
     #[error(
-        "no process has entity {id}, but it may be in {}, without an owner now; try again when the region has one",
+        "no process has entity {id}; the entity may be in {}, without an owner at present: retry when the region has an owner",
         list(.regions)
     )]
     NoOwner {

@@ -60,7 +60,7 @@ fn connect_error_names_the_other_protocol() {
         stream
     });
     let error = why(&url).to_string();
-    assert!(error.contains("answered as a NATS listener does"), "{error}");
+    assert!(error.contains("is the address of a NATS listener"), "{error}");
     drop(node.join().unwrap());
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
     }
     let members: Vec<String> = members.iter().map(u64::to_string).collect();
     Err(ControlError::Start(format!(
-        "the directory is that of a member of a cluster, of the nodes {}, and {RESTORE_MEMBER}",
+        "the directory belongs to a member of a cluster of the nodes {}; {RESTORE_MEMBER}",
         members.join(", ")
     )))
 }

@@ -34,12 +34,12 @@ impl Request {
     pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<Request>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
-            [VERSION, PROPOSE, commands @ ..] => {
-                Commands::from_bytes(commands).map(Request::Propose).ok_or_else(|| invalid("no commands"))
-            }
+            [VERSION, PROPOSE, commands @ ..] => Commands::from_bytes(commands)
+                .map(Request::Propose)
+                .ok_or_else(|| invalid("the request has no commands")),
             [VERSION, READ_INDEX] => Ok(Request::ReadIndex),
-            [VERSION, ..] => Err(invalid("a request of an unknown kind")),
-            _ => Err(invalid("a request of an unknown version")),
+            [VERSION, ..] => Err(invalid("the request has an unknown kind")),
+            _ => Err(invalid("the request has an unknown version")),
         })
     }
 
@@ -108,7 +108,7 @@ fn read<T>(mut bytes: Bytes, content: impl FnOnce(Bytes) -> Option<T>) -> io::Re
         Ok(1) => read_error(bytes).map(Err),
         _ => None,
     };
-    answer.ok_or_else(|| invalid("no response of this version"))
+    answer.ok_or_else(|| invalid("the response has an unknown version"))
 }
 
 fn write_error(error: &GroupError, out: &mut Vec<u8>) {

@@ -79,7 +79,7 @@ impl Node {
     /// them.
     pub fn failed_parts(&self) -> Vec<String> {
         let not_started = |failure: &StartFailure| self.awaits_cluster().or_else(|| failure.reason());
-        let ended = |why: String| format!("they have ended, and begin again with the node: {why}");
+        let ended = |why: String| format!("this part of the node has ended; restart the node: {why}");
         let keys = match self.control_if_any() {
             Some(control) => control.status().ok().and_then(|status| status.stopped).map(ended),
             None => not_started(&self.control_place().failure),

@@ -244,7 +244,9 @@ impl Tickets {
                 *asking = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
                 StoredState::Waiting
             }
-            None => StoredState::Failed(PublishError::Unknown("its outcome was not asked for".to_owned())),
+            None => StoredState::Failed(PublishError::Unknown(
+                "the connection ended before the outcome was known".to_owned(),
+            )),
         }
     }
 

@@ -339,7 +339,7 @@ impl Ownership {
                 Some(topic) => return Ok(topic),
                 None if steady_ns() >= until_ns => {
                     return Err(TopicError::Cluster(format!(
-                        "topic {name:?} was made, and is not known here yet"
+                        "topic {name:?} was created, but this node does not know it yet: retry"
                     )));
                 }
                 None => std::thread::sleep(Duration::from_millis(1)),
@@ -456,7 +456,7 @@ impl Ownership {
         answered.map_err(|error| match error {
             ClusterCommandError::Refused(Refusal::NoTopic) => TopicError::Unknown(topic(command)),
             ClusterCommandError::Refused(Refusal::PatternOverlaps) => {
-                TopicError::Overlaps("another node made".to_owned())
+                TopicError::Overlaps("another node created".to_owned())
             }
             other => TopicError::Cluster(other.to_string()),
         })

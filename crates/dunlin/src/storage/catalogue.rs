@@ -187,12 +187,12 @@ fn with_line(mut text: String, line: &str) -> String {
 /// Parses the words after `reliable`.
 fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
     let mut words = value.split(' ');
-    let mut word = || words.next().ok_or_else(|| format!("a line that ends early: {line:?}"));
+    let mut word = || words.next().ok_or_else(|| format!("a line ends early: {line:?}"));
     let (readers_max, wait_ns, on_full) = (number(line, word()?)?, number(line, word()?)?, word()?);
     let on_full = match on_full {
         EVICT => OnFull::Evict,
         REFUSE => OnFull::Refuse,
-        _ => return Err(format!("neither {EVICT} nor {REFUSE}: {line:?}")),
+        _ => return Err(format!("expected {EVICT} or {REFUSE}: {line:?}")),
     };
     Ok(Reliable { readers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
@@ -250,7 +250,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
         Some(other) if other.starts_with("dunlin topic ") => {
             return Err(format!("written by a newer version ({other:?}); this build reads {FIRST_LINE:?}"));
         }
-        _ => return Err("not a topic's file".to_owned()),
+        _ => return Err("the file does not describe a topic".to_owned()),
     }
     let (mut name, mut durable, mut ended) = (None, Durable::default(), false);
     let (mut is_volatile, mut epoch) = (false, None);
@@ -260,7 +260,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
             ended = true;
             break;
         }
-        let (key, value) = line.split_once(' ').ok_or_else(|| format!("a line without a value: {line:?}"))?;
+        let (key, value) = line.split_once(' ').ok_or_else(|| format!("a line has no value: {line:?}"))?;
         match key {
             _ if checksum::is_line(line) => {}
             "name" => name = Some(value.to_owned()),
@@ -279,22 +279,22 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
             "lose_every" => config.lose_every = Some(number(line, value)?),
             "fold" => config.fold = Some(ReducerConfig { kind: value.to_owned(), options: BTreeMap::new() }),
             "fold_option" => {
-                let fold = config.fold.as_mut().ok_or("an option of no fold")?;
+                let fold = config.fold.as_mut().ok_or("fold_option comes before fold")?;
                 let (option, value) = value.split_once(' ').unwrap_or((value, ""));
                 fold.options.insert(option.to_owned(), value.to_owned());
             }
-            _ => return Err(format!("a line that this version of Dunlin does not know: {line:?}")),
+            _ => return Err(format!("unknown line {line:?}")),
         }
     }
     if !ended {
-        return Err("its end is missing".to_owned());
+        return Err("the end of the file is missing".to_owned());
     }
     config.durable = (!is_volatile).then_some(durable);
-    Ok((name.ok_or("it names no topic")?, config, epoch))
+    Ok((name.ok_or("the file has no topic name")?, config, epoch))
 }
 
 fn number<N: std::str::FromStr>(line: &str, value: &str) -> Result<N, String> {
-    value.parse().map_err(|_| format!("no number: {line:?}"))
+    value.parse().map_err(|_| format!("expected a number: {line:?}"))
 }
 
 #[cfg(test)]
@@ -363,7 +363,7 @@ mod tests {
             }
         }
         assert!(why(&text.replace("topic 1", "topic 2")).contains("newer version"));
-        assert!(why(&text.replace("partitions 3", "partitions many")).contains("no number"));
-        assert!(why(&text.replace("partitions 3", "colour red")).contains("does not know"));
+        assert!(why(&text.replace("partitions 3", "partitions many")).contains("expected a number"));
+        assert!(why(&text.replace("partitions 3", "colour red")).contains("unknown line"));
     }
 }

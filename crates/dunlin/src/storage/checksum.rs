@@ -24,7 +24,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     if said == found {
         return Ok(());
     }
-    Err(format!("it is damaged: its checksum is {found} and should be {said:?}"))
+    Err(format!("the file is damaged: its checksum is {found}, but should be {said:?}"))
 }
 
 /// Whether a line is the checksum's.

@@ -198,7 +198,7 @@ fn parse(text: &str) -> Result<Known, String> {
     checksum::check(text)?;
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
-        return Err("its first line is not that of such a file".to_owned());
+        return Err("the first line is not that of this kind of file".to_owned());
     }
     let mut value = |key: &str| {
         let line = lines.next().unwrap_or_default();
@@ -207,7 +207,7 @@ fn parse(text: &str) -> Result<Known, String> {
     };
     let (epoch, first_seq, through, closed) =
         (value("epoch")?, value("first")?, value("through")?, value("closed")?);
-    let wrong = |_| "a value is none".to_owned();
+    let wrong = |_| "a value is invalid".to_owned();
     let (mut pattern, mut unsure, mut changed_ns, mut origin) = (None, Vec::new(), None, None);
     loop {
         match lines.next() {
@@ -227,14 +227,14 @@ fn parse(text: &str) -> Result<Known, String> {
                 };
                 origin = Some(Origin { topic_ns, lock_ns, file });
             }
-            _ => return Err("its end is missing".to_owned()),
+            _ => return Err("the end of the file is missing".to_owned()),
         }
     }
     Ok(Known {
         epoch: epoch.parse().map_err(wrong)?,
         first_seq: first_seq.parse().map_err(wrong)?,
         through: through.parse().map_err(wrong)?,
-        closed: closed.parse().map_err(|_| "a value is none".to_owned())?,
+        closed: closed.parse().map_err(|_| "a value is invalid".to_owned())?,
         pattern,
         unsure,
         changed_ns,

@@ -88,7 +88,7 @@ impl Storage {
             };
             let config = Arc::new(TopicConfig { limits: self.place.limits, ..listed.config });
             let opened = if self.topics().by_name.contains_key(&listed.name) {
-                Err("another file has a topic of the same name".to_owned())
+                Err("another file describes a topic of the same name".to_owned())
             } else {
                 let opened = self.open_topic(
                     listed.id,

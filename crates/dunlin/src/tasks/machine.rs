@@ -138,8 +138,9 @@ impl Machine for TasksMachine {
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let head = blocks.next().and_then(|block| history::read_head(&block));
-        let (epoch, count) =
-            head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no snapshot of tasks"))?;
+        let (epoch, count) = head.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the bytes are no snapshot of tasks")
+        })?;
         let mut restoring = StateRestore::of_shard(self.state.shard());
         for block in blocks {
             restoring.take(&block).map_err(invalid)?;

@@ -18,10 +18,10 @@ pub struct Defect {
 #[non_exhaustive]
 pub enum DefectKind {
     /// The line is too long.
-    #[error("longer than {} bytes: left out", super::LINE_BYTES_MAX)]
+    #[error("the line is longer than {} bytes and was left out", super::LINE_BYTES_MAX)]
     TooLong,
     /// The line is not JSON, or not of the form of the stream's messages.
-    #[error("not a message of the stream: {why}")]
+    #[error("the line is not a message of the stream: {why}")]
     NotAMessage {
         /// The parser's message, with the column.
         why: String,
@@ -86,7 +86,7 @@ pub enum DefectKind {
         wanted: &'static str,
     },
     /// An event names an order that was never created, or was deleted.
-    #[error("order {id} is {action}, but was not there")]
+    #[error("order {id} is {action}, but does not exist")]
     UnknownOrder {
         /// Id of the order.
         id: u64,

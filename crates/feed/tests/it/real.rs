@@ -116,7 +116,7 @@ fn bitstamp_orders_match_the_counts_of_another_program() {
     for (name, count) in counted {
         assert_eq!(rows.get(name), Some(&count), "{name}: {rows:?}");
     }
-    assert!(told.iter().all(|told| told.ends_with("is deleted, but was not there")), "{told:?}");
+    assert!(told.iter().all(|told| told.ends_with("is deleted, but does not exist")), "{told:?}");
     assert_eq!(orders.order_count(), 6_518, "those that the closing rows would delete");
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }

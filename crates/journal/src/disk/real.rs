@@ -63,7 +63,7 @@ impl Disk for RealDisk {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "it is a pipe, a socket or a device, not a file",
+                "the path is a pipe, a socket or a device, not a file",
             ));
         }
         Ok(Box::new(file))

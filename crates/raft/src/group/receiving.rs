@@ -62,7 +62,7 @@ impl SnapshotReceiver {
 }
 
 fn unexpected() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a part of a snapshot whose transfer was not begun")
+    io::Error::new(io::ErrorKind::InvalidData, "received a part of a snapshot whose transfer has not begun")
 }
 
 pub(super) async fn receive(

@@ -301,7 +301,9 @@ impl<'s> World<'s> {
         let task = NewTask { cpu_milli, memory_bytes, ..NewTask::new(b"work", b"") };
         let command = Command::Submit { tenant: name, tasks: vec![task; same] };
         let reply = apply(&mut self.state, &mut self.effects, &command);
-        let CommandReply::Submitted { tasks, .. } = reply else { unreachable!("submitting is answered so") };
+        let CommandReply::Submitted { tasks, .. } = reply else {
+            unreachable!("unexpected response to a submission")
+        };
         for taken in tasks {
             let Some((_, at_us)) = self.arrivals.pop_front() else { break };
             let slot = taken.task as u32 as usize;
@@ -372,7 +374,9 @@ impl<'s> World<'s> {
             ..NewWorker::default()
         };
         let reply = apply(&mut self.state, &mut self.effects, &Command::Join { worker });
-        let CommandReply::Joined { worker: id } = reply else { unreachable!("joining is answered so") };
+        let CommandReply::Joined { worker: id } = reply else {
+            unreachable!("unexpected response to a join")
+        };
         let slot = id as u32 as usize;
         let worker = Worker { id, instance, free_us: now_ms * 1_000, is_there: true };
         if slot >= self.workers.len() {

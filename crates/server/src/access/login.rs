@@ -119,8 +119,8 @@ impl Access {
                     // Certificates cannot be guessed either, so this failure delays no other login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                        tracing::warn!(?said, "login failed: a certificate of no user");
-                        Err(Refused::new(ErrorCode::Unauthenticated, "the certificate is no user's"))
+                        tracing::warn!(?said, "login failed: the certificate belongs to no user");
+                        Err(Refused::new(ErrorCode::Unauthenticated, "the certificate belongs to no user"))
                     }
                 });
             }

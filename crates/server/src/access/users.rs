@@ -106,7 +106,8 @@ impl Users {
     /// Reads a users file.
     pub fn read(path: &Path) -> Result<Users, UsersError> {
         // An editor that writes in place empties the file first; with a full disk, the file stays empty.
-        let is_empty = || io::Error::other("it is empty; a file without users holds at least `[users]`");
+        let is_empty =
+            || io::Error::other("the file is empty; a file without users needs at least `[users]`");
         let text = reload::read(path)
             .and_then(|bytes| if bytes.is_empty() { Err(is_empty()) } else { Ok(bytes) })
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
@@ -245,7 +246,10 @@ impl Reader<'_> {
         let allow = match raw.subjects {
             Some(subjects) => self.patterns(subjects)?,
             None => vec![own.map_err(|_| {
-                self.error(at, format!("{name}.> is no pattern: say which subjects are the tenant's"))
+                self.error(
+                    at,
+                    format!("{name}.> is no valid pattern: set the patterns of the tenant's subjects"),
+                )
             })?],
         };
         let limits = raw.limits.unwrap_or_default();

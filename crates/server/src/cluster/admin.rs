@@ -156,7 +156,7 @@ async fn answer(seat: &Arc<ClusterMember>, question: AdminRequest) -> AdminReply
         AdminRequest::Remove { node } => remove(seat, control, node).await,
         AdminRequest::Transfer { to } => transfer(control, &status, to).await,
         AdminRequest::Backup | AdminRequest::BackupShard { .. } | AdminRequest::Figures(_) => {
-            Err(AdminReply::Refused { why: "this request is handled elsewhere".to_owned() })
+            Err(AdminReply::Refused { why: "internal error: the request has another handler".to_owned() })
         }
     };
     said.unwrap_or_else(|said| said)
@@ -180,7 +180,7 @@ pub(super) async fn ask_for_figures(
 ) -> io::Result<Answer> {
     match ask_node(seat, node, address, &AdminRequest::Figures(wanted.clone())).await? {
         AdminReply::Figures(answer) => Ok(answer),
-        other => Err(io::Error::other(format!("an unexpected reply: {other:?}"))),
+        other => Err(io::Error::other(format!("the cluster returned an unexpected reply: {other:?}"))),
     }
 }
 
@@ -317,7 +317,11 @@ async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<Ad
     let command = Command::System { compare, then, otherwise: Vec::new() };
     match control.ask(&command).await.map_err(failed)? {
         Reply::Transaction { succeeded: true, .. } => {}
-        _ => return Err(AdminReply::Failed { why: "the node's entry changed meanwhile: retry".to_owned() }),
+        _ => {
+            return Err(AdminReply::Failed {
+                why: "another request changed the node's entry: retry".to_owned(),
+            });
+        }
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -349,7 +353,7 @@ async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result
     }
     match hand_over(control, to).await {
         Ok(Some(node)) => Ok(AdminReply::Leads { node }),
-        Ok(None) => Err(AdminReply::Failed { why: "no other node took the lead".to_owned() }),
+        Ok(None) => Err(AdminReply::Failed { why: "no other node became the leader".to_owned() }),
         Err(error) => Err(failed(&error)),
     }
 }
@@ -407,7 +411,7 @@ async fn keys_of(seat: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), AdminRe
 /// The state of all tasks of a shard.
 async fn tasks_of(seat: &ClusterMember, shard: u8) -> Result<Box<dyn Frozen>, AdminReply> {
     let tasks = seat.tasks().ok_or_else(starting)?;
-    let none = || AdminReply::Refused { why: format!("there is no shard {shard} of tasks") };
+    let none = || AdminReply::Refused { why: format!("tasks' shard {shard} does not exist") };
     let shard = tasks.shards().get(usize::from(shard)).ok_or_else(none)?;
     let failed = |error: TasksError| AdminReply::Failed { why: error.to_string() };
     shard.catch_up().await.map_err(failed)?;

@@ -177,7 +177,7 @@ impl BackupReader {
         let mut backup = BackupReader { from, digest: digest(), header, parts_left: 2, counts_shards: false };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         if backup.read(8)? != MAGIC[..] {
-            return Err(damaged("the file is no backup of a cluster".to_owned()));
+            return Err(damaged("the file is not a backup of a cluster".to_owned()));
         }
         let version = backup.read_u32()?;
         match version {
@@ -191,7 +191,7 @@ impl BackupReader {
                 )));
             }
         }
-        let header = backup.read_block()?.ok_or_else(|| damaged("it has no header".to_owned()))?;
+        let header = backup.read_block()?.ok_or_else(|| damaged("the file has no header".to_owned()))?;
         backup.header = serde_json::from_slice(&header).map_err(io::Error::other)?;
         Ok(backup)
     }
@@ -227,7 +227,7 @@ impl BackupReader {
                 if std::mem::take(&mut self.counts_shards) {
                     let shards = self.read_u32()?;
                     if !(1..=u32::from(SHARDS_MAX)).contains(&shards) {
-                        return Err(damaged("the backup is damaged: it has no number of shards"));
+                        return Err(damaged("the backup is damaged: the number of shards is missing"));
                     }
                     self.parts_left = shards;
                 }

@@ -49,7 +49,7 @@ impl ClusterClient {
         let Some(identity) = files.identity()? else {
             super::marks::refuse_member(&files, data_dir)?;
             return Err(ClusterError::Refused(format!(
-                "{} is the data directory of no node of a cluster: give that of a node, or begin a new cluster with `dunlin cluster init`",
+                "{} is not the data directory of a cluster's node: give a node's data directory, or begin a new cluster with `dunlin cluster init`",
                 data_dir.display()
             )));
         };
@@ -258,5 +258,5 @@ async fn exchange(
 }
 
 fn unexpected(said: &AdminReply) -> ClusterError {
-    ClusterError::Files(format!("an unexpected reply: {said:?}"))
+    ClusterError::Files(format!("the node sent an unexpected reply: {said:?}"))
 }

@@ -23,7 +23,7 @@ pub enum ClusterError {
     GivenUp,
     /// The text is no join token.
     #[error(
-        "this is no join token: `dunlin cluster token` makes them, one line that begins with {}",
+        "invalid join token: expected one line that begins with {}, as `dunlin cluster token` prints it",
         super::token::PREFIX
     )]
     NoToken,

@@ -198,11 +198,7 @@ impl Files {
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.says_all(&text) {
             // A file of an old release without a checksum; or the word `checksum` is damaged.
-            return Err(damaged(
-                "the file is damaged: it has no checksum, but entries that only releases with a checksum \
-                     write"
-                    .to_owned(),
-            ));
+            return Err(damaged("the file is damaged: its checksum is missing".to_owned()));
         }
         Ok(Some(identity))
     }

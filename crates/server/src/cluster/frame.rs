@@ -144,14 +144,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let Some((head, _)) = self.buffer.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let payload = length.checked_sub(COUNTED).ok_or_else(|| wrong("a frame of no length"))?;
+        let payload = length.checked_sub(COUNTED).ok_or_else(|| wrong("a frame has no length"))?;
         if payload > self.bytes_max {
             return Err(wrong(&format!(
                 "a frame of {payload} bytes exceeds the limit of {}",
                 self.bytes_max
             )));
         }
-        let kind = Kind::of(head[12]).ok_or_else(|| wrong("a frame of no kind"))?;
+        let kind = Kind::of(head[12]).ok_or_else(|| wrong("a frame has no kind"))?;
         if self.buffer.len() < HEAD_BYTES + payload {
             self.buffer.reserve(HEAD_BYTES + payload - self.buffer.len());
             return Ok(None);

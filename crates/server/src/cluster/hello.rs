@@ -100,8 +100,7 @@ pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), Refused> {
         return Ok(());
     }
     Err(Refused::for_good(format!(
-        "the tasks of this cluster are in {of_cluster} shards, not in {shards}: set tasks.shards = {of_cluster}. How many there are is \
-         decided when a cluster is made"
+        "this cluster has {of_cluster} shards of tasks, not {shards}: set tasks.shards = {of_cluster}. The number of shards is fixed when a cluster is created"
     )))
 }
 

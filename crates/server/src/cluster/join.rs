@@ -222,8 +222,7 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, join: Join) -> JoinReply {
     }
 }
 
-const NOT_GOOD: &str = "the token is not good here: it was used, has run out, or is another cluster's. `dunlin cluster token` on a \
-                        node of the cluster makes another";
+const NOT_GOOD: &str = "the cluster refused the token: the token was used, has expired, or belongs to another cluster. Make another with `dunlin cluster token` on a node of the cluster";
 
 /// Assigns a number to a joining node.
 async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply> {
@@ -242,8 +241,7 @@ async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply
     for other in nodes.iter().filter(|other| other.removed.is_none() && other.address == join.address) {
         if other.node == seat.identity.node || seat.answers(other.node, &other.address).await {
             return Err(refused(format!(
-                "node {} already uses {}, and responds: give the new node another address \
-                     (--cluster-listen, --cluster-advertise)",
+                "node {} already uses {} and is running: give the new node another address (--cluster-listen, --cluster-advertise)",
                 other.node, other.address
             )));
         }

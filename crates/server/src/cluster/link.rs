@@ -87,7 +87,7 @@ pub(super) async fn run(seat: Arc<ClusterMember>, target: Target, mut asks: mpsc
         let connecting = timeout(patience, seat.open_lane(target.node, &address, target.lane));
         let connected = tokio::select! {
             connected = connecting => connected.unwrap_or_else(|late| Err(late.into())),
-            () = target.until_deposed(&seat) => Err(io::Error::other("it leads no more")),
+            () = target.until_deposed(&seat) => Err(io::Error::other("the node no longer leads")),
         };
         let failed = match connected {
             Ok(connection) => {

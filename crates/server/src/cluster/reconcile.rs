@@ -89,14 +89,14 @@ async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
         if leads_keys {
             match admin::hand_over(control, Some(other.id)).await {
                 Ok(Some(leader)) => {
-                    tracing::warn!(leader, "another node leads: the disk of this node is full")
+                    tracing::warn!(leader, "this node gave up the leadership, because its disk is full")
                 }
                 Ok(None) => tracing::warn!(
                     node = other.id,
-                    "the disk of this node is full, and that node does not take the lead"
+                    "the disk of this node is full, but no other node becomes the leader"
                 ),
                 Err(error) => {
-                    tracing::warn!("the disk of this node is full, and it cannot hand the lead over: {error}")
+                    tracing::warn!("the disk of this node is full, and the leadership cannot move: {error}")
                 }
             }
         }

@@ -197,7 +197,7 @@ impl ClusterMember {
                 match asked.unwrap_or_else(|late| Err(late.into())) {
                     Ok(answer) => Some(answer),
                     Err(error) => {
-                        tracing::debug!(node, "a node returned no figures of topics: {error}");
+                        tracing::debug!(node, "cannot read the topics' counters of a node: {error}");
                         None
                     }
                 }

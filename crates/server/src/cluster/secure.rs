@@ -96,7 +96,7 @@ impl ClusterTls {
             )) => format!("another node of the cluster is there, not node {node}"),
             Some(Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::BadSignature,
-            )) => "a node of another cluster is there".to_owned(),
+            )) => "the node at this address belongs to another cluster".to_owned(),
             Some(Error::AlertReceived(alert)) => format!(
                 "the node refuses this node's certificate \
                  ({alert:?})"
@@ -136,10 +136,10 @@ pub(super) async fn connect_by_token(
     };
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(_)) => {
-            Ok(Err("the node there is not of the cluster that made the token"))
+            Ok(Err("the node at this address belongs to another cluster than the token"))
         }
         Some(Error::InvalidMessage(_) | Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-            Ok(Err("that is no cluster port: give the address of --cluster-listen"))
+            Ok(Err("the port is not for nodes of a cluster: give the address of --cluster-listen"))
         }
         _ => Err(error),
     }

@@ -66,8 +66,7 @@ impl Transport for RaftTransport {
             sent.map_err(|_full| {
                 io::Error::new(
                     io::ErrorKind::NotConnected,
-                    "too many requests wait for the connection to \
-                     that node",
+                    "too many requests wait for the connection to the node",
                 )
             })?;
             answered.await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))

@@ -102,7 +102,7 @@ impl Frame<'_> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length == 0 || length > max {
-            return Err(Refused::Frame("a frame of an invalid length"));
+            return Err(Refused::Frame("a frame has an invalid length"));
         }
         let Some(frame) = rest.get(..length) else { return Ok(None) };
         let (kind, mut body) = (frame[0], FieldReader(&frame[1..]));
@@ -124,7 +124,7 @@ impl Frame<'_> {
             15 => Frame::Proof(body.rest()),
             16 => Frame::Ids { number: body.u64()?, ids: body.rest() },
             17 => Frame::Held { number: body.u64()?, bytes: body.rest() },
-            _ => return Err(Refused::Frame("a frame of an unknown kind")),
+            _ => return Err(Refused::Frame("a frame has an unknown kind")),
         };
         if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
     }

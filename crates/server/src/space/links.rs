@@ -237,7 +237,7 @@ impl ProcessLinks {
         self.hello.check(&theirs)?;
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         if link.heard.is_some() {
-            return Err(Refused::Frame("a second hello"));
+            return Err(Refused::Frame("the process sent a second hello"));
         }
         if link.expected.is_some_and(|expected| expected != theirs.process) {
             return Err(Refused::Frame("another process has the address of the expected one"));

@@ -170,7 +170,7 @@ fn warn_of_readers(key: &Path) {
         && metadata.permissions().mode() & OTHERS != 0
     {
         let key = key.display();
-        tracing::warn!("every user of this machine may use the TLS key {key}: chmod 600 {key}");
+        tracing::warn!("every user of this machine can read the TLS key {key}: run `chmod 600 {key}`");
     }
 }
 

@@ -90,7 +90,7 @@ impl LocalWorkers {
             if said == LifecycleEvent::Failed {
                 tracing::error!(
                     worker = *instance,
-                    "the worker took tasks before it was called: its command ignores {WARM}"
+                    "a warm worker took tasks too early: its command ignores {WARM}"
                 );
                 process.carry_out(ProcessSignal::Kill);
             } else {

@@ -112,6 +112,6 @@ fn repeated_topic_setting_is_refused() {
         FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.text.to_owned())),
         _ => None,
     });
-    assert_eq!(told, Some((7, "a setting is given twice".to_owned())));
+    assert_eq!(told, Some((7, "a setting occurs twice".to_owned())));
     assert!(node.topic("twice").is_none());
 }

@@ -166,8 +166,8 @@ fn velocity_that_a_coordinate_cannot_hold_is_refused() {
     let refused = put(Some(far), Some([10.0, 0.0, 0.0])).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "entity 1 would stand still: at its place two coordinates are 4 apart, and in a tick it flies less; \
-         give it 200 a second or more, or a place nearer to 0"
+        "entity 1 would not move: at its position two coordinates are 4 apart, more than its distance in a tick; \
+         give it 200 a second or more, or a position nearer to 0"
     );
     put(Some(far), Some([0.0, 200.0, 0.0])).unwrap();
     put(Some(far), Some([0.0; 3])).unwrap();

@@ -149,10 +149,10 @@ fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Resu
         (false, ..) => Ok(false),
         (true, true, false) => Ok(true),
         (true, false, _) => {
-            Err(no_state("keeps no state to begin with, to go on with, or to merge records into"))
+            Err(no_state("keeps no state; a start from a snapshot and conflation need a state topic"))
         }
         (true, true, true) => {
-            Err(no_state("keeps one state of all its subjects, of which the pattern selects some"))
+            Err(no_state("keeps one state for all its subjects, but the pattern selects only some of them"))
         }
     }
 }

@@ -14,7 +14,7 @@ impl<T> Lock<T> {
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        Guard(self.0.lock().expect("a model ends at its first panic"))
+        Guard(self.0.lock().expect("a loom model ends at its first panic"))
     }
 }
 

@@ -311,7 +311,7 @@ impl Log {
         let oldest = state.oldest_seq(&self.config);
         let half = oldest + (state.next_seq - oldest) / 2;
         let folded = state.rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let folded = folded.expect("only a log with a state is asked for it");
+        let folded = folded.expect("the log has a state");
         if let Some(fresh) = &folded.fresh
             && fresh.position.epoch == last.epoch
             && (fresh.position.seq == last.seq || fresh.position.seq >= half)
@@ -398,7 +398,7 @@ impl State {
             return Err(PublishError::Reducer { record, why });
         }
         for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
-            folded.fold.apply(seq, &lying.frame).expect("a reducer applies what it has checked");
+            folded.fold.apply(seq, &lying.frame).expect("a reducer applies each record that it accepted");
             folded.event_time_ns = lying.frame.event_time_ns();
             folded.taken_bytes += lying.bytes.len() as u64;
         }

@@ -4,10 +4,10 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// A percent sign without two hexadecimal digits after it.
-    #[error("{0:?} has a % that two hexadecimal digits do not follow")]
+    #[error("{0:?} has a % without two hexadecimal digits after it")]
     Percent(String),
     /// Invalid UTF-8.
-    #[error("{0:?} does not stand for UTF-8")]
+    #[error("{0:?} does not decode to UTF-8")]
     Utf8(String),
 }
 

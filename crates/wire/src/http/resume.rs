@@ -33,7 +33,7 @@ pub struct LogKey(u64);
 
 /// The text is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event's id is a position like 7-1042, or the text that this node gave as one")]
+#[error("expected an event's id: a position like 7-1042, or an id that this node sent")]
 pub struct ResumeError;
 
 /// The positions in a token.

@@ -18,7 +18,7 @@ fn revisions_are_given_once_and_in_order() {
             .to_string()
             .contains("two changes have revision 1")
     );
-    assert!(revisions(&[put(0, 1, 2), put(3, 4, 1)]).unwrap_err().to_string().contains("after 2"));
+    assert!(revisions(&[put(0, 1, 2), put(3, 4, 1)]).unwrap_err().to_string().contains("after revision 2"));
 }
 
 fn held(lease: u64, token: u64, from: u64, until: u64) -> Held {
@@ -65,7 +65,7 @@ fn watch_with_missing_or_different_changes_is_found() {
         compacted: vec![],
     };
     assert_eq!(watches(&[told(&[1, 2]), told(&[1])], &[]).unwrap(), 2);
-    assert!(watches(&[told(&[1, 3])], &[]).unwrap_err().to_string().contains("revision 3 instead of 2"));
+    assert!(watches(&[told(&[1, 3])], &[]).unwrap_err().to_string().contains("revision 3, expected 2"));
     let gone = WatchTrace { compacted: vec![(2, 4)], ..told(&[1, 5]) };
     assert_eq!(watches(&[gone], &[]).unwrap(), 2);
     let other = WatchTrace { changes: vec![change(1, "w")], compacted: vec![] };

@@ -41,7 +41,7 @@ pub fn topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<Rea
             let other = *all.entry(*position).or_insert(*number);
             ensure!(
                 other == *number,
-                "{}: {position} is {number}, and another reader was told {other}",
+                "{}: {position} has record {number}, but another subscriber received record {other} there",
                 of()
             );
         }
@@ -79,7 +79,7 @@ fn follow(trace: &Trace) -> Result<ReaderHistory> {
             }
             &ReaderEvent::Epoch(old, last, known, next) => {
                 if let Some(at) = at {
-                    ensure!(old == at.epoch && last == at.seq, "{told:?} after {at}");
+                    ensure!(old == at.epoch && last == at.seq, "a subscriber received {told:?} after {at}");
                 }
                 ensure!(next.epoch > old && next.seq > 0, "{told:?}");
                 ensure!(known.is_none_or(|known| known >= last), "{told:?}");
@@ -93,7 +93,7 @@ fn follow(trace: &Trace) -> Result<ReaderHistory> {
         let due = at.map_or(1, |at| at.seq + 1);
         let follows =
             begins.seq == due && at.is_none_or(|at| at.epoch == begins.epoch) && ends.seq >= begins.seq;
-        ensure!(follows, "{told:?} after {at:?}");
+        ensure!(follows, "a subscriber received {told:?} after {at:?}");
         at = Some(ends);
     }
     Ok((records, ended, gaps))
@@ -103,10 +103,10 @@ fn follow(trace: &Trace) -> Result<ReaderHistory> {
 fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &EndedEpochs) -> Result<()> {
     ensure!(gaps.is_empty(), "a subscriber of a durable topic received gaps: {gaps:?}");
     for (epoch, EpochEnd { last, next, .. }) in ended {
-        ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, and the next begins at {next}");
+        ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, but the next begins at {next}");
     }
     for (due, (position, number)) in (1..).zip(records) {
-        ensure!(*number == due, "{position} is record {number} instead of {due}");
+        ensure!(*number == due, "{position} has record {number}, expected {due}");
     }
     Ok(())
 }
@@ -137,10 +137,12 @@ fn acknowledged(
             };
             match records.get(&position) {
                 Some(read) if *read == number => {}
-                Some(read) => bail!("record {number} was acknowledged at {position}, where {read} was read"),
+                Some(read) => bail!(
+                    "record {number} was acknowledged at {position}, but a subscriber read record {read} there"
+                ),
                 None if is_told() => {}
                 None => {
-                    bail!("record {number} was acknowledged at {position}, and is missing without a gap")
+                    bail!("record {number} was acknowledged at {position}, but is missing without a gap")
                 }
             }
         }

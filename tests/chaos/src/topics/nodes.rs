@@ -107,7 +107,7 @@ impl Nodes {
             let Some(process) = &mut self.running[node] else { continue };
             process.go_on();
             if let Some(status) = process.ended() {
-                bail!("node {} ended by itself ({status}): {}", node + 1, process.errors());
+                bail!("node {} ended unexpectedly ({status}): {}", node + 1, process.errors());
             }
             no_panic(node, process)?;
         }

@@ -107,7 +107,7 @@ impl Writer {
                 return Ok(self.ledger);
             }
             if is_last && Instant::now() > *deadline.get_or_insert(Instant::now() + PATIENCE) {
-                anyhow::bail!("no more records are acknowledged for {}", self.topic);
+                anyhow::bail!("the nodes acknowledge no more records for {}", self.topic);
             }
             std::thread::sleep(Duration::from_micros(self.seed.between(0, 6_000)));
         }
@@ -125,7 +125,7 @@ impl Writer {
                 Ok(receipt) => break receipt,
                 Err(PublishError::Unknown(_)) if !self.is_durable => break self.settle(),
                 Err(error) if asked.elapsed() > PATIENCE => {
-                    return Err(error).with_context(|| format!("publishing to {}", self.topic));
+                    return Err(error).with_context(|| format!("cannot publish to {}", self.topic));
                 }
                 Err(error) => {
                     self.ledger.refused += 1;
@@ -149,7 +149,7 @@ impl Writer {
         self.publisher.send_refused_again()?;
         match self.publisher.flush()? {
             Some(receipt) => Ok(Some(receipt)),
-            None => Err(PublishError::Unknown("it was not answered".to_owned())),
+            None => Err(PublishError::Unknown("the node did not answer".to_owned())),
         }
     }
 

@@ -62,14 +62,14 @@ pub fn read(
             Ok(0) => {}
             Ok(_) => continue,
             Err(SubscribeError::Connection(_)) => std::thread::sleep(IDLE),
-            Err(error) => bail!("a reader of {topic} through node {}: {error}", node + 1),
+            Err(error) => bail!("the subscriber of {topic} at node {} failed: {error}", node + 1),
         }
         if ends.get().is_some_and(|ends| ends.get(topic).is_none_or(|end| at >= *end)) {
             break;
         }
         match subscriber.wait(Some(IDLE)) {
             Ok(_) | Err(SubscribeError::Connection(_)) => {}
-            Err(error) => bail!("a reader of {topic} through node {}: {error}", node + 1),
+            Err(error) => bail!("the subscriber of {topic} at node {} failed: {error}", node + 1),
         }
     }
     Ok(trace)

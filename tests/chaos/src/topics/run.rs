@@ -140,13 +140,13 @@ impl Clients {
 
     /// Stops all clients. Returns their histories if the run succeeded.
     fn end(mut self, done: Result<()>) -> Result<(Vec<Ledger>, Vec<Trace>)> {
-        let gone = |_| anyhow!("a client panicked");
+        let gone = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);
         self.over.store(done.is_err(), Ordering::Relaxed);
         let ledgers: Result<Vec<Ledger>> = self
             .writers
             .drain(..)
-            .map(|writer| writer.join().map_err(gone)?.context("a publisher"))
+            .map(|writer| writer.join().map_err(gone)?.context("a publisher thread failed"))
             .collect();
         if let Ok(ledgers) = &ledgers {
             // Set only here.
@@ -192,7 +192,7 @@ fn check(ledgers: &[Ledger], traces: &[Trace], struck: &[(u64, String)], steps: 
     }
     if report.struck == 0 || report.counts.epochs == 0 {
         bail!(
-            "it proves nothing: no fault fell between a publish and its answer, or no epoch ended: {report}"
+            "no fault happened between a publish and its acknowledgement, or no epoch ended; the run proves nothing: {report}"
         );
     }
     Ok(report)

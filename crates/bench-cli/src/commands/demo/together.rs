@@ -78,16 +78,20 @@ impl CombinedDemo<'_> {
                 .map(|work| scope.spawn(move || or_all(self.tasks(work, urls, voice, closing, stop))));
             let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
             // In a single round, tasks run while the nodes are no longer killed.
-            let tasks =
-                tasks.map(|tasks| tasks.join().unwrap_or_else(|_| Err(anyhow!("the tasks panicked"))));
+            let tasks = tasks.map(|tasks| {
+                tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread of the tasks panicked")))
+            });
             is_over.store(true, Ordering::Release);
-            let space = space.join().unwrap_or_else(|_| Err(anyhow!("the world panicked")));
+            let space = space.join().unwrap_or_else(|_| Err(anyhow!("the thread of the world panicked")));
             markets.and(tasks.unwrap_or(Ok(()))).and(space)
         });
         drop(nodes);
         faces?;
         if stop.is_set() {
-            ensure!(!self.once, Refusal("stopped before the closing tables".to_owned()));
+            ensure!(
+                !self.once,
+                Refusal("the demo was stopped before it printed the closing tables".to_owned())
+            );
             return voice.tell("stopped; the nodes' records are lost");
         }
         let closing = closing.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +180,8 @@ impl CombinedDemo<'_> {
         let mut running = program.start(&urls.join(","), self.data, WORKERS_ALL, self.once)?;
         let Some(told) = running.follow(stop, |line| voice.say("tasks", line))? else { return Ok(()) };
         let sentence = told.lines().find(|line| line.contains(" done and right"));
-        let sentence = sentence.context("the tasks' program ended without its table")?.to_owned();
+        let sentence =
+            sentence.context("the program that runs the tasks ended without printing its table")?.to_owned();
         let table = if voice.console.json { Vec::new() } else { told.into_bytes() };
         voice::add(closing, table, vec![("tasks", (true, sentence))]);
         Ok(())

@@ -67,9 +67,9 @@ fn changes(now: &Document, found: &Recommendation) -> Vec<String> {
 fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
     let need = match &arguments.used {
         Some(path) => {
-            let (cpus, memory_gib) = used(&read(path)?).with_context(|| format!("in {}", path.display()))?;
-            WorkerNeed::of(&cpus, &memory_gib)
-                .context("the file needs at least 20 measurements, none below 0")?
+            let (cpus, memory_gib) =
+                used(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
+            WorkerNeed::of(&cpus, &memory_gib).context("expected at least 20 measurements, none below 0")?
         }
         None => WorkerNeed {
             cpus: arguments.cpus.unwrap_or_default(),
@@ -89,7 +89,7 @@ fn used(text: &str) -> Result<(Vec<f64>, Vec<f64>)> {
         let mut numbers = line.split([' ', '\t', ',']).filter(|word| !word.is_empty()).map(str::parse::<f64>);
         match (numbers.next(), numbers.next(), numbers.next()) {
             (Some(Ok(cpus)), Some(Ok(gib)), None) => Ok((cpus, gib)),
-            _ => bail!("line {} is not two numbers: processors and GiB", at + 1),
+            _ => bail!("line {}: expected two numbers, processors and GiB", at + 1),
         }
     });
     Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(used("1.5 4\n\n0.5,\t3\n").unwrap(), (vec![1.5, 0.5], vec![4.0, 3.0]));
         assert_eq!(
             used("1 2\n3\n").unwrap_err().to_string(),
-            "line 2 is not two numbers: processors and GiB"
+            "line 2: expected two numbers, processors and GiB"
         );
         assert!(used("1 2 3").is_err() && used("a 2").is_err());
     }

@@ -260,7 +260,8 @@ fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workloa
         ),
     ];
     if let Some(path) = &arguments.series {
-        let series = Series::parse(&read(path)?).with_context(|| format!("in {}", path.display()))?;
+        let series =
+            Series::parse(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
         let from = 8 * 7 * DAY_VALUES % series.len();
         let series = Arc::new(series);
         all.push(("series", Workload::Series { series, high_per_s, value_ms: VALUE_MS, from }));
@@ -320,8 +321,8 @@ fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> 
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));
-    let rows =
-        rows.context("the table of prices needs m6i.large, and a machine that is large enough for a worker")?;
+    let rows = rows
+        .context("the table of prices must have m6i.large and a machine that is large enough for a worker")?;
     let rows = rows.into_iter().map(|row| {
         let cells = vec![
             row.strategy.clone(),

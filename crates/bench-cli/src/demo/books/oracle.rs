@@ -35,7 +35,7 @@ impl Oracle {
         match self {
             Oracle::Betfair(books) => betfair(books, line),
             Oracle::Bitstamp(bitstamp) => {
-                let text = std::str::from_utf8(line).context("a row is not text")?;
+                let text = std::str::from_utf8(line).context("a row of the recording is not UTF-8")?;
                 bitstamp.row(text.trim_end().split(',').map(str::to_owned).collect());
                 Ok(())
             }
@@ -72,14 +72,14 @@ impl Oracle {
 }
 
 fn betfair(books: &mut BTreeMap<(String, u64), Levels>, line: &[u8]) -> Result<()> {
-    let message: Value = serde_json::from_slice(line).context("a line is not JSON")?;
+    let message: Value = serde_json::from_slice(line).context("a line of the recording is not JSON")?;
     for change in message["mc"].as_array().into_iter().flatten() {
-        let market = change["id"].as_str().context("a market without an id")?.to_owned();
+        let market = change["id"].as_str().context("a market of the recording has no id")?.to_owned();
         if change["img"] == Value::Bool(true) {
             books.iter_mut().filter(|((of, _), _)| *of == market).for_each(|(_, levels)| levels.clear());
         }
         for runner in change["rc"].as_array().into_iter().flatten() {
-            let id = runner["id"].as_u64().context("a runner without an id")?;
+            let id = runner["id"].as_u64().context("a runner of the recording has no id")?;
             let levels = books.entry((market.clone(), id)).or_default();
             for (field, bid) in [("atb", true), ("atl", false)] {
                 for pair in runner[field].as_array().into_iter().flatten() {
@@ -97,7 +97,8 @@ fn betfair(books: &mut BTreeMap<(String, u64), Levels>, line: &[u8]) -> Result<(
 
 /// Converts a decimal to its smallest units; exact, because the numbers have few digits.
 fn units(value: &Value, per_one: f64) -> Result<i64> {
-    Ok((value.as_f64().context("a level is not two numbers")? * per_one).round() as i64)
+    Ok((value.as_f64().context("a price level of the recording is not two numbers")? * per_one).round()
+        as i64)
 }
 
 impl Bitstamp {

@@ -98,10 +98,12 @@ pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &PlayProgress) ->
         let span = plan.cut.map(|cut| cut / 2 + cut * ((chance >> 33) % 1000) as u32 / 1000);
         let whole = if plan.tcp {
             let client = connect(plan, url)?;
-            let subscriber = client.subscribe(PATTERN, options(plan)).context("cannot subscribe")?;
+            let subscriber =
+                client.subscribe(PATTERN, options(plan)).context("cannot subscribe to the books")?;
             follow(plan, node, subscriber, stage, span, &mut told)?
         } else {
-            let subscriber = node.subscribe(PATTERN, &options(plan)).context("cannot subscribe")?;
+            let subscriber =
+                node.subscribe(PATTERN, &options(plan)).context("cannot subscribe to the books")?;
             follow(plan, node, subscriber, stage, span, &mut told)?
         };
         if whole {

@@ -49,7 +49,7 @@ fn copy_of<'c>(copies: &'c mut TopicCopies, topic: &str) -> &'c mut TopicCopy {
     if !copies.contains_key(topic) {
         copies.insert(topic.to_owned(), TopicCopy::default());
     }
-    copies.get_mut(topic).expect("the topic has a copy")
+    copies.get_mut(topic).expect("a copy of the topic exists")
 }
 
 impl TopicCopy {

@@ -70,7 +70,7 @@ impl<'a> Market<'a> {
             schedule(std::slice::from_ref(self.recording), speed).map(|due| due.at).collect();
         let mut at = 0;
         while at < all && !stop.is_set() {
-            ensure!(!self.stage.is_over(), "{} was stopped at line {at}", self.recording.topic);
+            ensure!(!self.stage.is_over(), "publishing {} was stopped at line {at}", self.recording.topic);
             let open = (all as u64 * self.stage.gate() / WHOLE) as usize;
             let due = plan[at..].iter().take(TOGETHER_MAX).take_while(|due| **due <= begun.elapsed()).count();
             let end = (at + due).min(open);
@@ -95,7 +95,10 @@ impl<'a> Market<'a> {
         let lines: Vec<&[u8]> = (from..to).map(|at| recording.line(at)).collect();
         let drafts: Vec<Draft<'_>> = lines.iter().map(|line| Draft::from(*line)).collect();
         self.lines.publish(&drafts, self.stage)?;
-        lines.iter().try_for_each(|line| self.oracle.line(line)).context("the oracle")?;
+        lines
+            .iter()
+            .try_for_each(|line| self.oracle.line(line))
+            .context("the comparison books could not be computed")?;
         let made = self.make(|parsed, take| {
             lines.iter().for_each(|line| {
                 parsed.push(line, take);
@@ -179,7 +182,7 @@ impl Topic {
         match receipt {
             // There is no other publisher, so that a wrong number of records shows.
             Some(receipt) if receipt.position.seq != self.records => bail!(
-                "{} records were published to {}, and it is at {}",
+                "{} records were published to {}, but its last sequence is {}",
                 self.records,
                 self.name,
                 receipt.position

@@ -42,9 +42,9 @@ impl NodeReaders {
     }
 
     pub fn join(self) -> Result<(TopicCopies, ReplicaResult)> {
-        let lines = self.lines.join().map_err(|_| anyhow!("a reader of lines panicked"))?;
+        let lines = self.lines.join().map_err(|_| anyhow!("a subscriber of lines panicked"))?;
         let books = self.books.join().map_err(|_| anyhow!("a replica of books panicked"))?;
-        Ok((lines.context("a reader of lines")?, books.context("a replica of books")?))
+        Ok((lines.context("a subscriber of lines failed")?, books.context("a replica of books failed")?))
     }
 }
 

@@ -216,9 +216,9 @@ impl Track {
     /// The append time of the next record; `None` at the end.
     fn next_time(&mut self) -> Result<Option<u64>> {
         while self.at == self.frames.len() {
-            match self.reader.next().context("reading the recording")? {
+            match self.reader.next().context("cannot read the recording")? {
                 None => return Ok(None),
-                Some(ScanItem::Hole(hole)) => bail!("the recording has a hole: {hole}"),
+                Some(ScanItem::Hole(hole)) => bail!("the recording has a gap: {hole}"),
                 Some(ScanItem::Records(records)) => {
                     self.frames.clear();
                     self.frames.extend_from_slice(records.frames);
@@ -268,7 +268,7 @@ impl Track {
 /// The topic's configuration, from the first record.
 fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
     let mut scan = reader.scan(Position::default());
-    let Some(ScanItem::Records(records)) = scan.next().context("reading the recording")? else {
+    let Some(ScanItem::Records(records)) = scan.next().context("cannot read the recording")? else {
         return Ok(None);
     };
     let Some((frame, _)) = Frame::split(records.frames) else { return Ok(None) };

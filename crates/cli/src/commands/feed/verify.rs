@@ -175,7 +175,7 @@ fn apply(reader: &Reader, found: &mut VerifyReport, progress: &Progress) -> Resu
     let mut scan = reader.scan(Position::default());
     let mut state: Option<State> = None;
     loop {
-        match scan.next().context("reading the recording")? {
+        match scan.next().context("cannot read the recording")? {
             None => return Ok(()),
             Some(ScanItem::Hole(_)) => {
                 found.holes += 1;
@@ -213,7 +213,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
             found.points += 1;
             let own = state.checksum();
             if own != sum {
-                bail!("the state's checksum is {own:016x}, and its owner sent {sum:016x}");
+                bail!("the state's checksum is {own:016x}, but its owner sent {sum:016x}");
             }
             found.points_equal += 1;
         }

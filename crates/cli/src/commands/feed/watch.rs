@@ -223,5 +223,5 @@ pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
         [] => "; this node has none (`dunlin feed serve` makes some)".to_owned(),
         names => format!("; there are {}", names.join(", ")),
     };
-    Err(Refusal(format!("there is no instrument {subject}{there}")).into())
+    Err(Refusal(format!("unknown instrument {subject}{there}")).into())
 }

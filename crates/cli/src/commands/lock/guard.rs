@@ -61,7 +61,7 @@ impl Guard {
         let child = command.process_group(self.group.as_raw_nonzero().get()).spawn()?;
         let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
         if is_on_terminal && tcgetpgrp(stdin()) == Ok(getpgrp()) {
-            tcsetpgrp(stdin(), self.group).context("cannot hand the terminal over")?;
+            tcsetpgrp(stdin(), self.group).context("cannot give the terminal to the command")?;
         }
         Ok(child)
     }

@@ -75,9 +75,9 @@ impl WorldSpec {
 
     fn parse(name: &str, value: &Value) -> Result<WorldSpec> {
         if value["version"] != 1 {
-            bail!("its version {} is unknown to this program", value["version"]);
+            bail!("unknown version {} of the world's description", value["version"]);
         }
-        let number = |field: &str| value[field].as_u64().with_context(|| format!("{field} is missing"));
+        let number = |field: &str| value[field].as_u64().with_context(|| format!("field {field} is missing"));
         let real = |field: &str| value[field].as_f64().with_context(|| format!("{field} is missing"));
         Ok(WorldSpec {
             name: name.to_owned(),
@@ -89,7 +89,7 @@ impl WorldSpec {
             speed: real("speed")?,
             tick: Duration::from_micros(number("tick_us")?),
             seed: number("seed")?,
-            standby: value["standby"].as_bool().context("standby is missing")?,
+            standby: value["standby"].as_bool().context("field standby is missing")?,
         })
     }
 
@@ -197,7 +197,7 @@ impl LoadedWorld {
             if host.owner_of(&entity.position) == region
                 && let Err(error) = host.spawn(&entity)
             {
-                tracing::warn!("entity {} is not taken in: {error}", entity.id);
+                tracing::warn!("entity {} was not spawned: {error}", entity.id);
             }
         }
     }

@@ -85,7 +85,7 @@ impl WatchedRegion {
 
 /// The last position of a region's topic.
 fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
-    let described = client.describe_topic(topic).context("asking how far a region is")?;
+    let described = client.describe_topic(topic).context("cannot read a region's tick")?;
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
@@ -274,7 +274,7 @@ impl Watcher {
         };
         let id = RegionId(region as u32);
         let topic = topic_of(&self.name, id);
-        let subscriber = client.subscribe(&topic, options).context("following a region")?;
+        let subscriber = client.subscribe(&topic, options).context("cannot follow a region")?;
         // Subscribers share snapshots, so that one may be old.
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());

@@ -182,7 +182,7 @@ impl Here {
             return Event::Notice(notice);
         }
         let Some(taken) = self.taken.pop_front() else {
-            return Event::Notice(self.membership.pop_end().expect("`ready` said so just before"));
+            return Event::Notice(self.membership.pop_end().expect("`ready` returned true"));
         };
         if self.confirms == ConsumptionMode::Reads {
             self.given = Some((taken.part, taken.position.seq));

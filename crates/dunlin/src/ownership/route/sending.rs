@@ -18,15 +18,15 @@ impl Route {
     pub(super) fn send(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed {
-            return Err(self.away("the requested node is not its owner, or does not know that it is"));
+            return Err(self.away("the contacted node is not its owner, or does not know it yet"));
         }
         let _in_order = lock(&self.sending);
         let owner = self.owner().0;
         if owner == ownership.id && !ownership.has_lease() {
-            return Err(self.away("the lease of this node, its owner, has lapsed"));
+            return Err(self.away("this node owns the topic, but its lease has lapsed"));
         }
         if self.kind != TopicKind::Volatile && !ownership.is_alive(owner) {
-            return Err(self.away("the node is not a member at present"));
+            return Err(self.away("the owner is not a member of the cluster at present"));
         }
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
         let (route, tickets): (Weak<Route>, _) = (Weak::clone(&self.this), &ownership.tickets);
@@ -182,8 +182,7 @@ impl Sender for Route {
         let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
         if run.was_lost && is_gone {
             // An earlier owner may have appended the batch before the topic was deleted: the outcome is unknown.
-            return run
-                .end(Err(PublishError::Unknown(format!("topic {:?} was deleted meanwhile", self.name))));
+            return run.end(Err(PublishError::Unknown(format!("topic {:?} has been deleted", self.name))));
         }
         run.end(Err(error));
     }

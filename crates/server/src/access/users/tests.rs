@@ -65,7 +65,7 @@ fn invalid_users_file_is_refused_with_line_and_reason() {
         ("[tenants.a.limits]\ntopic_idle = 'soon'", "u.toml:2", "duration"),
         ("[tenants.a.limits]\ntopic_idle = '0s'", "u.toml:2", "from 1ms to 100 years"),
         ("[tenants.a.limits]\ntopic_idle = '101years'", "u.toml:2", "from 1ms to 100 years"),
-        ("[tenants.'a..b']", "u.toml:1", "say which subjects"),
+        ("[tenants.'a..b']", "u.toml:1", "set the patterns of the tenant's subjects"),
         ("[users.ana]\ntasks = ['toil']", "u.toml:2", "expected submit, work, work:TENANT or manage"),
         ("[users.ana]\ntasks = ['submit', 'work:a/b']", "u.toml:2", "not \"work:a/b\""),
         ("tenants = 3", "u.toml:1", "map"),
@@ -122,5 +122,5 @@ proptest! {
 #[test]
 fn users_path_must_be_a_regular_file() {
     let refused = Users::read(Path::new("/dev/zero")).unwrap_err();
-    assert!(refused.to_string().contains("no regular file"), "{refused}");
+    assert!(refused.to_string().contains("not a regular file"), "{refused}");
 }

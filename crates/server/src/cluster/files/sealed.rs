@@ -21,7 +21,7 @@ pub(super) fn check(text: &str) -> Result<bool, String> {
     if said == found {
         return Ok(true);
     }
-    Err(format!("it is damaged: its checksum is {found} and should be {said:?}"))
+    Err(format!("the file is damaged: its checksum is {found}, but should be {said:?}"))
 }
 
 fn of(text: &str) -> String {

@@ -89,7 +89,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Frame::Held { number, bytes } => self.hear_held(number, bytes)?,
             Frame::Ping => {}
             Frame::Refused(why) => return Err(Refused::ByThem(why.to_owned())),
-            Frame::Hello(_) | Frame::Proof(_) => return Err(Refused::Frame("a second hello")),
+            Frame::Hello(_) | Frame::Proof(_) => {
+                return Err(Refused::Frame("the process sent a second hello"));
+            }
         }
         Ok(())
     }

@@ -197,10 +197,11 @@ impl Session {
         } else if let Command::Schedule { tenant, .. } = command {
             self.found_tenant(tenant, taken, is_own, found);
         } else if let Command::Join { .. } = command {
-            return Err(Refused::new(wire::ErrorCode::BadTask, "join is implied; a worker only attaches"));
-        } else if let Command::Published { .. } | Command::Clock { .. } | Command::BeginRestored { .. } =
-            command
-        {
+            return Err(Refused::new(
+                wire::ErrorCode::BadTask,
+                "Join is not allowed here: attaching the worker joins it",
+            ));
+        } else if let Command::Published { .. } | Command::Clock { .. } | Command::Anew { .. } = command {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
         let as_is = (!is_named).then_some(bytes);

@@ -256,7 +256,7 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
     let (mut options, mut seen) = (BTreeMap::new(), HashSet::new());
     for setting in settings {
         if !seen.insert(setting.name) {
-            return Err(ConfigError::Unfit("a setting is given twice"));
+            return Err(ConfigError::Unfit("a setting occurs twice"));
         }
         match setting.name.strip_prefix("fold.") {
             Some(option) => drop(options.insert(option.to_owned(), setting.value.to_owned())),
@@ -265,8 +265,10 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
                     Some(ReducerConfig { kind: setting.value.to_owned(), options: BTreeMap::new() });
             }
             None if setting.name == LOSE_EVERY => {
-                let every =
-                    setting.value.parse().map_err(|_| ConfigError::Unfit("lose_every is a number from 1"))?;
+                let every = setting
+                    .value
+                    .parse()
+                    .map_err(|_| ConfigError::Unfit("lose_every must be a number of at least 1"))?;
                 config.lose_every = Some(every);
             }
             None if setting.name.starts_with(DURABLE) => set_durable(config, &setting)?,
@@ -287,12 +289,12 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
         DURABLE => {
             let level = setting.value.parse();
             durable.acknowledge =
-                level.map_err(|_| ConfigError::Unfit("durable is memory, written or synced"))?;
+                level.map_err(|_| ConfigError::Unfit("durable must be memory, written or synced"))?;
         }
         DURABLE_MEMORY => {
             let bytes = setting.value.parse();
             durable.memory_bytes =
-                bytes.map_err(|_| ConfigError::Unfit("durable.memory_bytes is a number"))?;
+                bytes.map_err(|_| ConfigError::Unfit("durable.memory_bytes must be a number"))?;
         }
         _ => return Err(ConfigError::Unfit("unknown setting")),
     }

@@ -252,7 +252,7 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
     root.retry(shut).unwrap();
     let (stage, why) = end_of_task(&root, shut);
     assert_eq!(stage, TaskStage::Dead);
-    assert!(why.contains("there is no user \"ana\" any more"), "{why}");
+    assert!(why.contains("user \"ana\" no longer exists"), "{why}");
 }
 
 #[test]

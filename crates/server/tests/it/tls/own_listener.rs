@@ -173,7 +173,7 @@ fn invalid_tls_options_are_refused_before_connecting() {
     assert!(connect(tls.clone()).contains("the CA file: no certificate in it"));
     tls = authority.showing(&authority.sign("a"));
     tls.key = Some(authority.sign("b").key.into_bytes());
-    assert!(connect(tls.clone()).contains("the key is not the certificate's"));
+    assert!(connect(tls.clone()).contains("the key does not belong to the certificate"));
     tls.key = None;
     assert!(connect(tls).contains("belong together"));
 }
@@ -192,7 +192,7 @@ fn tls_client_learns_that_the_node_has_no_tls() {
     let authority = Authority::new();
     let (_node, server) = serve_with(|_| ());
     let said = refused(connect(&server, authority.trusted()));
-    assert!(said.contains("answers without TLS: use dunlin:// instead of tls://"), "{said}");
+    assert!(said.contains("does not use TLS: use dunlin:// instead of tls://"), "{said}");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn users_file_maps_a_certificate_to_a_user() {
     let other = connect(&server, authority.showing(&authority.sign("other.example"))).unwrap();
     other.publisher("other").unwrap().publish("by a name").unwrap();
     let said = refused(connect(&server, authority.showing(&authority.sign("stranger"))));
-    assert!(said.contains("the certificate is no user's"), "{said}");
+    assert!(said.contains("the certificate belongs to no user"), "{said}");
     // Credentials take precedence over the certificate.
     let credentials = dunlin_client::Credentials::token("dunlin_guess");
     let options = Options { credentials, ..unhurried(authority.showing(&worker)) };

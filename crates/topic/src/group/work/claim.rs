@@ -30,7 +30,7 @@ pub struct Claim {
 
 /// The claim is not valid: its deadline has passed, or it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("claim {token} of record {seq} has ended or is another member's")]
+#[error("claim {token} of record {seq} has ended or belongs to another member")]
 pub struct ClaimError {
     /// The record.
     pub seq: u64,

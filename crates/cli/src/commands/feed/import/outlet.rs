@@ -125,12 +125,12 @@ impl ImportTarget for RecordingFolder {
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
         recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;
-        let (frame, _) = Frame::split(&self.frame).context("a record too large for a frame")?;
+        let (frame, _) = Frame::split(&self.frame).context("a record is too large for a frame")?;
         book.records += 1;
         let (topic, seq) = (&book.topic, book.records);
         let taken =
             book.state.check(&mut std::iter::once(frame)).and_then(|()| book.state.apply(seq, &frame));
-        taken.with_context(|| format!("record {seq} of {topic}"))?;
+        taken.with_context(|| format!("cannot write record {seq} of {topic}"))?;
         book.log.frame(&frame)?;
         if book.records.is_multiple_of(SUM_EVERY) {
             book.log.sum(&book.state)?;

@@ -24,7 +24,7 @@ pub struct Entry {
 impl Entry {
     /// The entry of a closed log.
     pub fn of(dir: &Path, records: u64) -> Result<Entry> {
-        let reader = Reader::open(Arc::new(RealDisk), dir).context("reading what was recorded")?;
+        let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the recorded topics")?;
         Ok(Entry { records, identity: reader.identity() })
     }
 }
@@ -54,7 +54,7 @@ pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
             Some(listed) => listed,
             None => return vec!["the list of its topics is damaged".to_owned()],
         },
-        Err(error) => return vec![format!("not closed: the list of its topics: {error}")],
+        Err(error) => return vec![format!("the recording is not closed: its list of topics: {error}")],
     };
     let missing = listed.keys().filter(|topic| !found.contains_key(*topic));
     let missing = missing.map(|topic| format!("{topic} is in the list of its topics, and missing"));

@@ -149,7 +149,7 @@ impl Log {
 
 /// Appends a frame to `out`.
 pub fn encode(meta: &Meta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let measured = meta.measure(payload.len()).context("a record of the recording")?;
+    let measured = meta.measure(payload.len()).context("cannot decode a record of the recording")?;
     let at = out.len();
     out.resize(at + measured.padded(), 0);
     meta.encode(measured, append_time_ns, payload, &mut out[at..]);

@@ -108,7 +108,7 @@ impl Open {
         }
         let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
         if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
-            return Err(Refused::new(ErrorCode::Batch, "the batch has a key of another partition"));
+            return Err(Refused::new(ErrorCode::Batch, "a key in the batch belongs to another partition"));
         }
         Ok(run)
     }
