@@ -77,8 +77,7 @@ impl Default for Retention {
 pub struct Reliable {
     /// The most subscribers that may register.
     pub readers_max: u16,
-    /// How long a publisher waits if the history is full and the slowest subscriber has not consumed its oldest
-    /// record.
+    /// How long a publisher waits for the slowest subscriber if the history is full.
     pub wait_max: Duration,
     /// The policy after `wait_max`.
     pub on_full: OnFull,
@@ -120,7 +119,7 @@ pub enum OnFull {
     Evict,
 }
 
-/// Why a configuration is invalid.
+/// The error for an invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -139,7 +138,7 @@ pub enum ConfigError {
         /// The largest allowed value.
         max: u64,
     },
-    /// Two settings exclude each other, or a setting lacks what it needs.
+    /// Two settings exclude each other, or a setting requires another one.
     #[error("{0}")]
     Unfit(&'static str),
     /// The reducer is unknown, or its options are invalid.

@@ -50,10 +50,10 @@ enum Hint {
     MergedRecord(Box<MergedRecord>),
 }
 
-/// How the log learns how far a registered subscriber has come.
+/// How the log learns which records a registered subscriber has consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
-    /// A read of the next record consumes the ones before.
+    /// Reading a record consumes all records before it.
     Reads,
     /// The owner of the cursor calls [`Cursor::consume`].
     Explicit,
@@ -65,7 +65,7 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// The start position, if the subscriber did not name one and another process may own the log.
+    /// The start position, if the subscriber named none and another process may own the log.
     unasked: Option<Position>,
     /// Number of records skipped just before it and not reported yet.
     skipped: u64,
@@ -77,11 +77,11 @@ pub struct Cursor {
     /// Its entry among the log's sleepers.
     armed: Option<SleeperId>,
     ended: bool,
-    /// Reads only what this process holds, also in a mirror.
+    /// Whether to read only records that this process holds, even in a mirror.
     here: bool,
-    /// Feeds a mirror of the log at another node.
+    /// Whether the cursor feeds a mirror of the log at another node.
     feeds_mirror: bool,
-    /// Counts as a subscriber of the log.
+    /// Whether the cursor counts as a subscriber of the log.
     listens: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Selector>>,
@@ -147,7 +147,7 @@ impl Cursor {
         }
     }
 
-    /// `None` if a pinned segment is to be read.
+    /// Returns `None` if a pinned segment is to be read.
     fn fill_slowly(&mut self) -> Option<ReadOutcome> {
         if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
@@ -170,7 +170,7 @@ impl Cursor {
             if let Some(lagging) = self.warn() {
                 return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
             }
-            // A conflated cursor gets here only if nothing can be merged; then it reads record by record.
+            // A conflated cursor reads record by record if no record can be merged.
             if self.offset < commit.bytes && self.pin() {
                 return None;
             }
@@ -224,7 +224,7 @@ impl Cursor {
         let found = match self.log.find(self.next, self.on_gap, reader) {
             Lookup::PrivateMirror if is_asked && self.switch_to_private_mirror() => return None,
             Lookup::PrivateMirror => self.log.find_here(self.next, self.on_gap, is_asked),
-            // A subscriber that named no position skips what lies before the mirror's first record.
+            // A subscriber without a start position skips records before the mirror's first one.
             Lookup::Skip(next) if !is_asked || self.log.is_private() => Lookup::Skip(next),
             Lookup::Skip(_) if self.switch_to_private_mirror() => return None,
             Lookup::Skip(next) => {
@@ -244,7 +244,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // If the buffer was dropped meanwhile, the next round reports a gap.
+                // If the buffer is gone by then, the next iteration reports a gap.
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.empty()),
@@ -255,7 +255,7 @@ impl Cursor {
                 None
             }
             Lookup::Gap(mut gap, mut go_on) => {
-                // Warns first if the publisher has overtaken the cursor since the last check.
+                // If the publisher has overtaken the cursor since the last check, warns first.
                 if let Some(lagging) = self.warn() {
                     return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
                 }
@@ -274,7 +274,7 @@ impl Cursor {
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
             Lookup::EpochChanged(mut changed) => {
-                // Without missing records between the epochs the state continues.
+                // If no record between the epochs is missing, the state continues.
                 let whole = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
                 if !whole && let Some(next) = self.find_state(CatchUpRequest::State) {
@@ -351,7 +351,7 @@ impl Cursor {
             let reader = self.reader.filter(|_| self.consumption == ConsumeMode::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, reader);
             if self.has_news_of_publishers() {
-                // The notice was due before the cursor slept.
+                // The notice was due before the cursor went to sleep.
                 self.rouse(waiter, token);
             }
         }
@@ -389,7 +389,7 @@ impl Cursor {
     pub(crate) fn has_caught_up(&mut self) -> bool {
         let pinned = match &self.hint {
             Hint::PinnedSegment(pinned) => pinned,
-            // The next read merges what arrived meanwhile.
+            // The next read merges the records that arrived in between.
             Hint::MergedRecord(_) => return true,
             Hint::None | Hint::Loose(_) => return false,
         };
@@ -420,7 +420,7 @@ impl Cursor {
     }
 
     /// [`woken`](Cursor::woken) for sessions of a listener, which share threads: wakes up to `wakes` further
-    /// sleepers. The last of many sleepers then wakes after fewer steps.
+    /// sleepers. With more wake-ups per step, all sleepers wake sooner.
     pub fn woken_and_wake(&mut self, wakes: usize) {
         self.woken_narrow();
         if self.armed.take().is_some() {
@@ -493,7 +493,7 @@ impl Drop for Cursor {
         self.stop_listening();
         drop(self.disarm_narrow());
         if self.armed.take().is_some() {
-            // The entry stays in the list. The cursor may also have been woken just before.
+            // The entry stays in the list. The log may have woken the cursor just before.
             self.log.pass_wake_on();
         }
         if let Some(reader) = self.reader.take() {

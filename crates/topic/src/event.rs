@@ -55,8 +55,8 @@ pub struct Record<'a> {
     /// Its position.
     pub position: Position,
     /// Nothing between this sequence and the record's own is missing: records between them were filtered, had
-    /// expired, or are merged into this one. If a subscriber's last record was before `prev_seq`, it has lost
-    /// records.
+    /// expired, or are merged into this record. A subscriber has lost records if its last record was before
+    /// `prev_seq`.
     pub prev_seq: u64,
     /// The frame.
     pub frame: Frame<'a>,
@@ -118,7 +118,7 @@ pub struct Lagging {
     pub retained: u64,
 }
 
-/// A new epoch began, and the owner cannot vouch that the subscriber has read the old one to its end.
+/// A new epoch began. The owner cannot guarantee that the subscriber has read the old epoch to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochChanged {
     /// The log.

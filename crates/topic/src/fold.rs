@@ -1,10 +1,10 @@
-//! Reducers: they compute a topic's state from its records, at the log's owner and at any subscriber.
+//! Reducers compute a topic's state from its records, at the log's owner and at subscribers.
 //!
 //! Invariants:
 //! - The same records in the same order give the same state and the same checksum everywhere.
 //! - A refused append leaves no trace: it is checked as a whole before anything is applied.
-//! - A snapshot and the records after it give the same state as all records. So do the changes since a position,
-//!   applied to the state there.
+//! - A snapshot and the records after it give the same state as all records. The state at a position and the
+//!   changes since then do too.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct ReducerConfig {
 /// Computes a state from records. A state topic delivers expired records too. Calls run inside the log's lock: they
 /// must not block, and cost no more than a record requires.
 ///
-/// It is [`Any`], so that callers that know the kind can inspect the state.
+/// The supertrait [`Any`] lets callers that know the kind inspect the state.
 pub trait Reducer: Any + Send + std::fmt::Debug {
     /// Checks whether these records may be appended next, in this order.
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError>;
@@ -56,7 +56,7 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     fn entries(&self) -> u64;
 }
 
-/// A state at one moment, readable while its reducer goes on.
+/// A state at one moment, readable while its reducer continues.
 pub trait FrozenState: Send + Sync + std::fmt::Debug {
     /// Appends the serialized state, which [`Reducer::restore`] reads.
     fn write(&self, out: &mut Vec<u8>);

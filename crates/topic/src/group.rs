@@ -6,12 +6,13 @@
 //! - [`Share`]: each record goes to one member, at most once.
 //! - [`Work`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
-//! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Those without any
-//! member are reported to the next one that joins.
+//! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Losses
+//! that happen without any member are reported to the next member that joins.
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`Limits`](crate::Limits).
 //!
-//! Not here: epochs. A group belongs to one epoch of one log; the owner creates a new group for a new epoch.
+//! Groups ignore epochs: a group belongs to one epoch of one log; the owner creates a new group for a new
+//! epoch.
 
 mod lost;
 mod members;

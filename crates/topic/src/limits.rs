@@ -3,18 +3,19 @@
 /// Limits of one log and its groups. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Producers that a log remembers. Beyond it the log forgets the least recently used one, and accepts its next
-    /// record as if from a new producer.
+    /// Producers that a log remembers. Above the limit, the log forgets the least recently used producer, and
+    /// accepts its next record as that of a new producer.
     pub producers_max: u32,
-    /// Ranges of outcomes remembered per producer. Beyond it the oldest is forgotten, and its retry is refused.
+    /// Ranges of outcomes remembered for each producer. Above the limit, the log forgets the oldest range,
+    /// and refuses a retry of its records.
     pub producer_outcomes_max: u32,
     /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::ReaderProgress::keep_history),
     /// bytes. Applies only while half of the memory budget is free. 0 for none.
     pub pending_bytes_max: u64,
     /// Members of a group. Further ones are refused.
     pub group_members_max: u32,
-    /// Undelivered lost ranges per group member. Beyond it, ranges are merged into the last one, which then tells how
-    /// many records were lost, but not which.
+    /// Undelivered lost ranges of a group member. Above the limit, the group merges ranges into the last one,
+    /// which then tells how many records were lost, but not which.
     pub group_lost_ranges_max: u32,
     /// Unconfirmed records per member of a share group. At the limit the member receives no more.
     pub share_handed_max: u32,

@@ -63,7 +63,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// A plain load leaves the cache line where it is. (In the loom model it could be stale for ever.)
+    /// A plain load does not move the cache line to this core. (In the loom model, the loaded value could be
+    /// stale for ever.)
     #[inline(always)]
     fn looks_taken(&self) -> bool {
         !cfg!(loom) && self.taken.load(Ordering::Relaxed)
@@ -79,7 +80,7 @@ fn pause(tries: u32) {
     }
 }
 
-/// Further rounds repeat, so the model skips them.
+/// Further rounds repeat the first ones. The model skips them.
 #[cfg(loom)]
 fn pause(tries: u32) {
     if tries > 2 {

@@ -75,7 +75,7 @@ pub struct Log {
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<Budget>,
-    /// Subscribers that have not read this sequence receive a lag warning; 0 until something is dropped.
+    /// Subscribers that have not read this sequence receive a lag warning; 0 until the log drops records.
     warn_before: AtomicU64,
     /// See [`Log::pressure`].
     pressure: AtomicU64,
@@ -141,8 +141,8 @@ pub(crate) struct State {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// The time from which appends need a check whether this process owns the log, ns by `shut_clock`. 0 if the log
-    /// is closed or another node's; the largest number for never.
+    /// The time from which appends need a check whether this process owns the log, ns by `shut_clock`. 0 if
+    /// the log is closed or another node owns it; the largest number for never.
     shut_at_ns: u64,
     shut_clock: Clock,
     gave_up: bool,
@@ -153,7 +153,7 @@ pub(crate) struct State {
     /// Bytes of records in all sealed segments ever.
     sealed_bytes: u64,
     writer: Option<Writer>,
-    /// Dropped segments with a read in progress.
+    /// Dropped segments that a read still uses.
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
     /// Cursors that wait for some subjects only; most logs have none.
@@ -260,8 +260,9 @@ impl Log {
         }
     }
 
-    /// Sets whether several processes hold the same records, with some of them behind. A subscriber with a later
-    /// position waits for this process to catch up; without replication it would wait for ever, and is refused.
+    /// Sets whether several processes hold the same records, and some of them may lag. A subscriber with a
+    /// later position then waits for this process to catch up. Without replication, such a subscriber is
+    /// refused, because it would wait for ever.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }

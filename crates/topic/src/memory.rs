@@ -64,7 +64,7 @@ impl Budget {
 
     /// Charges `bytes` to this budget and to all its parents, or to none.
     pub fn charge(&self, bytes: u64) -> Result<(), BudgetSpent> {
-        // The limit is never exceeded, not even for a moment: concurrent charges would fail.
+        // Usage never exceeds the limit, even for a moment: concurrent charges would fail.
         let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|used| BudgetSpent {
             asked: bytes,

@@ -1,5 +1,5 @@
-//! An index from patterns to values, a tree of tokens. It finds the topic that owns a subject, and patterns that
-//! overlap another.
+//! An index from patterns to values, a tree of tokens. The index finds the topic that owns a subject, and
+//! patterns that overlap another pattern.
 //!
 //! Invariants:
 //! - A pattern has at most one value. Callers decide whether patterns may overlap. A registry calls
@@ -9,8 +9,8 @@
 //! Limits: none of its own. A step costs at most one hash lookup. A subject that meets literals and `*` at every
 //! level may visit several branches, at most as many as there are entries.
 //!
-//! Turned down: one hash table over all prefixes, because a wildcard needs a node's children; a tree with compressed
-//! paths, because real names have few tokens.
+//! Rejected alternatives: one hash table over all prefixes, because a wildcard needs a node's children; and a
+//! tree with compressed paths, because real names have few tokens.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -306,7 +306,7 @@ impl<V> Children<V> {
             Children::Few(few) => {
                 let known = few.iter().position(|(known, _)| **known == *token);
                 let at = known.unwrap_or_else(|| {
-                    // Most nodes keep one child, so no spare capacity.
+                    // Most nodes keep one child, so that spare capacity is waste.
                     few.reserve_exact(1);
                     few.push((token.into(), Node::new()));
                     few.len() - 1

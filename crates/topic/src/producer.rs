@@ -1,4 +1,4 @@
-//! Producers: detects retries, so that no record is appended twice.
+//! Detects retries of producers, so that no record is appended twice.
 //!
 //! A producer numbers its records. The log keeps each producer's last number and the positions of its recent records.
 //!

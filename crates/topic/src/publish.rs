@@ -75,8 +75,9 @@ pub enum AckLevel {
     Synced,
     /// A majority of replicas have the record.
     Quorum,
-    /// Nothing yet: the record was forwarded to the owner, whose response comes [later](crate::Log::await_stored).
-    /// The receipt's `seq` is the ticket to ask with. Publishers never receive such a receipt.
+    /// No level yet: this node forwarded the record to the owner, whose response arrives
+    /// [later](crate::Log::await_stored). The receipt's `seq` is the ticket for that response. Publishers
+    /// never receive such a receipt.
     ByOwner,
 }
 
@@ -118,8 +119,8 @@ pub struct Receipt {
     pub duplicate: bool,
     /// The acknowledgement level that was reached.
     pub acknowledged: AckLevel,
-    /// The partition's epoch differs from the one in this publisher's previous receipt: records that were
-    /// acknowledged may be lost. Reported once, and only over a connection.
+    /// The partition's epoch differs from the one in this publisher's previous receipt: acknowledged records
+    /// may be lost. Set once for each change of epoch, and only over a connection.
     pub new_epoch: bool,
 }
 
@@ -157,7 +158,7 @@ pub trait Publish {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>>;
 }
 
-/// Why a record was not published.
+/// The reason why a record was not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
@@ -323,7 +324,7 @@ impl PublishError {
         )
     }
 
-    /// Whether a retry a little later may succeed: there is no room now.
+    /// Whether a retry a little later may succeed, because there is no room at present.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,

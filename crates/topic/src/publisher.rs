@@ -14,7 +14,7 @@ use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
 
-/// How long a publisher waits for a disk that neither stores the records nor fails.
+/// The longest wait for a disk that neither stores the records nor fails.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many forwarded records without a known outcome a publisher keeps; at the limit, `send` waits for the oldest.
@@ -44,7 +44,7 @@ impl Publisher {
         Publisher { topic, subject_tail, producer: None, claims, waiter, last: None, unstored }
     }
 
-    /// Numbers the records from here on, so that retries are recognized.
+    /// Numbers the records from now on, so that the log recognizes retries.
     pub fn identified(mut self, mark: ProducerMark) -> Publisher {
         self.producer = Some(mark);
         self
@@ -278,7 +278,8 @@ impl Publisher {
         if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
-    /// After a lost state, starts a new claim: the caller knows of the loss and publishes the state anew.
+    /// After a lost state, starts a new claim: the caller has received the error and publishes the state
+    /// anew.
     #[cold]
     fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {

@@ -1,7 +1,7 @@
 //! The subscribers of a log and their positions, for operators.
 //!
-//! In process, every named subscriber is listed; listeners list those of their clients. Subscribers update their
-//! position without a lock, so a listing may be slightly out of date.
+//! In process, every named subscriber is listed; a listener lists the subscribers of its clients. Subscribers
+//! update their position without a lock, so a listing may be slightly out of date.
 //!
 //! Limit: one entry for each live subscriber, kept outside the log's lock.
 
@@ -36,7 +36,7 @@ pub struct ReaderProgress {
 pub(crate) struct OldestUnread {
     /// The oldest record that any of them has yet to read.
     pub(crate) first: Option<u64>,
-    /// The same without subscribers that have read nothing for [`STALLED_NS`].
+    /// The same, without subscribers that have read nothing for [`STALLED_NS`].
     pub(crate) first_of_moving: Option<u64>,
 }
 

@@ -20,8 +20,9 @@
 //! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`Writer::push_by_ref`] sets
 //! [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
 //!
-//! Turned down: epoch-based reclamation (one more crate to reason about, for one word of state); a reference count
-//! per record (two contended writes each); Aeron's length in the frame (needs zeroed memory ahead of the writer).
+//! Rejected alternatives: epoch-based reclamation (one more crate to reason about, for one word of state); a
+//! reference count per record (two contended writes each); Aeron's length in the frame (needs zeroed memory
+//! ahead of the writer).
 
 mod ahead;
 mod buffer;
@@ -84,7 +85,7 @@ pub(crate) struct Segment {
     accesses: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-/// Belongs to the writer until it seals the segment, then to the thread that retires it.
+/// Belongs to the writer until it seals the segment, then to the thread that retires the segment.
 #[derive(Debug)]
 struct SegmentMemory {
     buffer: Option<Buffer>,
@@ -436,7 +437,7 @@ impl<'a> Iterator for Frames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<SegmentFrame<'a>> {
-        // Not beyond the committed length: those lines belong to the writer.
+        // Does not prefetch beyond the committed length: those lines belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
             ahead::to_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }

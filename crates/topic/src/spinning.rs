@@ -1,7 +1,7 @@
 //! How long a waiting caller spins before it parks, learned from earlier waits.
 //!
-//! A spin pays if the awaited event arrives within the time that a wake-up takes. If it arrives later, the spin is
-//! wasted; with few cores it even delays the thread that would produce the event.
+//! A spin pays if the awaited event arrives within the time that a wake-up takes. If the event arrives later,
+//! the spin is wasted. With few cores the spin even delays the thread that would produce the event.
 //!
 //! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full
 //! spin.
@@ -28,13 +28,13 @@ impl SpinBudget {
         if self.halved < HALVED_MAX { SPIN_NS >> self.halved } else { 0 }
     }
 
-    /// The event arrived during the spin.
+    /// Notes that the event arrived during the spin.
     #[inline]
     pub fn caught(&mut self) {
         self.halved = 0;
     }
 
-    /// The event arrived `waited_ns` after the wait began, when the caller was parked.
+    /// Notes that the event arrived `waited_ns` after the wait began, when the caller was parked.
     pub fn parked(&mut self, waited_ns: u64) {
         self.halved = if waited_ns <= SOON_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
     }

@@ -3,8 +3,8 @@
 //! A [`Store`] takes staged records ([`Log::stage`](crate::Log::stage)) and reports how far they are written and
 //! synced. Subscribers see a record once it is synced. The log loads records that left memory from the store.
 //!
-//! Invariant: sequences of a durable log continue across epochs, so a sequence alone identifies a record. An epoch
-//! ends where the next one begins.
+//! Invariant: sequences of a durable log continue across epochs, so that a sequence alone identifies a
+//! record. An epoch ends where the next one begins.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). It does not block.
     fn appended(&self);
 
-    /// Lets the caller, which waits for its records, store staged records itself. This saves two thread switches. It
-    /// may return before the records are stored.
+    /// Lets the caller, which waits for its records, store staged records itself. This saves two thread
+    /// switches. The method may return before the records are stored.
     fn help(&self) {}
 
     /// Loads records from disk, including the one at `at`. Subscribers call it without a lock.
@@ -80,7 +80,8 @@ impl LoadedSegment {
         self.0.bytes_held()
     }
 
-    /// Frees the memory; `false` while a read is in progress. Cursors positioned here look their position up again.
+    /// Frees the memory; `false` while a read is in progress. Cursors in these records look their position up
+    /// again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())
     }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: only creating a [`Pattern`] or an error allocates.
 //!
-//! Limit: [`SUBJECT_BYTES_MAX`], so at most 128 tokens.
+//! Limit: [`SUBJECT_BYTES_MAX`], which allows at most 128 tokens.
 
 mod pattern;
 mod relation;
@@ -48,7 +48,7 @@ pub const SUBJECT_BYTES_MAX: usize = 255;
 pub struct Subject<'a>(&'a str);
 
 impl<'a> Subject<'a> {
-    /// Validates a subject. It also validates subject tails, which follow the same rules.
+    /// Validates a subject. The function also validates subject tails, which follow the same rules.
     pub fn parse(text: &'a str) -> Result<Subject<'a>, SubjectError> {
         check_tokens(text, |_, _| false)?;
         Ok(Subject(text))

@@ -75,8 +75,9 @@ pub struct SubscribeOptions {
     pub lose_every: Option<NonZeroU32>,
     /// Reads only what this process holds, also if the log is a mirror. Nodes use this among each other.
     pub here: bool,
-    /// The pattern has no wildcards. Asking for the state of such a topic fails if it keeps none, also for a topic
-    /// that is created later. With wildcards, a later topic without a state is read record by record.
+    /// Whether the pattern has no wildcards. A subscription with a start from the state then fails if the
+    /// topic keeps no state, even if the topic is created later. With wildcards, a later topic without a
+    /// state is read record by record.
     pub names_subjects: bool,
 }
 

@@ -17,8 +17,8 @@ use crate::wake::{Waiter, thread_waker};
 use many::ManyCursors;
 pub use many::NewLogs;
 
-/// Spin-loop pauses before a waiting subscriber's first check, about 20 ns each: the minimum, and the maximum while
-/// streaming.
+/// Spin-loop pauses before a waiting subscriber's first check, about 20 ns each: the minimum, and the maximum
+/// while streaming.
 const PAUSES_MIN: u8 = 4;
 const PAUSES_MAX: u8 = 16;
 
@@ -204,9 +204,9 @@ impl Subscriber {
 
     /// Spins as the options say. Returns whether something arrived.
     ///
-    /// Each check takes the cache line of the commit word from the publisher, which then waits for it. So the first
-    /// check comes late. It comes later still while each read returns several records: such a publisher should write
-    /// a few more first.
+    /// Each check takes the cache line of the commit word from the publisher, which then waits for it. The
+    /// first check therefore comes late. While each read returns several records, the check comes even later,
+    /// so that the publisher can write a few more records first.
     fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
         let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
             (Wait::Parked, _) | (Wait::Default, 0) => return self.may_have_more(),
@@ -280,21 +280,22 @@ impl Subscribe for Subscriber {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
                 given += 1;
-                // Does not look further than it delivers, so that a gap covers everything lost until its delivery.
+                // Looks up no further records than it delivers, so that a gap covers everything that is lost
+                // before its delivery.
                 continue;
             }
             match self.look() {
                 Ok(true) if self.pending.is_some() => continue,
                 Ok(true) => {}
                 Ok(false) => break,
-                // Returns what was delivered. The next call returns the error.
+                // Returns the delivered events first. The next call returns the error.
                 Err(_) if given > 0 => break,
                 Err(ended) => return Err(ended),
             }
             if let Some(cursor) = self.current() {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
-                // Leaves records that arrived meanwhile to the next call. To read on at once would follow the
-                // publisher record by record and slow it down.
+                // Leaves records that arrived in the meantime to the next call. An immediate read would
+                // follow the publisher record by record and slow it down.
                 if one && given > 0 && given < max && cursor.has_caught_up() {
                     break;
                 }

@@ -68,7 +68,8 @@ impl LogSubscribers {
 }
 
 impl Log {
-    /// Whether anybody reads, or will read, the subject with this tail. A group counts as long as it exists.
+    /// Whether a subscriber reads, or will read, the subject with this tail. A group counts as long as it
+    /// exists.
     pub fn has_subscriber(&self, tail: &str) -> bool {
         self.subscribers.hear(tail)
     }

@@ -71,6 +71,6 @@ ordering! {
     /// The other half of [`LOCK_TAKE`].
     LOCK_LET_GO = Release, "lock_let_go"
 }
-/// A pin needs no ordering. Pinning and retiring are read-modify-writes of one word: one of them is first, and the
-/// other sees that in the value.
+/// A pin needs no ordering. Pinning and retiring are read-modify-writes of one word: the second operation
+/// sees the first one's value.
 pub(crate) const PIN: Ordering = Ordering::Relaxed;

@@ -34,7 +34,7 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// Counts one publisher of its topic; dropping it ends that.
+/// Counts one publisher of its topic until it is dropped.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
@@ -54,7 +54,7 @@ pub struct BatchAppend<'a> {
     pub expect_last: Option<u64>,
     /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Whether subscribers of a reliable topic that do not make room are unregistered.
+    /// Whether the append unregisters subscribers of a reliable topic that do not make room.
     pub evict: bool,
     /// Another node forwarded the batch because it considers this node the owner.
     pub relayed: bool,
@@ -234,7 +234,7 @@ impl Topic {
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// A publisher that is not counted: the node that forwards its records counts it.
+    /// A publisher that this node does not count: the node that forwards its records counts it.
     pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         PublisherRegistration { topic: Arc::clone(self), counted: None }
     }
@@ -392,7 +392,7 @@ impl Topic {
             match log
                 .append_run(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false }, run)
             {
-                // The owner has changed meanwhile.
+                // The owner has changed in the meantime.
                 Err(PublishError::Elsewhere) => {}
                 appended => return self.receipt(partition, appended, claim),
             }

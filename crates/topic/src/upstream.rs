@@ -18,11 +18,11 @@ use crate::wake::Waiter;
 
 /// The route to a log's owner, which may be this process. No method is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
-    /// Until when this process owns the log, ns by [`Upstream::clock`]; 0 if it does not.
+    /// The time until which this process owns the log, ns by [`Upstream::clock`]; 0 if another process does.
     fn owned_until_ns(&self) -> u64;
 
-    /// The clock of the ownership lease. The log's clock follows the time of day; if it were set back, an owner would
-    /// continue after its lease has expired.
+    /// The clock of the ownership lease. The log's clock follows the time of day: after a step back, an owner
+    /// would continue beyond its lease.
     fn clock(&self) -> Clock;
 
     /// Forwards a batch to the owner, after all earlier ones, and returns a ticket for its outcome. Does not block.
@@ -68,6 +68,7 @@ pub struct ForwardedBatch<'a> {
     pub expect_last: Option<u64>,
     /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Another node forwarded the batch because it considers this node the owner. It is not forwarded again.
+    /// Another node forwarded the batch because it considers this node the owner. This node does not forward
+    /// the batch again.
     pub relayed: bool,
 }

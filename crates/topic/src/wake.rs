@@ -1,11 +1,12 @@
 //! Waking threads and tasks that wait for records.
 //!
-//! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of sleepers. A
-//! publish wakes one sleeper, and each woken sleeper wakes two more. So a publisher pays for one wake-up, however
-//! many cursors wait.
+//! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of
+//! sleepers. A publish wakes one sleeper, and each woken sleeper wakes two more. A publisher pays for one
+//! wake-up, regardless of the number of waiting cursors.
 //!
 //! Invariants:
-//! - A woken cursor passes the wake-up on when its subscriber returns from waiting, reads again, or drops it.
+//! - A woken cursor passes the wake-up on when its subscriber returns from waiting, reads again, or drops the
+//!   cursor.
 //! - If no thread or task waits on a cursor, it is notified, and the wake-up goes to the next one at once.
 //!
 //! Limit: a task that is woken but not polled delays those after it until the next publish or

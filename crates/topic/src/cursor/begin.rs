@@ -1,4 +1,4 @@
-//! Where a cursor starts, and in which log: the shared mirror of another node's log, or a private one.
+//! Chooses a cursor's start and its log: the shared mirror of another node's log, or a private mirror.
 //!
 //! Invariant: a cursor counts as a subscriber before it waits for a mirror's feed, so that the feed goes on.
 
@@ -86,7 +86,8 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.show_reader(options, self.reader.is_some(), before));
         }
-        // A resuming subscriber always receives the publisher presence: the one from its previous node may differ.
+        // A resuming subscriber always receives the publisher presence, because its previous node may have
+        // reported another one.
         let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
         self.following = follows.then(|| Box::new(FollowerState::new(options.conflate, begin.owed, goes_on)));
         Ok(())
@@ -102,7 +103,7 @@ impl Cursor {
             self.log.request_feed(start);
         }
         match self.log.detour(options, start) {
-            // The feed of a private mirror begins where this subscriber does.
+            // The feed of a private mirror begins at this subscriber's start.
             Some(private) => {
                 self.go_to_log(private);
                 if let Start::After(_) = start { start } else { Start::Earliest }
@@ -114,8 +115,8 @@ impl Cursor {
         }
     }
 
-    /// Switches to a private mirror if the shared one lacks the next records. Not for followers of the state: a
-    /// private mirror keeps none.
+    /// Switches to a private mirror if the shared one lacks the next records. Followers of the state stay,
+    /// because a private mirror keeps no state.
     #[cold]
     pub(super) fn switch_to_private_mirror(&mut self) -> bool {
         if self.here || self.following.is_some() {

@@ -16,7 +16,7 @@ const CHECK_NS_MIN: u64 = 500_000_000;
 /// State of a follower of the state.
 #[derive(Debug, Default)]
 pub(super) struct FollowerState {
-    /// One merged record for each read.
+    /// Each read delivers one merged record.
     pub(super) conflate: bool,
     pub(super) owed: Option<CatchUpRequest>,
     /// Data for the follower after the pending notice.
@@ -29,7 +29,8 @@ pub(super) struct FollowerState {
 }
 
 impl FollowerState {
-    /// A resuming follower receives the publisher presence even if a publisher is connected.
+    /// Whether to deliver the publisher presence even if a publisher is connected, as a resuming follower
+    /// requires.
     pub(super) fn new(conflate: bool, owed: Option<CatchUpRequest>, goes_on: bool) -> FollowerState {
         FollowerState {
             conflate,
@@ -41,8 +42,8 @@ impl FollowerState {
 }
 
 impl Cursor {
-    /// The pending catch-up, or for a conflated cursor what changed since its last read. `None` if it reads on as
-    /// others do.
+    /// The pending catch-up, or for a conflated cursor the changes since its last read. `None` if the cursor
+    /// reads record by record.
     #[cold]
     #[inline(never)]
     pub(super) fn follow(&mut self) -> Option<ReadOutcome> {
@@ -64,7 +65,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // The ordinary lookup reports the epoch change.
+            // The ordinary lookup reports the change of epoch.
             self.hint = Hint::None;
             return None;
         }
@@ -170,7 +171,7 @@ impl Cursor {
         self.following.as_ref().is_some_and(|following| following.checked != self.next)
     }
 
-    /// Replaces the hint after a merged record by the log's tail.
+    /// After a merged record, sets the hint to the log's tail.
     pub(super) fn leave_merged(&mut self) {
         let Hint::MergedRecord(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
         if let Some((segment, bytes)) = merged.tail {
@@ -193,7 +194,7 @@ impl Cursor {
         let waiting = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
         let seq = match (&self.hint, waiting) {
             (Hint::MergedRecord(merged), _) if self.offset == 0 => merged.since,
-            // The merged record follows a notice that is being delivered.
+            // The merged record follows a notice whose delivery is in progress.
             (_, Some(CatchUp::MergedRecord(merged))) => merged.since,
             _ => self.next.seq - 1,
         };
@@ -221,7 +222,7 @@ impl Cursor {
         }
     }
 
-    /// Continues where a subscriber with a faulty copy asks to. A sleeping cursor then has something to read.
+    /// Continues at the position that a subscriber with a faulty copy requests. Wakes a sleeping cursor.
     pub fn resync(&mut self, resync: Resync) {
         let (start, spare) = match resync {
             Resync::After(position) => (Start::After(position), Some(position.seq)),

@@ -26,7 +26,7 @@ impl Cursor {
     #[cold]
     pub(super) fn arm_narrow(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         if self.is_armed_narrow() {
-            // The subscriber may not have seen yet that the index has released the cursor.
+            // The index may have released the cursor before the subscriber noticed.
             return !self.was_taken();
         }
         let next = self.awaited();
@@ -45,7 +45,7 @@ impl Cursor {
         narrow.is_some_and(|asleep| asleep.is_armed)
     }
 
-    /// For such a sleeping cursor: whether a record for it has arrived, or another notice is due.
+    /// For such a sleeping cursor: whether a record for the cursor has arrived, or another notice is due.
     pub(super) fn narrow_has_more(&self) -> Option<bool> {
         let asleep = self.select.as_ref()?.narrow.as_ref().filter(|asleep| asleep.is_armed)?;
         Some(asleep.goes_on.load(Ordering::Acquire) != ASLEEP)
@@ -54,7 +54,7 @@ impl Cursor {
     /// Continues at the record that woke the cursor.
     pub(super) fn woken_narrow(&mut self) {
         if self.is_armed_narrow() && !self.was_taken() {
-            // The notification had another cause.
+            // The notification had another cause than a record.
             drop(self.disarm_narrow());
         }
     }
@@ -73,7 +73,7 @@ impl Cursor {
         true
     }
 
-    /// Skips records that arrived for others while the cursor sleeps; whether there were any.
+    /// Skips records that arrived for other cursors during the sleep. Returns whether there were any.
     pub fn pass_unwanted(&mut self) -> bool {
         if !self.is_armed_narrow() {
             return false;

@@ -1,4 +1,5 @@
-//! Records that a cursor skips: those of unwanted subjects, those before its start time, and those to lose for tests.
+//! Selects the records that a cursor skips: records of unwanted subjects, records before its start time, and
+//! records to lose for tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::subject::{Pattern, TailPattern};
 pub struct Filter {
     /// Tells whether the subscriber wants records with this subject tail.
     pub wants: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// A pattern that covers all wanted tails, if known: the cursor wakes for those alone.
+    /// A pattern that covers all wanted tails, if known. The cursor then wakes only for matching records.
     pub within: Option<TailPattern>,
     /// Reduces payloads, if the subscriber may not see all of them.
     pub view: Option<PayloadView>,
@@ -64,11 +65,11 @@ pub(super) enum RecordVerdict {
     Wanted,
     /// The record is skipped; the next record's `prev_seq` covers it.
     Skipped,
-    /// The record is withheld without notice.
+    /// The record is withheld without a notice.
     Lost,
 }
 
-/// Withholds records on purpose, each once.
+/// Withholds each selected record once, for tests.
 #[derive(Debug)]
 pub(super) struct LossInjector {
     every: NonZeroU32,
@@ -109,7 +110,7 @@ impl Selector {
         if wanted { RecordVerdict::Wanted } else { RecordVerdict::Skipped }
     }
 
-    /// Delivers the next record that would be withheld after `seq`: the subscriber has noticed its loss.
+    /// Stops withholding for the record after `seq`, because the subscriber has noticed its loss.
     pub(super) fn spare_after(&mut self, seq: u64) {
         if let Some(lose) = &mut self.lose {
             let every = u64::from(lose.every.get());

@@ -1,10 +1,11 @@
-//! Records that a group has lost, and that a member has yet to learn of.
+//! Records that a group has lost and must still report to a member.
 
 use std::collections::VecDeque;
 
 /// Records that a group gives to no member any more.
 ///
-/// If the counts add up to the range's length, the whole range is lost; otherwise that many records within it.
+/// If the counts add up to the range's length, the whole range is lost; otherwise only that many records
+/// within the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// The first lost record, or one shortly before it.

@@ -1,4 +1,4 @@
-//! The members of a group, and the losses each has yet to learn of.
+//! The members of a group, and the losses that each member must still receive.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ impl std::fmt::Display for MemberId {
 
 /// The members, each with its part `T` of the group's state.
 ///
-/// A loss is reported to all present members. A member that leaves before it receives a loss passes it on, unless
-/// another present member also has it. So somebody receives each loss, in rare cases twice.
+/// A loss is reported to all present members. A member that leaves before it receives a loss passes it on,
+/// unless another present member also has it. Some member therefore receives each loss, in rare cases twice.
 #[derive(Debug)]
 pub(super) struct Members<T> {
     by_id: BTreeMap<MemberId, Member<T>>,
@@ -35,7 +35,7 @@ pub(super) struct Members<T> {
 #[derive(Debug)]
 struct Member<T> {
     part: T,
-    /// Number of the first loss that this member received at its occurrence.
+    /// Number of the first loss that occurred while this member was present.
     joined_at: u64,
     lost: LostRanges,
 }

@@ -1,8 +1,8 @@
 //! Share groups: each record goes to one member, at most once.
 //!
-//! Members take records when they have room, so the fastest gets the most. A member confirms consumed records. When
-//! it leaves, its unconfirmed records are reported as lost, because it may have used them. A member that knows it has
-//! not used them returns them, and another member gets them.
+//! Members take records when they have room, so the fastest gets the most. A member confirms consumed
+//! records. The unconfirmed records of a member that leaves are reported as lost, because the member may have
+//! used them. A member that has not used its records returns them, and another member receives them.
 
 use std::collections::VecDeque;
 
@@ -54,7 +54,7 @@ impl Share {
         Ok(())
     }
 
-    /// Removes a member that has used nothing but confirmed records: others get the rest.
+    /// Removes a member that has used only confirmed records: other members receive the rest.
     pub fn give_back(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
         self.returned.make_contiguous().sort_unstable();
@@ -95,7 +95,7 @@ impl Share {
         Some(seq)
     }
 
-    /// Takes the next record for this member, if there is one and the member has room.
+    /// Takes the next record for this member, if the member has room for one.
     pub fn take(
         &mut self,
         member: MemberId,

@@ -1,17 +1,18 @@
 //! Work groups: a member claims a record, which is delivered again until it is acknowledged.
 //!
 //! Invariants:
-//! - A record has at most one valid claim, and so has a key. Records of a key are claimed one at a time and in order:
-//!   the next one after the previous one is acknowledged, dead-lettered or lost.
-//! - A claim ends with its deadline, a nack, or its member; then its token is refused.
+//! - A record, and a key, has at most one valid claim. Records of a key are claimed in order, each after the
+//!   previous one is acknowledged, dead-lettered or lost.
+//! - A claim ends at its deadline, with a nack, or when its member leaves. The group refuses the token of an
+//!   ended claim.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
 //! - A stuck key delays only its own records, as long as they fit the limits.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
 //! [`Limits`]. At a limit the group takes nothing new until something ends; [`Work::held_up_by`] names it.
 //!
-//! Turned down: claiming several records of a key at once. It is faster for few keys, but later records would be
-//! processed although an earlier one is delivered again.
+//! Rejected alternative: claiming several records of a key at once. With few keys this is faster, but members
+//! could process later records before the redelivery of an earlier one.
 
 mod backlog;
 mod claim;

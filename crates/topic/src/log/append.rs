@@ -233,7 +233,7 @@ impl Log {
     }
 }
 
-/// Leaves it to the store to make the records visible.
+/// The store makes the records visible.
 #[cold]
 fn publish_stored(
     mut state: LogGuard<'_, State>,
@@ -262,7 +262,7 @@ impl State {
         count: u64,
         bytes: u64,
     ) -> Result<Option<AppendOutcome>, PublishError> {
-        // Most logs never shut, and need no clock.
+        // Most logs are never closed, and need no clock.
         if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
@@ -290,7 +290,7 @@ impl State {
         self.shut_clock.now_ns() >= self.shut_at_ns
     }
 
-    /// The append time: never before the last one.
+    /// The append time, never before the previous one.
     #[inline(always)]
     fn append_time(&self, now_ns: u64) -> u64 {
         self.last_append_ns.max(now_ns)

@@ -3,15 +3,15 @@
 //! Invariants:
 //! - Positions are the owner's. Records that the feed lacks are reported to each subscriber as a gap. Records before
 //!   the feed's start, which no subscriber asked for, are skipped.
-//! - From the start of its feed, a mirror has every record and every epoch's end, or reports what it lacks.
-//!   Subscribers that need earlier records read them from the owner. Sequences of different epochs are never
-//!   compared.
-//! - Records of an epoch lower than the log's own are ignored: they come from an earlier owner that does not know
-//!   yet.
-//! - The state of a mirror equals its owner's after the last record here. Otherwise the mirror is not in place, and
-//!   followers of the state wait until it is fed one.
-//! - A segment belongs to one epoch. If sequences continue in the next epoch, the history stays readable. If they
-//!   restart, the history is dropped, and subscribers learn how far it was known to go.
+//! - From the start of its feed, a mirror has every record and every epoch's end, or reports the missing
+//!   ones. Subscribers that need earlier records read them from the owner. Sequences of different epochs are
+//!   never compared.
+//! - The mirror ignores records of a lower epoch than its own: they come from an earlier owner that does not
+//!   yet know its successor.
+//! - The state of a mirror equals its owner's after the last record here. If the states differ, followers of
+//!   the state wait until the mirror receives a state.
+//! - A segment belongs to one epoch. If sequences continue in the next epoch, the history stays readable. If
+//!   they restart, the mirror drops the history and reports its last known record to subscribers.
 //!
 //! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older ones are forgotten and reported as gaps.
 
@@ -49,7 +49,7 @@ pub(super) struct Mirror {
     was_own: bool,
     /// The mirror serves one subscriber only.
     private: bool,
-    /// The owner has dropped records on disk.
+    /// Whether the owner has dropped records on disk.
     owner_is_durable: bool,
     /// The first sequence of the present epoch.
     first_seq: u64,
@@ -66,7 +66,7 @@ pub(super) struct Mirror {
 #[derive(Debug, Clone, Copy)]
 struct PastEpoch {
     epoch: u32,
-    /// The sequence after its last known record.
+    /// The sequence after the epoch's last known record.
     next_seq: u64,
     /// Whether the epoch held no further records.
     whole: bool,
@@ -108,7 +108,8 @@ impl Log {
         }
         mirror.was_own |= was_own && (has_records || !is_new);
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
-        // Producers are forgotten: if the log comes back, it starts with what they send then.
+        // Forgets producers: if this process owns the log again, it starts with the numbers that producers
+        // send then.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
@@ -301,7 +302,7 @@ impl State {
         self.mirror_or_new().skips.clear();
     }
 
-    /// Marks the present position as the feed's start.
+    /// Drops records that the feed will deliver again. Subscribers that have read them wait.
     fn is_fed_from_here(&mut self) {
         let here = Position { epoch: self.epoch, seq: self.next_seq };
         let mirror = self.mirror_or_new();
@@ -330,7 +331,7 @@ impl State {
         self.next_seq = next_seq;
     }
 
-    /// Skips to `next_seq`: no subscriber here asked for these records.
+    /// Skips to `next_seq`: no subscriber of this log requested the records before it.
     fn skip_to(&mut self, next_seq: u64) {
         let skip = self.next_seq..next_seq;
         self.leave_out(next_seq);
@@ -346,7 +347,7 @@ impl State {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);
         if first.seq < next_seq {
-            // Restarted sequences could not be told from old ones.
+            // Restarted sequences could not be distinguished from old ones.
             self.give_up_all();
             let mirror = self.mirror_or_new();
             mirror.past.clear();

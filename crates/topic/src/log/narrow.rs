@@ -1,13 +1,13 @@
 //! An index of sleeping cursors by the subjects that they want.
 //!
-//! Without it, a cursor that skips most subjects would wake for each record, check it and sleep again; with many such
-//! cursors each record would cost as much as all of them. With the index a record wakes only the cursors that want
-//! it. A woken cursor continues at the record that woke it.
+//! Without the index, a cursor that skips most subjects would wake for each record, check the record and
+//! sleep again. The cost of a record would grow with the number of such cursors. With the index a record
+//! wakes only the cursors that want it. A woken cursor continues at the record that woke it.
 //!
 //! Invariants:
 //! - The index has seen every record appended since a cursor went to sleep.
-//! - A cursor sleeps for at most a quarter of the history. Then it wakes to skip ahead, so that the skipped records
-//!   do not look like a backlog.
+//! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
+//!   that the skipped records do not look like a backlog.
 //!
 //! Limit: one entry for each such cursor.
 
@@ -23,12 +23,13 @@ use crate::segment::{Commit, Writer};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
-/// Where such a cursor continues: the first record that may be for it, [`ASLEEP`] or [`ANYWHERE`].
+/// The position at which such a cursor continues: the first record that may be for it, [`ASLEEP`] or
+/// [`ANYWHERE`].
 pub(crate) type ResumeSeq = Arc<AtomicU64>;
 
 /// The cursor is in the index.
 pub(crate) const ASLEEP: u64 = 0;
-/// The cursor was removed from the index and must check all records since.
+/// The index has removed the cursor, which must check all records since.
 pub(crate) const ANYWHERE: u64 = u64::MAX;
 
 /// The index of sleeping cursors.
@@ -36,7 +37,7 @@ pub(crate) const ANYWHERE: u64 = u64::MAX;
 pub(super) struct SleeperIndex {
     by_tail: PatternIndex<RefCell<Vec<Entry>>>,
     len: usize,
-    /// How far records were checked: a segment's first sequence, and how much of it.
+    /// The checked records: a segment's first sequence, and the length checked in it.
     looked: (u64, Commit),
     /// The epoch of the checked records.
     epoch: u32,

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Changes happen inside the log's lock and wake all sleepers, so a subscriber that checks again after going to
 //!   sleep misses no change.
-//! - A mirror knows only what its feed reports, also if its own process has publishers.
+//! - A mirror uses only the reports of its feed, even if its own process has publishers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -93,12 +93,12 @@ fn is_connected(word: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     word: u64,
-    /// Report also that a publisher is connected: the previous node may have reported otherwise.
+    /// Report also that a publisher is connected, because the previous node may have reported otherwise.
     wants_all: bool,
 }
 
 impl ReportedPresence {
-    /// Nothing was reported yet.
+    /// No report was delivered yet.
     pub(crate) fn nothing(wants_all: bool) -> ReportedPresence {
         ReportedPresence { word: UNKNOWN, wants_all }
     }
@@ -156,8 +156,9 @@ impl Log {
         is_news
     }
 
-    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect; their absence is reported
-    /// only later ([`Topic::count_publishers`](crate::Topic::count_publishers)). Call inside the log's lock.
+    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect; the log reports
+    /// their absence only later ([`Topic::count_publishers`](crate::Topic::count_publishers)). Call inside
+    /// the log's lock.
     pub(super) fn take_over_publishers(&self, now_ns: u64) {
         let before = self.liveness.get();
         if self.is_stateful() && (before == UNKNOWN || !is_connected(before) || self.publishers.any()) {

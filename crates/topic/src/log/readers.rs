@@ -23,7 +23,7 @@ pub(crate) enum Lookup {
     Nothing,
     /// Records before this position are for no subscriber of this log.
     Skip(Position),
-    /// The next records are not here, but at the log's owner.
+    /// The next records are at the log's owner, not here.
     PrivateMirror,
     /// The next records are gone; the cursor may continue at the position.
     Gap(Gap, Position),
@@ -100,7 +100,7 @@ impl Log {
     /// Computes a cursor's start. A follower whose backlog is larger than the state starts with the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
-        // A publisher may know of a record that is not visible yet.
+        // A publisher may know a record that is not visible yet.
         let last = state.last();
         let oldest = state.oldest(&self.config);
         let at = |next| StartPoint { next, appended_from_ns: 0, owed: None };
@@ -308,7 +308,7 @@ impl Log {
         Ok(Some(id))
     }
 
-    /// A registered subscriber has consumed everything up to `through`.
+    /// Notes that a registered subscriber has consumed everything up to `through`.
     pub(crate) fn consume(&self, reader: ReaderId, through: u64) {
         self.lock().consumed(reader, through);
     }

@@ -58,7 +58,7 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next) else {
                 let go_on = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    // Never back to an earlier epoch.
+                    // A cursor never returns to an earlier epoch.
                     OnGap::Oldest | OnGap::Fail => {
                         let oldest = state.oldest(&self.config);
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
@@ -83,8 +83,8 @@ impl Log {
         }
     }
 
-    /// The end of an earlier epoch, for a follower that receives the state instead of that epoch's remaining records.
-    /// `None` if `next` is in the present epoch.
+    /// The end of an earlier epoch, for a follower of the state. The follower receives the state instead of
+    /// that epoch's remaining records. `None` if `next` is in the present epoch.
     #[cold]
     pub(crate) fn leave_epoch(&self, next: Position) -> Option<EpochChanged> {
         let state = self.lock();

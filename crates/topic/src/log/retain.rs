@@ -113,7 +113,7 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // Notifies inside the lock although woken threads need it: this is rare.
+        // Notifies inside the lock, although woken threads need the lock: this is rare.
         let slept_long = state.take_slept_long(wanted as u64, self.memory_bytes);
         slept_long.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.warn_laggards(state);
@@ -181,7 +181,7 @@ impl Log {
             state.retire(held.segment);
         }
         (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
-        // Everything before is gone; nothing after is in danger yet.
+        // The log has no earlier records, and no later record is about to be dropped.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
         let remains = state.take_remains();
@@ -221,7 +221,7 @@ impl Log {
         }
         if let Some(held) = state.held.pop_front() {
             state.held_bytes -= held.bytes;
-            // A durable log still has it on disk.
+            // The disk of a durable log still has the segment.
             state.gave_up |= self.config.durable.is_none();
             state.retire(held.segment);
         }

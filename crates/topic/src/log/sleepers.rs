@@ -28,7 +28,7 @@ pub(super) struct Sleepers {
     slots: Vec<Slot>,
     asleep: Ends,
     free: Ends,
-    /// The last cursor that has something to read; all before it have too.
+    /// The last cursor that has something to read; all cursors before it have something to read too.
     overdue: Option<SleeperId>,
     count: u32,
 }
@@ -90,14 +90,14 @@ impl Sleepers {
         self.overdue.is_some()
     }
 
-    /// Takes the first cursor if it is overdue. (Waking others too would never end: each wakes those that have gone
-    /// to sleep again.)
+    /// Takes the first cursor if it is overdue. (Waking other cursors would never end, because woken cursors
+    /// go to sleep again.)
     pub(super) fn take_overdue(&mut self) -> Option<SleepingCursor> {
         self.overdue?;
         self.take(self.asleep.first?)
     }
 
-    /// Removes a cursor, unless its slot belongs to another one by now.
+    /// Removes a cursor, unless another cursor has its slot by now.
     pub(super) fn remove(
         &mut self,
         id: SleeperId,
@@ -205,7 +205,8 @@ mod tests {
                     4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
                     5 => prop_assert_eq!(sleepers.take_overdue().map(|armed| armed.token), plain.take_overdue()),
                     6 if !ids.is_empty() => {
-                        // Also removes cursors that were taken before, whose slot may be another's.
+                        // Also removes cursors that were taken before, whose slot may belong to another
+                        // cursor.
                         let token = which as usize % ids.len();
                         let removed = sleepers.remove(ids[token], &waiter, token as u32);
                         prop_assert_eq!(removed.is_some(), plain.remove(token as u32));

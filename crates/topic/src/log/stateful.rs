@@ -23,15 +23,15 @@ use crate::memory::{Budget, Charge};
 use crate::publish::PublishError;
 use crate::segment::{Commit, Segment};
 
-/// A follower with a smaller backlog than this reads records, however small the state is.
+/// A follower with a smaller backlog than this reads records, even if the state is smaller.
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 /// A follower whose backlog exceeds this multiple of the state's size receives the state.
 const BACKLOG_PER_STATE: u64 = 2;
 /// The least bytes of a record.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes appended since are at most its size divided by this …
+/// A snapshot is fresh while the bytes appended since then are at most its size divided by this number …
 const FRESH_PART: u64 = 2;
-/// … or at most this.
+/// … or at most this many.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// A log's reducer and its figures.
@@ -68,7 +68,7 @@ pub(crate) enum CatchUpRequest {
 /// How a follower catches up.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
-    /// It has everything before this position.
+    /// The follower has everything before this position.
     Nothing(Position),
     /// With one merged record at the log's last position.
     MergedRecord(MergedRecord),
@@ -91,9 +91,9 @@ impl CatchUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visibility {
     Now,
-    /// Once it is stored.
+    /// The record becomes visible once it is stored.
     Later,
-    /// It will never be stored.
+    /// The record will never be stored.
     Never,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct MergedRecord {
 pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
     checksum: u64,
-    /// Bytes that the reducer had applied by then.
+    /// Bytes that the reducer had applied at the time of the freeze.
     taken_bytes: u64,
     estimate: u64,
     frozen: Mutex<Option<Arc<dyn FrozenState>>>,
@@ -373,7 +373,7 @@ impl State {
 
     /// Resets to the state before the first record.
     pub(super) fn clear_fold(&mut self) {
-        // An empty snapshot is valid for an empty state, or refused, which empties the state too.
+        // A reducer accepts an empty snapshot as the empty state, or refuses it, which empties the state too.
         let _ = self.with_fold(|fold| fold.restore(0, &[]));
     }
 
@@ -428,7 +428,7 @@ impl State {
 
     /// Whether the state is cheaper than the records after `since`.
     pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
-        // Records only on disk are estimated at their least size.
+        // Records that are only on disk are estimated at their least size.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
         let Some(folded) = self.folded().filter(|_| lacking > BACKLOG_BYTES_MIN) else { return false };

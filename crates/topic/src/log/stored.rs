@@ -39,7 +39,8 @@ pub(crate) struct DiskProgress {
     granted_bytes: u64,
     /// Why the disk is full.
     full: Option<Arc<str>>,
-    /// Bytes of an append that exceeded the grant although nothing waits to be stored: it needs disk room.
+    /// Bytes of an append that exceeded the grant although no record waits for storage: the append needs disk
+    /// room.
     wanted_bytes: u64,
     /// The store has been asked for that room.
     asked_for_room: bool,
@@ -68,7 +69,7 @@ struct Waiting {
 pub enum StoredState {
     /// The record has reached the level.
     Reached,
-    /// Not yet; the waiter is notified when another call is worthwhile.
+    /// The record has not reached the level; the log notifies the waiter when another call is worthwhile.
     Waiting,
     /// The record will not reach the level.
     Failed(PublishError),
@@ -148,12 +149,14 @@ impl DiskProgress {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // The disk knows an epoch by its first record; an unknown epoch between two known ones had no records.
+        // The disk knows an epoch by its first record. An unknown epoch between two known epochs had no
+        // records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// The last record of the epoch in which `next` lies, where that is known for certain, and `begin` follows it. A subscriber that has
-    /// read further than `last` shows that there were records which are not here: the files are older than what it has read.
+    /// The last record of the epoch in which `next` lies, where that record is known for certain, and `begin`
+    /// follows it. A subscriber that has read further than `last` proves that the files are older than its
+    /// position: they lack records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
@@ -352,7 +355,7 @@ impl Log {
         }
     }
 
-    /// Grants `bytes` beyond what is not stored yet. `full` tells why the disk is full, if it is.
+    /// Grants `bytes` beyond the bytes that are not stored yet. `full` gives the reason if the disk is full.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();
@@ -374,8 +377,8 @@ impl Log {
         self.lock().stored().map_or(0, |stored| stored.wanted_bytes)
     }
 
-    /// Reports a disk failure. Publishers are refused, waiting ones fail. The stored ones stay readable; others never
-    /// become visible.
+    /// Reports a disk failure. Publishers are refused, and waiting publishers fail. Stored records stay
+    /// readable; others never become visible.
     pub fn fail(&self, why: &str) {
         let ended;
         let woken = {

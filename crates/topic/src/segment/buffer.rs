@@ -1,9 +1,9 @@
 //! Buffers of segments, and the pool that reuses them.
 //!
-//! Fresh memory costs a page fault per 4 KiB, several times the cost of filling it. So the pool reuses retired
-//! buffers, the newest first.
+//! Fresh memory costs a page fault per 4 KiB, several times the cost of filling it. The pool therefore reuses
+//! retired buffers, the newest first.
 //!
-//! Limit: the pool's `idle_bytes_max`. The allocator gets everything above it back.
+//! Limit: the pool's `idle_bytes_max`. The pool returns all memory above the limit to the allocator.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;

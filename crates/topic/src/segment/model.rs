@@ -1,8 +1,8 @@
 //! Loom model of segments: every interleaving, and every stale value that the memory model allows.
 //!
-//! `cargo xtask race` runs this. The model covers the commit word, the pins, and every 8 bytes of the buffer, which
-//! the module reports as read or written when it makes a slice. It fails if a read does not happen after its write,
-//! or if a write or the buffer's reuse does not happen after the last read.
+//! `cargo xtask race` runs this. The model covers the commit word, the pins, and every 8 bytes of the buffer,
+//! which the module reports as read or written when it makes a slice. The model fails if a read does not
+//! happen after its write, or if a write or the buffer's reuse does not happen after the last read.
 //!
 //! Buffers are 64 bytes, so two records of 24 bytes fill one. Loom's mutex replaces the log's lock, which has a model
 //! of its own.
@@ -202,7 +202,7 @@ fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
         let retired = old.retire(&mut Vec::new());
         assert_eq!(count(&freed), usize::from(retired));
         reader.join().unwrap();
-        // Whether retired or only dropped: freed once, with no charge left.
+        // Whether the segment is retired or only dropped, the payload is freed once, and no charge is left.
         drop(old);
         assert_eq!((count(&freed), budget.used()), (1, 0));
     });

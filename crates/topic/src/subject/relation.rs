@@ -1,7 +1,7 @@
 //! Overlap and inclusion of patterns.
 //!
-//! Comparing token by token is exact: there are infinitely many tokens, so a `*` always matches more than any set of
-//! literals.
+//! Comparing token by token is exact: because there are infinitely many tokens, a `*` always matches more
+//! than any set of literals.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
@@ -72,8 +72,8 @@ impl Pattern {
         }
     }
 
-    /// The rest of the pattern after the topic's literal prefix. It is not empty if the patterns overlap and this one
-    /// does not cover the topic's.
+    /// The rest of the pattern after the topic's literal prefix. The rest is not empty if the patterns
+    /// overlap and this one does not cover the topic's.
     fn after_prefix_of(&self, topic: &Pattern) -> &str {
         let literal_tokens = topic.tokens().take_while(|token| !is_wildcard(token)).count();
         self.tokens().take(literal_tokens).fold(self.as_str(), |rest, token| {

@@ -35,7 +35,7 @@ impl NewLogs {
         Arc::new(NewLogs { waiter, arrived: Mutex::default() })
     }
 
-    /// Adds a log, which is read from its first record, and what to skip of it.
+    /// Adds a log, which is read from its first record, with a filter.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
         self.lock().push_back((log, filter));
         self.waiter.notify(NewLogs::TOKEN);
@@ -141,7 +141,7 @@ impl ManyCursors {
         }
     }
 
-    /// A conflated cursor delivers everything with one read, so its turn ends then.
+    /// A conflated cursor delivers everything with one read. Its turn ends then.
     fn turn_is_over(&self) -> bool {
         let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
         self.looks >= if current.is_some_and(Cursor::is_conflated) { 1 } else { TURN_LOOKS }

@@ -93,7 +93,7 @@ fn laggard_is_warned_once_before_anything_is_lost() {
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
-    // One step behind the publisher's pace, read one by one.
+    // Reads one by one, one step behind the publisher.
     while witness.gaps.is_empty() {
         ledger.publish(2, 200);
         let event = reader.try_next().unwrap().unwrap();

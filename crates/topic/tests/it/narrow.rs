@@ -137,7 +137,7 @@ fn cursors_that_sleep_and_read_at_any_time_miss_nothing() {
         random ^= random << 17;
         let at = (random >> 8) as usize % readers.len();
         match random % 4 {
-            // Without a wake-up, like a session that was woken for another cursor.
+            // Reads without a wake-up, like a session that was woken for another cursor.
             0 => readers[at].read(),
             1 => drop(readers[at].was_woken()),
             _ => {

@@ -1,8 +1,9 @@
 //! Plays operations in any order on a topic and on a plain list.
 //!
-//! The list keeps every record. A subscriber must receive the list's records in order, except those reported lost,
-//! which must have left the history and not too early. A producer's retry must get the response of a complete memory.
-//! Every record of a group must end in exactly one way. The random tests here and the fuzz target `topic` use it.
+//! The list keeps every record. A subscriber must receive the list's records in order, except records that
+//! are reported lost, which must have left the history. A producer's retry must get the response of a
+//! complete memory. Every record of a group must end in exactly one way. The random tests here and the fuzz
+//! target `topic` use it.
 
 mod group;
 mod producers;
@@ -438,7 +439,7 @@ impl Play {
         }
     }
 
-    /// All subscribers read to the end and leave; then nothing remains.
+    /// All subscribers read to the end and leave. Then no history, charge or subscriber may remain.
     fn end(mut self) {
         for index in 0..READERS_MAX {
             if let Some(reader) = &mut self.readers[index] {

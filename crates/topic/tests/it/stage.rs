@@ -30,7 +30,7 @@ pub fn pass(time: Duration) {
     PASSED_NS.set(PASSED_NS.get() + time.as_nanos() as u64);
 }
 
-/// Sets this thread's [`MANUAL`] clock so far back.
+/// Sets this thread's [`MANUAL`] clock back by this time.
 pub fn set_back(time: Duration) {
     NOW_NS.set(NOW_NS.get() - time.as_nanos() as u64);
 }

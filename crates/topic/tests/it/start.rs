@@ -60,7 +60,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 13));
     nothing(&mut ahead);
     nothing(&mut later);
-    // A snapshot moved the log there; subscribers of the previous epoch learn of its end.
+    // A snapshot moved the log to this position; subscribers of the previous epoch receive its end.
     topic.logs()[0].move_on(Position { epoch: 2, seq: 14 });
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
     nothing(&mut later);

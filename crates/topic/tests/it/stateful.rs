@@ -398,7 +398,7 @@ fn durable_state_is_delivered_only_once_it_is_stored() {
     for options in [following(), conflated()] {
         let mut reader = subscriber(&topic, &options);
         let mut keeper = Keeper::default();
-        // The state is ahead of what is stored.
+        // The state includes records that are not stored yet.
         setter.set(10);
         keeper.drain(&mut reader);
         assert_eq!((keeper.at, keeper.snapshots), (0, 0));

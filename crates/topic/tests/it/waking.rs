@@ -10,7 +10,7 @@ use dunlin_topic::*;
 
 use crate::stage::*;
 
-/// Two threads pass a record back and forth, so every wake-up is needed.
+/// Two threads pass a record back and forth, so that every wake-up is needed.
 fn ping_pong(wait: Wait, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };

@@ -41,9 +41,9 @@ pub struct ClaimError {
 /// How a member leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It leaves on its own: its claims do not count as attempts.
+    /// The member leaves on its own: its claims do not count as attempts.
     Left,
-    /// It died: its claims count as attempts, because they may be the cause.
+    /// The member died: its claims count as attempts, because they may be the cause.
     Died,
 }
 

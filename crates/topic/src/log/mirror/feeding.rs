@@ -1,4 +1,4 @@
-//! The feed of a mirror: what it delivers and what the mirror accepts.
+//! The feed of a mirror: which records it delivers, and which ones the mirror accepts.
 
 use dunlin_frame::Frame;
 
@@ -46,7 +46,7 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            // Earlier records in the feed are skipped: they may have been dropped here.
+            // Earlier records in the feed are skipped: the mirror may have dropped them.
             state.is_fed_from_here();
         });
     }
@@ -80,7 +80,7 @@ impl Log {
             }
         }
         if !goes_on {
-            // This feed starts here; feeds that started earlier receive the end of the epoch from the owner.
+            // The feed starts here; feeds that started earlier receive the end of the epoch from the owner.
             state.is_fed_from_here();
         }
         let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
@@ -102,8 +102,8 @@ impl Log {
         Ok(())
     }
 
-    /// Applies a record that merges all changes since `prev_seq`: the state equals the owner's, the records between
-    /// are not here.
+    /// Applies a record that merges all changes since `prev_seq`. The state then equals the owner's, but this
+    /// log lacks the records in between.
     fn feed_merged(&self, at: Position, prev_seq: u64, run: &CheckedBatch<'_>) -> Result<(), FeedError> {
         let merged = self.change(|state| {
             let leads_here = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && run.count() == 1;
@@ -133,8 +133,8 @@ impl Log {
         });
     }
 
-    /// Reports a new epoch of the owner. A log with a state that lacks part of the old epoch continues with the
-    /// snapshot that follows, so no subscriber sees one epoch's state as another's.
+    /// Reports a new epoch of the owner. A log with a state that lacks part of the old epoch continues with
+    /// the snapshot that follows, so that no subscriber sees the state of another epoch.
     pub fn feed_epoch(&self, changed: &EpochChanged) {
         self.change(|state| {
             if changed.new_first.epoch > state.epoch {

@@ -41,7 +41,8 @@ impl Mirror {
 }
 
 impl Log {
-    /// [`Log::find`] for a subscriber that cannot read elsewhere. `asked` tells whether it named or had a position.
+    /// [`Log::find`] for a subscriber that cannot read elsewhere. `asked`: whether the subscriber named a
+    /// position or had one.
     pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Lookup {
         let unfed = if asked { UnfedPolicy::Lost } else { UnfedPolicy::Unasked };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
@@ -67,8 +68,8 @@ impl Log {
         if reaches { None } else { upstream.detour(self, start, registered) }
     }
 
-    /// Checks whether another node can be fed from here with this start. If this log is a mirror, that node must ask
-    /// the owner: a mirror knows neither what came before nor where it will start.
+    /// Checks whether this log can feed another node from this start. If this log is a mirror, the other node
+    /// must ask the owner. A mirror does not know the records before its first one.
     #[cold]
     pub(crate) fn check_feeds(&self, start: Start) -> Result<(), SubscribeError> {
         let state = self.lock();
@@ -101,7 +102,7 @@ impl Log {
             return match next.seq.cmp(&state.next_seq) {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.at_the_end(next.seq),
-                // The subscriber has read more elsewhere; the feed will bring it.
+                // The subscriber has read further at another node; the feed will deliver those records here.
                 Ordering::Greater => Lookup::Nothing,
             };
         }
@@ -112,7 +113,7 @@ impl Log {
             Some(past) if next.seq < past.next_seq => {
                 self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
-            // More records and epochs may have come before the feed began.
+            // More records and epochs may have preceded the feed's start.
             _ if unfed == UnfedPolicy::Elsewhere && mirror.is_shared() && next < mirror.fed_from => {
                 Lookup::PrivateMirror
             }
@@ -174,8 +175,8 @@ impl Log {
     ) -> Lookup {
         let is_lost = mirror.is_own || unfed == UnfedPolicy::Lost;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
-            // The feed began within that epoch, and no other node can be asked: report everything before it as a gap.
-            // The gap may be too large, since it is unknown whether sequences continued.
+            // The feed began within that epoch, and no other node can be asked: report everything before the
+            // feed as a gap. The gap may be too large, because sequences may have restarted.
             new_first.seq = 1;
         }
         let last_seen = next.seq.saturating_sub(1);

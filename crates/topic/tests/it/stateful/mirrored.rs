@@ -57,7 +57,7 @@ impl Mirror {
         &self.topic.logs()[0]
     }
 
-    /// A feed from where the mirror stands, or from the state.
+    /// A feed from the mirror's position, or from the state.
     pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })
@@ -301,7 +301,7 @@ fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);
-    // From a snapshot in the middle: the mirror never had earlier records.
+    // The feed starts with a snapshot in the middle: the mirror never had earlier records.
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
@@ -334,7 +334,7 @@ fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
     assert_eq!(of_read.last("t"), Ok(Some(next)));
     let of_before = StateClaim::after(Position { seq: 1, ..read });
     assert_eq!(append(&of_before).map(|at| at.seq), Ok(next.seq + 1));
-    // Another epoch, which begins with nothing.
+    // Another epoch, which begins without records.
     let began_anew = Mirror::new();
     began_anew.log().take_over(2, false);
     assert!(began_anew.log().has_lost(Position { epoch: 1, seq: 1 }));
