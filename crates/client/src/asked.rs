@@ -52,7 +52,7 @@ impl Shared {
         if !is_unsent {
             self.outbox.write(&message);
         }
-        // Only these requests do not depend on this connection, so that they can be sent again on the next.
+        // Only these requests do not depend on this connection. The next connection can send them again.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             question.keep(message, is_unsent);
         }

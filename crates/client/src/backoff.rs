@@ -1,7 +1,7 @@
 //! Random waits between attempts to connect.
 //!
-//! Full jitter: each wait is random between 0 and a span that doubles with each attempt. Thousands of clients
-//! that lose their node at once then return spread over the span.
+//! Full jitter: each wait is random between 0 and a span that doubles with each attempt. The returns of
+//! thousands of clients that lose their node at once are then spread over the span.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Backoff {
         self.attempt = 0;
     }
 
-    /// Xorshift: the jitter has to differ between clients, and may be predictable.
+    /// Xorshift: the jitter must differ between clients, but may be predictable.
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

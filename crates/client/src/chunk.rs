@@ -1,7 +1,7 @@
 //! Buffers into which the client reads, and from which subscribers read frames without a copy.
 //!
 //! The thread that reads the socket fills a chunk as long as no subscriber holds it. While a subscriber holds
-//! a chunk, reading continues in another one; a released chunk is used again.
+//! a chunk, the thread reads into another one. A released chunk is used again.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Chunks {
         if Arc::get_mut(&mut self.current).is_none_or(|chunk| chunk.capacity() < capacity) {
             self.change(capacity);
         }
-        // `change` chose a chunk without other holders, so this never clones.
+        // The caller chose a chunk without other holders. This call therefore never clones.
         let chunk = Arc::make_mut(&mut self.current);
         if self.done == chunk.len() {
             chunk.clear();

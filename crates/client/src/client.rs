@@ -328,7 +328,7 @@ impl Shared {
     /// Waits until the socket has taken all written bytes.
     pub(crate) fn wait_written(&self, waiting: &HandleWaker) {
         if !self.outbox.is_empty() {
-            // The result does not matter: the bytes have left, or the connection is lost.
+            // The result does not matter: either the bytes have left, or the connection is lost.
             let _ = self.wait_until(waiting, Wait::Parked, None, || self.outbox.is_empty());
         }
     }

@@ -1,4 +1,4 @@
-//! Checks that each batch continues where the subscriber is, so that no record is missed unnoticed.
+//! Checks that each batch continues at the subscriber's position, so that no missing record stays unnoticed.
 
 use dunlin_frame::BatchHeader;
 use dunlin_topic::Position;
@@ -39,7 +39,7 @@ pub(crate) fn join(at: Position, run: &BatchHeader) -> BatchContinuity {
         return BatchContinuity::Stale;
     }
     if run.first_seq <= at.seq {
-        // This is less than the batch's count, a u32, because its last record is new.
+        // The result is less than the batch's count, a u32, because the batch's last record is new.
         return BatchContinuity::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
     }
     BatchContinuity::Missing { first: at.seq + 1, last: run.prev_seq }

@@ -82,7 +82,7 @@ impl Shared {
         let mut spins = wait == Wait::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::of_this_thread();
         loop {
-            // Block for at most one tick, to look at the clock for the connection's sake too.
+            // Block for at most one tick, because the connection also needs checks of the clock.
             let patience = match (spins, until) {
                 (true, _) if wait == Wait::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,
@@ -177,7 +177,7 @@ impl Shared {
             if self.outbox.flush() {
                 std::thread::park_timeout(longest);
             } else {
-                // The reading thread may be blocked and not see the backlog.
+                // The reading thread may be blocked and miss the backlog.
                 self.outbox.wait_for_room(Duration::from_millis(1));
             }
         }

@@ -44,7 +44,7 @@ impl Flusher {
         }
         let (flusher, shared) = (Arc::clone(self), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("dunlin-flush".to_owned());
-        // Without a thread, the batch leaves with the next call.
+        // If no thread could start, the next call sends the batch.
         state.runs = thread.spawn(move || flusher.run(&shared)).is_ok();
     }
 

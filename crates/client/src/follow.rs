@@ -34,8 +34,8 @@ impl HandleWaker {
 
 /// All waiters that do not read.
 ///
-/// A thread removes itself when it stops waiting. A future may be dropped without notice, so tasks stay
-/// listed; when a task has to lead, all tasks are woken.
+/// A thread removes itself when it stops waiting. A future may be dropped without notice. Tasks therefore
+/// stay listed, and when a task has to lead, all tasks are woken.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,
@@ -91,7 +91,7 @@ impl Followers {
         self.tasks.remove(number);
     }
 
-    /// Leaves waking the tasks to the reactor, at the next socket event.
+    /// Leaves the waking of tasks to the reactor, at the next socket event.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
@@ -120,8 +120,8 @@ impl WakerList {
         list.insert(number, waker.clone());
         self.count.store(list.len(), Ordering::SeqCst);
         drop(list);
-        // A new waiter tries the reading half after this fence; a leaving leader checks this list after its
-        // own.
+        // A new waiter tries to take the reading half after this fence; a leaving leader checks this list
+        // after its own fence.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 

@@ -132,7 +132,7 @@ impl Client {
                 }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            // Members of `share` groups report what they consumed; otherwise the node stops delivering.
+            // Members of `share` groups report consumed records. Otherwise the node stops delivering.
             registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
@@ -179,7 +179,7 @@ impl Member {
         self.subscriber.ready()
     }
 
-    /// Takes what [`ready`](Member::ready) found.
+    /// Takes the record or notice that [`ready`](Member::ready) found.
     ///
     /// # Panics
     /// If the call before was not `ready` with the result `true`.
@@ -232,8 +232,8 @@ impl Member {
         self.subscriber.say_consumed(consumed);
     }
 
-    /// Asks the node to deliver nothing more to a member with `gives_back`. The last record is followed by an
-    /// error.
+    /// Requests that the node deliver no more records to a member with `gives_back`. The last record is
+    /// followed by an error.
     pub fn end(&self) {
         self.subscriber.say_end();
     }
@@ -264,7 +264,7 @@ impl Member {
         self.settler().ack(tokens)
     }
 
-    /// Gives claims back. Each record is delivered again no earlier than after its delay.
+    /// Returns claims. The node delivers each record again, after its delay at the earliest.
     pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         self.settler().nack(claims)
     }
@@ -294,7 +294,7 @@ impl Settler {
         self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
-    /// Gives claims back. Each record is delivered again no earlier than after its delay.
+    /// Returns claims. The node delivers each record again, after its delay at the earliest.
     pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims

@@ -71,11 +71,11 @@ pub(crate) struct InboxState {
     subscribed: bool,
     /// Bytes received since the subscription began, over all connections.
     received: u64,
-    /// Bytes consumed, including those that brought no event.
+    /// Bytes consumed, including bytes that produced no event.
     consumed: u64,
     /// Bytes without an event since the last credit report.
     refunded: u64,
-    /// Bytes of unread states; a node sends each state to its end.
+    /// Bytes of unread states. A node sends each state completely.
     states: u64,
 }
 
@@ -161,7 +161,7 @@ impl Inbox {
         self.waiting.wake();
     }
 
-    /// Whether the node has answered the subscription. Fails if it refused.
+    /// Whether the node has answered the subscription. Fails if the node refused.
     pub(crate) fn standing(&self) -> Result<bool, SubscribeError> {
         let state = self.lock();
         match (&state.ended, state.subscribed) {

@@ -1,4 +1,4 @@
-//! Interrupting a wait, for callers that have to check something meanwhile, such as an interpreter its
+//! Interrupts a wait, for callers that must run a check during it, such as an interpreter that checks for
 //! signals.
 
 use std::cell::{Cell, RefCell};
@@ -13,22 +13,23 @@ thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
-/// The caller's check, the time of its last call, and whether it has returned `true`: a signal is reported
+/// The caller's check, the time of its last call, and whether it has returned `true`: each signal is reported
 /// once.
 struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
-    /// Shared by all waits of the call: the interval also holds over many short waits.
+    /// Shared by all waits of the call, so that the interval also holds over many short waits.
     asked_at: Cell<Instant>,
     said: Cell<bool>,
 }
 
-/// Whether a wait of this thread was interrupted, so that nothing is retried.
+/// Whether a wait of this thread was interrupted. If so, no caller retries.
 pub(crate) fn is_broken_off() -> bool {
     ASKED.with_borrow(|asked| asked.as_ref().is_some_and(|asked| asked.said.get()))
 }
 
-/// Runs `call`. While it waits on this thread, `interrupted` is called about every 100 ms. If that returns
-/// `true`, the wait ends with [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted); no record is lost.
+/// Runs `call`. While `call` waits on this thread, `interrupted` runs about every 100 ms. If `interrupted`
+/// returns `true`, the wait ends with
+/// [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted); no record is lost.
 pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnOnce() -> T) -> T {
     struct Before(Option<Question>);
     impl Drop for Before {

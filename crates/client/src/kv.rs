@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A command is sent once. If its response is lost, the result is [`Unknown`](KvError::Unknown): read the
-//!   keys to decide what to do. Queries and repeatable commands are sent again on the next connection.
+//!   keys to decide whether to repeat the command. Queries and repeatable commands are sent again on the next
+//!   connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 
 mod asking;
@@ -80,7 +81,8 @@ impl Client {
 }
 
 impl Kv {
-    /// Returns a handle with stale reads: the node answers from its own state, without asking the leader.
+    /// Returns a handle with stale reads: the node answers from its own state, without a request to the
+    /// leader.
     pub fn stale(&self) -> Kv {
         Kv { questions: ControlKind::StaleQuestion, ..self.clone() }
     }
@@ -141,7 +143,8 @@ impl Kv {
         self.page(&Query::Range { start: start.as_ref(), end: end.as_ref(), limit })
     }
 
-    /// Reads all keys that begin with `prefix`, page by page. A later page shows changes made meanwhile.
+    /// Reads all keys that begin with `prefix`, page by page. A later page may include changes made after the
+    /// first page was read.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<Entry>, KvError> {
         let (mut start, end) = (prefix.as_ref().to_vec(), prefix_end(prefix.as_ref()));
         let mut entries: Vec<Entry> = Vec::new();

@@ -1,4 +1,4 @@
-//! The records of a publisher for one partition: numbered, batched, and kept until they are answered.
+//! The records of a publisher for one partition: numbered, batched, and kept until the node answers.
 //!
 //! Invariants:
 //! - Numbers grow by 1. Records sent again after a loss keep their bytes.
@@ -6,8 +6,8 @@
 //!   and then continues at the first refused record.
 //! - Refused records are kept until they are sent again, or until new records are published. Their size is
 //!   limited to that of the unanswered bytes and one batch.
-//! - If a batch may have been appended, its numbers are never given to other bytes, which the owner would
-//!   take for a duplicate. The batch is sent again unchanged before anything else.
+//! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would
+//!   treat as a duplicate. The batch is sent again unchanged before anything else.
 
 mod sent;
 
@@ -35,7 +35,7 @@ pub(crate) struct Lane {
     acknowledged: u64,
     /// The first refused number.
     refused_from: Option<u64>,
-    /// Refused batches, in the order in which they are to be appended.
+    /// Refused batches, in the order in which the owner must append them.
     aside: VecDeque<SentBatch>,
     /// A single record was refused: all other kept records are to be sent again.
     leaves_out: bool,
@@ -55,7 +55,7 @@ pub(crate) enum RefusedPart {
     Batch,
     /// One record, by its number in the lane; the others are sent again.
     Record(u64),
-    /// One record, but it is not known which; both halves are sent again.
+    /// One unknown record. Both halves of the batch are sent again.
     Unknown,
 }
 
@@ -157,7 +157,7 @@ impl Lane {
     /// duplicates.
     fn settle_unknown(&mut self, send: &mut impl FnMut(&[u8])) {
         for sent in std::mem::take(&mut self.aside) {
-            // The owner appended nothing after a certain refusal.
+            // After a certain refusal, the owner has appended nothing.
             if !sent.unknown || sent.first != self.next_seq {
                 break;
             }
@@ -264,7 +264,7 @@ impl Lane {
 
     /// Marks all records up to `through` as appended.
     pub(crate) fn published(&mut self, through: u64) {
-        // The owner accepted records after the refused ones, so their numbers are used.
+        // The owner accepted records after the refused ones. Their numbers are therefore used.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()
             && first.first + u64::from(first.count) - 1 <= through

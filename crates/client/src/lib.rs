@@ -1,11 +1,11 @@
 //! Client for Dunlin nodes over TCP, TLS and Unix sockets.
 //!
-//! A [`Client`] holds one connection to a node, or to one of several nodes of a cluster. From it come
+//! A [`Client`] holds one connection to a node, or to one of several nodes of a cluster. The client creates
 //! publishers and subscribers ([`Publish`](dunlin_topic::Publish), [`Subscribe`](dunlin_topic::Subscribe)),
-//! members of groups ([`Member`]), request and reply ([`Requester`], [`Responder`]), keys, leases and locks
-//! ([`Kv`]), tasks and workers ([`Tasks`], [`Worker`]) and the entities of a world ([`space`]). The client
-//! reconnects by itself: subscriptions continue at their positions, and publishers send unanswered records
-//! again.
+//! members of groups ([`Member`]), requests and replies ([`Requester`], [`Responder`]), keys, leases and
+//! locks ([`Kv`]), tasks and workers ([`Tasks`], [`Worker`]) and the entities of a world ([`space`]). The
+//! client reconnects by itself: subscriptions continue at their positions, and publishers send unanswered
+//! records again.
 //!
 //! ```no_run
 //! use dunlin_client::{Client, Options};

@@ -5,7 +5,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Unread bytes of a subscription, granted to the node as credit.
     pub credit_bytes: usize,
-    /// Bytes that a publisher may have sent without a response; more has to wait.
+    /// Bytes that a publisher may have sent without a response. Further records wait.
     pub in_flight_bytes_max: usize,
     /// The batch size in bytes at which a publisher writes to the socket.
     pub batch_bytes: usize,
@@ -55,8 +55,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The most that a subscription keeps from a node that exceeds its credit: twice the credit, because
-    /// nodes check it at intervals, and one message.
+    /// The most bytes that a subscription keeps from a node that exceeds its credit: twice the credit,
+    /// because nodes check it at intervals, and one message.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
@@ -77,5 +77,5 @@ pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
 /// Chunks kept for reading while subscribers read others.
 pub(crate) const CHUNKS_KEPT_MAX: usize = 8;
-/// The longest that a caller blocks before it looks at the clock.
+/// The longest time that a caller blocks between two looks at the clock.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! The reading half of the connection: connecting, greeting, and delivering messages.
 //!
-//! This state machine never waits by itself. [`Link::pump`] goes as far as possible; its caller waits in
-//! between, by blocking or as a task.
+//! This state machine never waits by itself. [`Link::pump`] does all possible work. Its caller waits between
+//! two calls, by blocking or as a task.
 //!
 //! ```text
 //! Away --time--> Connecting --writable--> Greeting --WELCOME--> Up --loss--> Away
@@ -42,16 +42,16 @@ pub(crate) struct Link {
     backoff: Backoff,
     /// The index of the next endpoint to try.
     endpoint: usize,
-    /// The last read emptied the socket.
+    /// Whether the last read emptied the socket.
     dry: bool,
-    /// The next read would find nothing.
+    /// Whether the next read would find no bytes.
     skip: bool,
     /// Since when nothing arrived while a caller listened.
     silent_since: Option<Instant>,
     /// When a caller last listened without result.
     listened_at: Instant,
     heartbeat: Duration,
-    /// A node has accepted this client before.
+    /// Whether a node has accepted this client before.
     was_up: bool,
     /// The spin time learned from earlier waits.
     pub(crate) spinning: SpinBudget,
@@ -79,7 +79,7 @@ pub(crate) enum PumpOutcome {
     Closed,
 }
 
-/// How long one call of [`Link::pump`] may take.
+/// The duration of one call of [`Link::pump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpWait {
     Now,
@@ -122,7 +122,7 @@ impl Link {
         }
     }
 
-    /// Continues as far as possible.
+    /// Does all possible work.
     #[inline]
     pub(crate) fn pump(&mut self, shared: &Shared, patience: PumpWait) -> PumpOutcome {
         match &self.phase {
@@ -148,7 +148,7 @@ impl Link {
     fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
-            // Skip one look only: a caller that never waits has to look at the next call.
+            // Skip only one look: a caller that never waits must look at its next call.
             PumpWait::Now if std::mem::take(&mut self.skip) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),
@@ -383,7 +383,7 @@ impl Link {
                 Ok(true) => self.heard(shared),
                 Ok(false) => PumpOutcome::Disconnected(away.0, away.1),
                 Err(why) => {
-                    // With several nodes, only the refusing node has asked for the wait.
+                    // With several nodes, the requested pause concerns only the refusing node.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.lose(shared, why, away.1, wait)
                 }
@@ -393,8 +393,8 @@ impl Link {
         }
     }
 
-    /// Returns whether the node's WELCOME has arrived. If so, the connection is up, and everything is sent
-    /// again.
+    /// Returns whether the node's WELCOME has arrived. If so, the connection works, and the session sends its
+    /// state again.
     fn answered(&mut self, shared: &Shared, socket: &Arc<Socket>) -> Result<bool, DisconnectReason> {
         let broken = |error: dunlin_wire::WireError| DisconnectReason::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();

@@ -1,7 +1,7 @@
 //! The writing half of the connection.
 //!
-//! Bytes go to the socket at once as far as it takes them; the rest waits here and leaves first. Without a
-//! connection, bytes are dropped: the session sends everything that matters again on the next one.
+//! Bytes go to the socket at once. Bytes that the socket does not take wait here and leave first. Without a
+//! connection, bytes are dropped, because the session sends its state again on the next connection.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};

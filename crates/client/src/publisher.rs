@@ -26,7 +26,7 @@ pub struct Identity {
 pub struct PublisherOptions {
     /// The producer's identity; `None` for a new one.
     pub identity: Option<Identity>,
-    /// Sends without acknowledgements, and without sending again after a loss. A later call still reports a
+    /// Sends without acknowledgements, and without retries after a loss. A later call still reports a
     /// refusal.
     pub quiet: bool,
 }
@@ -93,7 +93,7 @@ impl PublisherShared {
         }
     }
 
-    /// Whether unanswered records still need the flusher. Settles what it can without the caller.
+    /// Whether unanswered records still need the flusher. Settles refusals that do not need the caller.
     pub(crate) fn looks_after_itself(&self, shared: &Shared) -> bool {
         let mut state = self.lock();
         if state.unsettled && state.failed.is_none() && !state.refused {
@@ -373,7 +373,7 @@ impl Publish for Publisher {
         self.shared.wait_written(&self.publishing.waiting);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // Send records again that were refused because of another record.
+            // Sends records again that were refused because of another record.
             drop(self.ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();

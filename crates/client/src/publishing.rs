@@ -45,15 +45,15 @@ pub(crate) struct PublisherState {
     pub(crate) new_epoch: bool,
     /// A refusal is not settled yet.
     pub(crate) unsettled: bool,
-    /// The topic refused the publisher itself.
+    /// Whether the topic refused the publisher itself.
     pub(crate) refused: bool,
     /// The last receipt, until a flush reports it.
     pub(crate) last: Option<Receipt>,
-    /// Too much is unanswered: the next call waits.
+    /// Whether too many bytes are unanswered. The next call then waits.
     pub(crate) crowded: bool,
-    /// The publisher requests no acknowledgements.
+    /// Whether the publisher requests no acknowledgements.
     pub(crate) quiet: bool,
-    /// The publisher is in the list of those with a batch.
+    /// Whether the publisher is in the list of publishers with a batch.
     pub(crate) listed: bool,
 }
 
@@ -90,7 +90,7 @@ impl PublisherShared {
         lock(&self.state)
     }
 
-    /// The topic, if it is one that the node does not create by itself.
+    /// The topic, if the node does not create it automatically.
     pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
         state.of_topic.filter(|of| !of.by_itself).map(|_| state.topic.clone())
@@ -103,8 +103,8 @@ impl PublisherShared {
         state.lanes.iter().flat_map(Lane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Opens the publisher. When it opens again, the message includes what the client knows of the topic,
-    /// which may have begun anew.
+    /// Opens the publisher. When the publisher opens again, the message includes the client's knowledge of
+    /// the topic, which may have begun anew.
     pub(crate) fn open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(of_topic) = state.of_topic
             && version >= Kind::ExpectTopic.since()
@@ -216,15 +216,15 @@ impl PublisherShared {
     }
 }
 
-/// Whether the refusal may concern single records of a batch: with `BATCH` the node already has some of them.
-/// Only `FOLD` names the record.
+/// Whether the refusal may concern single records of a batch: with `BATCH`, the node has already appended
+/// some of them. Only `FOLD` names the record.
 fn of_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
     matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)
 }
 
 impl PublisherState {
-    /// Keeps the first error; later errors follow from it.
+    /// Keeps the first error, because later errors follow from it.
     pub(crate) fn fail(&mut self, error: PublishError) {
         self.failed.get_or_insert(error);
     }
@@ -243,7 +243,7 @@ impl PublisherState {
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
     }
 
-    /// Whether each record is to be sent alone, because the publisher could not send the others again.
+    /// Whether to send each record alone, because the publisher could not send the other records again.
     pub(crate) fn goes_one_by_one(&self) -> bool {
         self.quiet && self.of_topic.is_some_and(|of| of.keeps_state)
     }
@@ -271,7 +271,7 @@ impl PublisherState {
         }
     }
 
-    /// Whether an error has to be settled before more is sent.
+    /// Whether an error must be settled before further records are sent.
     #[inline(always)]
     pub(crate) fn troubled(&self) -> bool {
         self.failed.is_some() || self.refused || self.crowded || self.unsettled

@@ -1,7 +1,7 @@
 //! Async waits, by tokio's reactor.
 //!
-//! A runtime wakes one task for each socket. Here all tasks that wait on the connection are woken, and the
-//! first to run reads for all.
+//! A runtime wakes one task for each socket. This module wakes all tasks that wait on the connection, and the
+//! first task to run reads for all.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -102,7 +102,7 @@ impl Reactor {
     fn arm(&mut self, wants: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
         let at = tokio::time::Instant::from_std(wants.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        // A timer that fires early costs less than resetting it at every wait.
+        // A timer that fires early costs less than a reset at every wait.
         if sleep.is_elapsed() || sleep.deadline() > at {
             sleep.as_mut().reset(at);
         }

@@ -74,7 +74,7 @@ pub struct BatchToRelay<'a> {
     pub count: u32,
     /// The producer's number of the first record, if the producer has a name.
     pub producer_seq: Option<u64>,
-    /// Append only if the log's last record has this sequence number.
+    /// If set: append only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
     /// For a topic with a state: the position of the publisher's last acknowledged record. The owner refuses
     /// the batch if it has lost that record.

@@ -26,7 +26,7 @@ const HEARD: &str = "$DUNLIN.heard.";
 const PUBLISHERS_MAX: usize = 256;
 
 /// Sends requests, one at a time. The requester has its own inbox for replies. A request fails if the
-/// connection is lost meanwhile; the next request has a new inbox.
+/// connection is lost before the reply. The next request has a new inbox.
 #[derive(Debug)]
 pub struct Requester {
     client: Client,
@@ -58,7 +58,7 @@ impl Client {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
     }
 
-    /// Fails if nothing subscribes to the subject. A node that does not know the query counts as having a
+    /// Fails if no subscriber reads the subject. A node that does not know the query counts as having a
     /// subscriber.
     fn is_heard(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{HEARD}{subject}")) {

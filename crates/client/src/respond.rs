@@ -39,7 +39,7 @@ impl Responder {
         draft.meta.subject_tail = tail;
         let sent = publisher.send(draft).and_then(|()| publisher.hand_over());
         if sent.is_err() {
-            // The requester has most likely gone; the error concerns an earlier reply.
+            // The requester has most likely left; the error concerns an earlier reply.
             self.publishers.remove(topic);
         }
         sent

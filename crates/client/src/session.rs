@@ -37,7 +37,7 @@ pub struct Disconnected {
     pub why: String,
 }
 
-/// The tables, and what the node said about itself.
+/// The tables, and the node's data about itself.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) up: bool,
@@ -89,7 +89,7 @@ impl SubscriptionRequest {
     }
 }
 
-/// The contents of FOLLOW.
+/// The fields of FOLLOW.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FollowRequest {
     pub(crate) start: bool,
@@ -98,7 +98,7 @@ pub(crate) struct FollowRequest {
     pub(crate) lose_every: u32,
 }
 
-/// The additional contents of JOIN_GROUP.
+/// The additional fields of JOIN_GROUP.
 #[derive(Debug)]
 pub(crate) struct GroupJoinRequest {
     pub(crate) kind: GroupKind,
@@ -118,7 +118,7 @@ struct Subscription {
     channels: HashMap<Arc<LogName>, u32>,
     /// The abandoned channels of logs that are to get another.
     gone: HashMap<(String, u16), u32>,
-    /// SUBSCRIBED has arrived on some connection, so that positions are known.
+    /// Whether SUBSCRIBED has arrived on some connection, so that positions are known.
     stands: bool,
     /// The position before the first record of each log; only for callers that asked for it.
     began: Vec<(Arc<LogName>, Position)>,
@@ -183,7 +183,7 @@ impl ResponseSlot {
         self.answer(RequestOutcome::Lost(why.to_owned()));
     }
 
-    /// Keeps the message, to be sent again on the next connection if no node has received it.
+    /// Keeps the message, to send it again on the next connection if no node has received it.
     pub(crate) fn keep(&self, message: Vec<u8>, is_unsent: bool) {
         let _ = self.message.set(message);
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
@@ -227,7 +227,7 @@ impl fmt::Debug for ResponseSlot {
     }
 }
 
-/// Why a connection cannot continue.
+/// The reason why a connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("the node violated the protocol: {0}")]
@@ -366,7 +366,7 @@ impl Session {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
-                    // Members that give records back still have to report what they consumed.
+                    // Members that return records must still report the records that they consumed.
                     if !subscription.asked.gives_back() {
                         self.remove_subscription(ended.subscription);
                     }

@@ -1,7 +1,7 @@
 //! One connected socket, TCP or Unix, with or without TLS.
 //!
 //! A connected socket is in blocking mode: a waiting caller blocks in `recv`, which saves the system call
-//! that waits for readiness. Each call that must not wait says so. A blocked `recv` ends after [`TICK`].
+//! that waits for readiness. Each call that must not wait sets a flag. A blocked `recv` ends after [`TICK`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -133,7 +133,7 @@ impl Socket {
     }
 }
 
-/// Sleeps as long as a wait on a socket would.
+/// Sleeps for the time that a wait on a socket would take.
 pub(crate) fn pause(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }

@@ -307,7 +307,7 @@ impl Subscribe for Subscriber {
         Ok(())
     }
 
-    /// Does not read the socket before it waits.
+    /// Does not read the socket before the wait.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.has_received()? {
@@ -368,7 +368,7 @@ impl Subscriber {
         self.inbox.standing().err()
     }
 
-    /// Whether the node has answered. Fails if it refused.
+    /// Whether the node has answered. Fails if the node refused.
     pub(crate) fn stands(&self) -> Result<bool, SubscribeError> {
         self.inbox.standing()
     }

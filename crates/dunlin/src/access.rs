@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
-//! - A subscription lies within one allowed pattern. Denied records are left out, also those of later topics. Its
-//!   subscriber does not count them as lost.
+//! - A subscription lies within one allowed pattern. The subscriber does not receive denied records, even of
+//!   later topics, and does not count them as lost.
 //! - Records pass without a check, unless some subjects of the log are denied to the subscriber or the publisher.
 //! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
 //!
@@ -54,7 +54,7 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The budget charged for topics that the user creates.
     fn budget(&self) -> &Arc<Budget>;
 
-    /// Called before a topic is created. `by_itself`: a publish or subscribe call creates it.
+    /// Called before a topic is created. `by_itself`: a publish or subscribe call creates the topic.
     fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
 
     /// The topic was created.
@@ -70,7 +70,7 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// The tenant of tasks that name none, on a node without users.
+/// The tenant of tasks without a named tenant, on a node without users.
 const TENANT: &str = "default";
 
 impl Node {
@@ -85,8 +85,8 @@ impl Node {
         self.0.users.set(users).is_ok()
     }
 
-    /// A handle with the user's present permissions, whether or not the user is connected. On a node without users it
-    /// may do everything. The error says why there is none.
+    /// A handle with the user's present permissions, whether or not the user is connected. On a node without
+    /// users the handle may do everything. The error says why there is no handle.
     pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name = name.ok_or_else(|| {

@@ -25,7 +25,7 @@ static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
 
 struct Anchor {
     ticks: quanta::Clock,
-    /// Added to the ticks, wrapping.
+    /// An offset that is added to the ticks, wrapping.
     offset_ns: AtomicU64,
     renew_at_ns: AtomicU64,
 }

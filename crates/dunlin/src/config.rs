@@ -16,8 +16,8 @@ pub struct Config {
     pub topic: TopicConfig,
     /// Whether publishing or subscribing to a subject without an owner creates a topic.
     pub auto_create: bool,
-    /// The node is one of several and gets its transport through [`Node::set_control`](crate::Node::set_control).
-    /// Otherwise it is a cluster of one.
+    /// Whether the node is one of several. Such a node gets its transport through
+    /// [`Node::set_control`](crate::Node::set_control). Otherwise the node is a cluster of one.
     pub is_of_cluster: bool,
     /// Limits of the node.
     pub limits: Limits,

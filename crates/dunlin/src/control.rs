@@ -6,12 +6,13 @@
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.
-//! - Only a leader's proposals advance the cluster's time, so no node ends a lease by its own clock.
+//! - Only a leader's proposals advance the cluster's time, so that no node ends a lease by its own clock.
 //! - A missing record of the topic is always reported: as a gap if history has a hole, and as a new epoch if
 //!   revisions restart.
 //!
-//! Limits: [`ControlLimits`]. Limits of the state are part of it, and equal on every node
-//! ([`dunlin_control::Limits`]). History is kept up to `history_bytes`. Snapshots contain it if their disk has room.
+//! Limits: [`ControlLimits`]. Limits of the state are part of the state, and equal on every node
+//! ([`dunlin_control::Limits`]). History is kept up to `history_bytes`. Snapshots contain the history if
+//! their disk has room.
 //!
 //! Not here: connections between nodes, which the caller provides as a [`Transport`].
 
@@ -83,7 +84,7 @@ pub enum Consistency {
     Stale,
 }
 
-/// A node's part in the cluster's keys. It ends when it is dropped or stopped.
+/// A node's part in the cluster's keys. The part ends when it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<Group<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
@@ -93,7 +94,7 @@ pub struct Control {
     epoch: u32,
     /// Whether an epoch is known to have begun.
     begun: AtomicBool,
-    /// The last term for which this node, as the leader, proposed the limits.
+    /// The last term in which this node, as the leader, proposed the limits.
     limits_term: AtomicU64,
     /// The last log entry at the start, and whether the node has applied it.
     last_before: Option<u64>,
@@ -174,8 +175,8 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// The error of the log's disk while it has too little room. If this node leads, it then refuses keys that make
-    /// the log longer.
+    /// The error of the log's disk while the disk has too little room. As the leader, the node then refuses
+    /// commands that make the log longer.
     pub fn lacks_room(&self) -> Option<String> {
         Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
     }

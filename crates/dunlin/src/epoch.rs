@@ -1,10 +1,10 @@
 //! Epoch numbers that were never used before.
 //!
-//! An epoch is its start time in units of 100 ms since 2025-01-01; the numbers last until 2038. A name deleted and
-//! recreated within the same 100 ms gets the next number. Other names stay on the clock: a number ahead of it could
-//! exceed those of a restarted node, whose records subscribers would discard as old. A node restarted within the same
-//! 100 ms could use an epoch twice, so listeners accept no connection before the first epoch's time
-//! ([`Epochs::wait_ns`]).
+//! An epoch is its start time in units of 100 ms since 2025-01-01; the numbers last until 2038. A name
+//! deleted and recreated within the same 100 ms gets the next number. Other names use the clock's number: a
+//! higher number could exceed those of a restarted node, whose records subscribers would then discard as old.
+//! A node that restarts within the same 100 ms could use an epoch twice. Listeners therefore accept no
+//! connection before the first epoch's time ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ struct DeletedNames {
 }
 
 impl Epochs {
-    /// Epochs later than those of any earlier node.
+    /// Creates epochs later than those of any earlier node.
     pub(crate) fn new(now_ns: u64) -> Epochs {
         Epochs { lowest: units(now_ns) + 1, deleted: Mutex::default() }
     }
@@ -37,7 +37,7 @@ impl Epochs {
     /// Time until a newly started node would have higher epochs, ns.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
-        // After a clock was set back, or before 2025, the time cannot be known; the wait is bounded.
+        // If the clock was set back, or is before 2025, the time is unknown. The wait is bounded.
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
@@ -52,8 +52,8 @@ impl Epochs {
         self.by_clock(now_ns).max(after_the_last)
     }
 
-    /// The epoch of a topic without records here for which the cluster agreed on `agreed`. If that was before this
-    /// start, the node may have had records in later epochs that are lost: the result is then a new epoch.
+    /// The epoch of a topic without records here for which the cluster agreed on `agreed`. If the agreement
+    /// was before this start, the node may have lost records of later epochs. The result is then a new epoch.
     pub(crate) fn begin_anew(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }

@@ -4,7 +4,7 @@ use thiserror::Error;
 use crate::access::Action;
 use crate::refusal::Refused;
 
-/// Why a topic was not created, found or deleted.
+/// The reason why a topic was not created, found or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TopicError {
@@ -37,7 +37,7 @@ pub enum TopicError {
         /// The operation that only the owner can do, and where the owner is.
         why: String,
     },
-    /// This node becomes the owner and still receives records from the previous owner. Retry.
+    /// This node becomes the owner, but still receives records from the previous owner. Retry.
     #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
     /// The cluster refused or did not respond.

@@ -4,9 +4,10 @@
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
-//! - A group outlives its members, so that the next member continues where it stopped. It ends with its topic, or
-//!   after `group_idle_max` without members. A group that is not lasting ends with its last member.
-//! - A member receives a copy of a record, so a slow member pins no memory of the log.
+//! - A group outlives its members, so that the next member continues where the group stopped. The group ends
+//!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
+//!   last member.
+//! - A member receives a copy of a record, so that a slow member pins no memory of the log.
 //!
 //! Limits: `groups_max`, of which one user may create a quarter, `group_idle_max`, and those of
 //! [`dunlin_topic::Limits`] for each partition.
@@ -55,7 +56,7 @@ pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
 /// A user may create at most one in this many of the groups.
 const USER_SHARE: usize = 4;
-/// One tenant has made at most so many times as many as are free.
+/// The groups that one tenant has created may number at most this multiple of the free ones.
 const TENANT_SHARE: usize = 3;
 
 /// The groups of a node.
@@ -75,11 +76,11 @@ type Name = (String, String);
 #[derive(Debug)]
 struct GroupEntry {
     group: AnyGroup,
-    /// The user that created it, where nodes have users.
+    /// The user that created the group, on a node with users.
     by: Option<GroupCreator>,
 }
 
-/// The user and the tenant whose shares a group counts towards.
+/// The user and the tenant to whose shares a group counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupCreator {
     user: String,
@@ -119,8 +120,8 @@ impl Node {
         Ok(ShareMember::here(membership, options.ahead, ConsumptionMode::Reads))
     }
 
-    /// [`join_share`](Node::join_share) for a listener: news for the member notify `waiter` with `token`, and the
-    /// listener reports consumed records with [`ShareMember::consume`].
+    /// [`join_share`](Node::join_share) for a listener: events for the member notify `waiter` with `token`,
+    /// and the listener reports consumed records with [`ShareMember::consume`].
     pub fn join_share_waking(
         &self,
         topic: &str,
@@ -163,7 +164,7 @@ impl Node {
         self.join_work_waking(topic, group, options, (Waiter::new(), 0))
     }
 
-    /// [`join_work`](Node::join_work) for a listener: news for the member notify `waiter` with `token`.
+    /// [`join_work`](Node::join_work) for a listener: events for the member notify `waiter` with `token`.
     pub fn join_work_waking(
         &self,
         topic: &str,
@@ -188,8 +189,8 @@ impl Node {
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
 
-    /// Handles expired claims and delays of groups earlier than [`tick`](Node::tick) would. Returns when to call this
-    /// again, ns since the Unix epoch; `keeper` is woken if that becomes earlier.
+    /// Handles expired claims and delays of groups earlier than [`tick`](Node::tick) would. Returns when to
+    /// call this again, ns since the Unix epoch; an earlier deadline wakes `keeper`.
     ///
     /// A program whose members wait as tasks calls this from one task.
     pub fn see_to_due(&self, keeper: &Waker) -> Option<u64> {
@@ -279,7 +280,7 @@ impl Node {
         let key = (topic.name().to_owned(), name.to_owned());
         let is_known = |made: &&GroupEntry| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
-            // Not under the lock, because it may create a topic.
+            // Not under the lock, because the call may create a topic.
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
@@ -329,7 +330,7 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, topic.name())) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // Joining reports the rest and does not wait.
+            // Joining reports other errors and does not wait.
             _ => Ok(()),
         }
     }

@@ -51,15 +51,16 @@ impl OpenInboxes {
 impl Inbox {
     /// The inbox of a session.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Anyone who knows the name may publish to it, so a client must not guess it from another session's name.
+        // Anyone who knows the name may publish to the inbox, so that a client must not be able to guess it
+        // from another session's name.
         let unknown = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
         Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// An inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects that begin
-    /// so. It keeps as much history as other topics.
+    /// An inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects
+    /// that begin so. The inbox keeps as much history as other topics.
     pub fn of_client(node: Node, subjects: &str) -> Inbox {
         let (name, pattern) = match subjects.strip_suffix('.') {
             Some(root) => (format!("{root}.all"), format!("{root}.>")),
@@ -69,8 +70,8 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, takes_replies: false, opened: None }
     }
 
-    /// The reply inbox of subscriptions to this pattern. It owns no subject. Subscriptions to the
-    /// same pattern share it.
+    /// The reply inbox of subscriptions to this pattern. The inbox owns no subject. Subscriptions to the same
+    /// pattern share it.
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));

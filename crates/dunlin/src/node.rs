@@ -193,7 +193,8 @@ impl Node {
         self.0.epochs.next(name, now_ns)
     }
 
-    /// The first epoch of a topic that this node creates after the cluster agreed on it with the epoch `agreed`.
+    /// The first epoch of a topic that this node creates after the cluster agreed on the topic with the epoch
+    /// `agreed`.
     pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
         self.0.epochs.begin_anew(name, agreed, now_ns())
     }
@@ -309,7 +310,8 @@ impl Node {
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
         waiting::check();
-        // Other callers do not wait for this disk operation when they look up topics.
+        // Without the lock, so that other callers do not wait for this disk operation when they look up
+        // topics.
         let _one_at_a_time = self.storing();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
@@ -321,7 +323,7 @@ impl Node {
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || made.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, made) {
-            // Another topic took the subjects meanwhile.
+            // Another topic has taken the subjects in the meantime.
             storage.delete(&topic)?;
         }
         added
@@ -408,7 +410,7 @@ impl Node {
     pub(crate) fn remove(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        // Before the name is free, so that a new topic of this name begins a later epoch.
+        // Ends the epoch before the name is free, so that a new topic of this name begins a later epoch.
         let topic = self.0.registry.get(name).ok_or_else(unknown)?;
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;

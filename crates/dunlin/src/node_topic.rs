@@ -1,7 +1,7 @@
 //! The topic `$node` in which each node reports on itself. Other nodes do not see it.
 //!
-//! The topic keeps the last record of each subject (reducer `last`), so late subscribers receive all of them. Users
-//! with the survey permission may read it. Listeners publish the records, under `$node.ID.WHAT`.
+//! The topic keeps the last record of each subject (reducer `last`), so that late subscribers receive all of
+//! them. Users with the survey permission may read it. Listeners publish the records, under `$node.ID.WHAT`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The topic that a record is published to, removed again if it was created for a refused record.
+//! Removes the topic that was created for a record, if the topic refuses the record.
 //!
 //! A node may create a topic for a subject without an owner. If the topic then refuses the record, an empty topic
 //! would take memory and appear in lists.
@@ -12,8 +12,8 @@ use dunlin_topic::Topic;
 
 use crate::node::Node;
 
-/// The owner of a subject. Dropping this removes a topic that was created for it, unless somebody published to it or
-/// uses it.
+/// The owner of a subject. Dropping this removes a topic that was created for it, unless the topic has a
+/// record or another user.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,
@@ -29,7 +29,7 @@ impl OwningTopic {
         OwningTopic { topic, made_by: Some(node.clone()) }
     }
 
-    /// Keeps the topic, whatever becomes of the record.
+    /// Keeps the topic, even if it refuses the record.
     pub fn keep(mut self) -> Arc<Topic> {
         self.made_by = None;
         Arc::clone(&self.topic)

@@ -11,8 +11,10 @@
 //! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from before the request.
 //!   It therefore stops before another owner can begin. A new lease counts once the node knows everything agreed on
 //!   before it.
-//! - A restarted node has no records of its volatile topics, so it begins a new epoch of each before it takes part.
-//! - Records of one publisher arrive in the order in which they were sent, whichever node owns the topic meanwhile.
+//! - A restarted node has no records of its volatile topics. Before it takes part, the node begins a new
+//!   epoch of each.
+//! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes
+//!   in between.
 //! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
 //!   receives an unknown outcome.
 //!
@@ -57,10 +59,10 @@ pub(crate) use membership::{RemoteEnd, RemoteEvent};
 pub use presence::PublisherPresence;
 use route::Route;
 
-/// Pause before the cluster is asked for owners again after it did not respond.
+/// Pause before the node asks the cluster for owners again after a request without a response.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long no subscriber waits for an owner whose records did not come in time.
+/// After an owner's records did not come in time, no subscriber waits for that owner for this long.
 const LATE_FOR: Duration = Duration::from_secs(5);
 
 /// Limits of a node for topics of other owners.
@@ -131,17 +133,19 @@ pub trait Peers: Send + Sync + Debug {
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
-    /// Reports to the owner of a state topic that publishers are connected here, until that [is not
+    /// Reports to the owner of a state topic that publishers are connected here, until the report [is not
     /// wanted](PublisherPresence::is_wanted). Afterwards, or if the node cannot be reached, the presence has
     /// [ended](PublisherPresence::ended).
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
-    /// Queries a node for the interest there; [answered](InterestQuery::answer) once, within bounded time.
+    /// Queries a node for the interest there. The query is [answered](InterestQuery::answer) once, within
+    /// bounded time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {
         drop(query);
     }
 
-    /// Reports that a node has left: requests to it will not be answered. Records that it has sent still count.
+    /// Reports that a node has left: it will not answer pending requests. Records that it has sent still
+    /// count.
     fn gone(&self, _node: u64) {}
 
     /// Reports that a node takes part, for the first time or again.
@@ -164,7 +168,8 @@ pub struct Ownership {
     is_leaving: AtomicBool,
     /// The members, with their addresses for clients.
     alive: Mutex<BTreeMap<u64, Arc<str>>>,
-    /// The lease under which this node is known to take part. Everything agreed on before is known here.
+    /// The lease under which this node is known to take part. The node knows everything that the cluster
+    /// agreed on before.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
@@ -179,14 +184,14 @@ pub struct Ownership {
     asked_in_vain_ns: AtomicU64,
     /// Threads that wait for mirrors, by their owners.
     placing: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records did not come in time, with the time of the last wait.
+    /// Owners whose records did not come in time, each with the time of the last wait.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: Housekeeper,
 }
 
 impl Node {
-    /// Lets the cluster decide about the node's topics. Call it before listeners accept connections and volatile
-    /// topics exist.
+    /// Makes the cluster decide about the node's topics. Call this before listeners accept connections and
+    /// before volatile topics exist.
     pub fn join_cluster(&self, id: u64, peers: Arc<dyn Peers>, limits: OwnershipLimits) -> Arc<Ownership> {
         let ownership = self.0.ownership.get_or_init(|| {
             Arc::new_cyclic(|this| Ownership {
@@ -215,7 +220,7 @@ impl Node {
         Arc::clone(ownership)
     }
 
-    /// Its part in the ownership of topics, if it is one of a cluster.
+    /// The node's part in the ownership of topics, if the node belongs to a cluster.
     pub fn ownership(&self) -> Option<&Arc<Ownership>> {
         self.0.ownership.get()
     }
@@ -289,8 +294,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether this node owns the topic in its present life. Before it has begun new epochs, an agreed owner of this
-    /// id may be an earlier life.
+    /// Whether this node owns the topic since its present start. Before the node has begun new epochs, an
+    /// agreed owner with this id may mean an earlier start.
     fn is_own_now(&self, owner: u64) -> bool {
         owner == self.id && self.is_anew.load(Ordering::Acquire)
     }
@@ -299,7 +304,7 @@ impl Ownership {
         lock(&self.placing)
     }
 
-    /// Whether records of this owner did not come in time just now.
+    /// Whether records of this owner failed to come in time shortly before.
     fn is_late(&self, owner: u64) -> bool {
         let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
         since_ns.is_some_and(|since_ns| since_ns < LATE_FOR.as_nanos() as u64)
@@ -317,8 +322,8 @@ impl Ownership {
         self.asked_in_vain_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the cluster did not respond just now. The next request would wait as long, and the caller has other
-    /// work.
+    /// Whether the cluster failed to respond shortly before. The next request would wait as long, and the
+    /// caller has other work.
     fn was_asked_in_vain(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
         since_ns < ASK_PAUSE.as_nanos() as u64

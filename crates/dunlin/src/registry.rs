@@ -236,8 +236,8 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The caller, `state` and `names` hold references. Lookups by name use only `names`, so the topic leaves that
-        // first.
+        // The caller, `state` and `names` hold references. Lookups by name use only `names`. The topic
+        // therefore leaves `names` first.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;
@@ -251,8 +251,8 @@ impl Registry {
         true
     }
 
-    /// The logs with subjects of the pattern, each with a filter. New logs are added to `newcomers` while somebody
-    /// holds it, as far as the user may read them.
+    /// The logs with subjects of the pattern, each with a filter. New logs that the user may read are added
+    /// to `newcomers` until the caller drops it.
     pub(crate) fn select(
         &self,
         pattern: &Pattern,

@@ -131,7 +131,7 @@ pub(crate) fn is_of_reply_inbox(log: &LogName) -> bool {
 /// The destination of a reply.
 #[derive(Debug, Clone)]
 enum ReplyTarget {
-    /// The inbox is this node's.
+    /// This node has the inbox.
     Here(Arc<Topic>),
     Elsewhere(InboxElsewhere),
 }
@@ -180,8 +180,8 @@ impl Node {
         })
     }
 
-    /// The inbox for a record that is certainly a reply, as far as this node knows without a query. `None` if a topic owns the subject, or no
-    /// request has named it.
+    /// The inbox for a record that is certainly a reply, if this node knows it without a query. `None` if a
+    /// topic owns the subject, or no request has named it.
     pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         match self.reply_place(subject)? {
             ReplyTarget::Here(topic) | ReplyTarget::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),
@@ -248,8 +248,8 @@ impl Node {
     }
 }
 
-/// The topic of a publisher whose records may be replies. It closes by itself, and the publisher's next record looks
-/// its topic up again.
+/// The topic of a publisher whose records may be replies. The topic closes by itself, and the publisher's
+/// next record looks up its topic again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,

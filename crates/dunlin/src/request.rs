@@ -12,7 +12,7 @@ use crate::clock::now_ns;
 use crate::inbox::Inbox;
 use crate::node::Node;
 
-/// Sends requests, one at a time. It owns an inbox for the replies.
+/// Sends requests, one at a time, with an inbox of its own for the replies.
 #[derive(Debug)]
 pub struct Requester {
     node: Node,

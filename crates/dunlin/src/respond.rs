@@ -1,7 +1,7 @@
 //! Responders: handlers of requests inside the node.
 //!
-//! The publish call of a request wakes the responder. The listener thread of that call can run it as a task of its
-//! runtime, so a request costs no thread switch.
+//! The publish call of a request wakes the responder. The listener thread of that call can run the responder
+//! as a task of its runtime, so that a request costs no thread switch.
 //!
 //! Invariant: a responder runs on one thread at a time. The runner holds its lock, and the responder is scheduled
 //! once after each time it goes to sleep.
@@ -55,7 +55,7 @@ struct Replies {
 
 /// Runs responders that a request woke.
 pub trait ResponderExecutor: Send + Sync {
-    /// Runs [`ResponderTask::run`] soon. Called on the publishing thread, so it must not block.
+    /// Runs [`ResponderTask::run`] soon. The publishing thread calls this method, which must not block.
     fn schedule(&self, woken: Arc<ResponderTask>);
 }
 
@@ -78,7 +78,7 @@ impl Node {
 }
 
 impl Responder {
-    /// Why the responder ended; `None` while it runs.
+    /// Why the responder has ended; `None` while it runs.
     pub fn ended(&self) -> Option<&SubscribeError> {
         self.0.ended.get()
     }
@@ -200,7 +200,7 @@ impl ResponderExecutors {
         let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !waits);
         match executor {
             Some(executor) => executor.schedule(woken),
-            // The thread ends with the node, and then no requester is left.
+            // The thread ends with the node; no requester is left then.
             None => drop(self.thread.get_or_init(start_thread).send(woken)),
         }
     }

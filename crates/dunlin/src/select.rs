@@ -18,11 +18,11 @@ use crate::tasks::{TASKS, is_of_tasks};
 pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.
     Create,
-    /// The subscription waits for a topic that somebody else creates. Used when a subscriber resumes: the topic may
-    /// have had another configuration.
+    /// The subscription waits for a topic that another caller creates. Used when a subscriber resumes: the
+    /// topic may have had another configuration.
     Await,
-    /// The subscription is refused unless the cluster has agreed on a topic. Used when the topic existed before and
-    /// may have been deleted.
+    /// The subscription is refused unless the cluster has agreed on a topic. Used when the topic existed
+    /// before and may have been deleted.
     Refuse,
 }
 
@@ -113,9 +113,9 @@ impl Node {
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
-    /// Refuses a position in [`KV`] or [`TASKS`] that no node can have handed out yet. A node that has applied all
-    /// agreed entries is as far as any other. Without a majority, the node finds that out within about a second and
-    /// refuses nothing: the subscriber waits.
+    /// Refuses a position in [`KV`] or [`TASKS`] that no node can have handed out yet. A node that has
+    /// applied all agreed entries has the same positions as any other. Without a majority, which the node
+    /// detects within about a second, it refuses nothing: the subscriber waits.
     pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
         if !log.awaits(asked) {
             return Ok(());

@@ -1,8 +1,9 @@
 //! Publishes simulated order books, each record when it is due.
 //!
-//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then spins. At
-//! high rates it sleeps for moments and publishes the records that became due. Late records are published without a
-//! pause and none is left out. Event time is the due time, append time the real one, and [`SimulationReport`] counts the delay.
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then
+//! spins. At high rates the thread sleeps briefly and publishes the records that became due. Late records are
+//! published without a pause and none is left out. Event time is the due time, append time the real one, and
+//! [`SimulationReport`] counts the delay.
 //!
 //! Not here: the records ([`Simulator`]) and their due times ([`Schedule`]).
 

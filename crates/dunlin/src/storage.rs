@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A topic exists while its file in `topics` does. The file is written after the logs are opened, and becomes a
-//!   deletion mark before they are removed. Logs with records but without file and mark were therefore not deleted,
-//!   and stay.
+//! - A topic exists while its file in `topics` does. The file is written after the logs are opened, and
+//!   becomes a deletion mark before the logs are removed. Logs with records but without file and mark were
+//!   therefore not deleted, and remain.
 //! - Only this module, and the journals that it opens, change the files.
 //! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
 //!
@@ -91,7 +91,7 @@ struct Kept {
 enum Begun {
     /// Just now, in this epoch.
     Now(u32),
-    /// Before this start, in this epoch; older builds did not note it.
+    /// Before this start, in this epoch. Older builds did not store the epoch.
     Before(Option<u32>),
 }
 
@@ -172,7 +172,7 @@ impl Storage {
         let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
         let (disk, dir) = (Arc::clone(&self.place.disk), self.place.dir.clone());
         let marked = catalogue::mark_deleted(&*disk, &dir, kept.id);
-        // Even after an error: its name is free already, and its publishers are refused.
+        // Even after an error: the name is free already, and publishers are refused.
         let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
         self.worker.remove(Removal { disk, dir, id: kept.id, logs });
         marked.map_err(|error| TopicError::Disk(error.to_string()))

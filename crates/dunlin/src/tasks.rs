@@ -1,9 +1,9 @@
 //! The cluster's tasks: shards of the scheduler, each replicated by a raft group, and the dispatch of tasks to
 //! workers.
 //!
-//! Each group replicates one shard ([`TaskShard`]) with its own tenants. A worker serves all shards: it joins in the
-//! first and is enlisted in the others. The node to which it is attached divides its slots among the shards
-//! (`dealer`).
+//! Each group replicates one shard ([`TaskShard`]) with its own tenants. A worker serves all shards: it joins
+//! the first shard, and the node adds it to the others. The node to which it is attached divides its slots
+//! among the shards (`dealer`).
 //!
 //! The state machine is in [`dunlin_tasks`]. Every node applies every command and so finds the orders for its
 //! attached workers ([`OrderQueue`]); the leader sends nothing to workers. Events of tasks are published to the topic
@@ -11,13 +11,15 @@
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
-//! - Only a leader's proposals advance the cluster's time, so no node ends a worker's lease by its own clock.
-//! - The groups share neither log nor snapshots with keys, so millions of tasks do not delay keys.
+//! - Only a leader's proposals advance the cluster's time, so that no node ends a worker's lease by its own
+//!   clock.
+//! - The groups share neither log nor snapshots with keys. Millions of tasks therefore do not delay keys.
 //! - The number of shards is fixed when the directory is created.
 //! - Commands for several shards are proposed to all at once, without atomicity across shards. If some shards fail
 //!   and others do not, the outcome is unknown.
 //!
-//! Limits: [`TasksLimits`]. Limits of the state are part of it, and equal on every node ([`dunlin_tasks::Limits`]).
+//! Limits: [`TasksLimits`]. Limits of the state are part of the state, and equal on every node
+//! ([`dunlin_tasks::Limits`]).
 //!
 //! Not here: connections to nodes, which the caller provides as a [`Transport`], and to workers, which the caller
 //! attaches.
@@ -83,7 +85,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's part in the cluster's tasks. It ends when it is dropped or stopped.
+/// A node's part in the cluster's tasks. The part ends when it is dropped or stopped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,
@@ -107,7 +109,7 @@ impl Tasks {
         let topic = History::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
         let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
         let mut shards = Vec::new();
-        // The first shard is created last: if it exists, all do.
+        // The first shard is created last: if it exists, all shards do.
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = Housekeeper::new();
             let history = History::of(topic.clone(), number);
@@ -164,8 +166,8 @@ impl Tasks {
         self.home().status()
     }
 
-    /// The error of a shard's disk while it has too little room. If this node leads the shard, it then refuses tasks
-    /// that make the log longer.
+    /// The error of a shard's disk while the disk has too little room. As the shard's leader, the node then
+    /// refuses tasks that make the log longer.
     pub fn lacks_room(&self) -> Option<String> {
         let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(format!("no room for tasks: {why}"))

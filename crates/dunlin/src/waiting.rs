@@ -239,7 +239,7 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Each owner has its own threads, so an unreachable owner delays only subscribers of its topics.
+    /// Each owner has its own threads, so that an unreachable owner delays only subscribers of its topics.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -541,7 +541,7 @@ impl Node {
         self.unblock(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// The tasks, if there can be any; `None` on a single node where none was ever submitted.
+    /// The tasks, if there can be any; `None` on a single node to which no task was ever submitted.
     pub async fn tasks_if_begun(&self) -> Result<Option<Arc<Tasks>>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Some(Arc::clone(tasks)));

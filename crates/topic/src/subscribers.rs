@@ -1,6 +1,8 @@
-//! The subscribers of a log and the subjects they read. Requests use it to find out whether anybody can respond.
+//! The subscribers of a log and the subjects they read. Requests use this list to check whether a responder
+//! exists.
 //!
-//! The feeds of other nodes' mirrors are counted apart: those nodes know whether their mirrors have subscribers.
+//! The list counts the feeds of other nodes' mirrors apart, because only those nodes know whether their
+//! mirrors have subscribers.
 //!
 //! Limit: one entry for each cursor with a filter.
 

@@ -1,4 +1,4 @@
-//! Commands and queries on their way.
+//! Commands and queries in flight.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The most that the headers and padding of a message with a command take.
+/// The largest size of the headers and padding of a message with a command.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// A command that was sent. Several may be on their way; the node proposes commands that arrive together as
-/// one.
+/// A command that was sent. Several commands may be in flight; the node proposes commands that arrive
+/// together as one.
 #[derive(Debug)]
 #[must_use = "a command that is not waited for may fail unnoticed"]
 pub struct PendingCommand {
@@ -64,8 +64,7 @@ impl Kv {
     }
 
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
-        // A node ends a connection over a larger message, which would lose the responses to all other
-        // commands.
+        // A node ends a connection over a larger message. All other commands would then lose their responses.
         let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
         if size > size_max {
             let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
@@ -77,7 +76,7 @@ impl Kv {
         Ok(asked)
     }
 
-    /// Repeats a request without side effects until it is answered, for at most `patience`.
+    /// Repeats a request without side effects until the node answers, for at most `patience`.
     pub(super) fn retry_until_answered(
         &self,
         kind: ControlKind,

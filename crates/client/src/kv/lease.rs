@@ -1,8 +1,8 @@
 //! Leases: keys and locks that depend on a lease end with it.
 //!
 //! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client
-//! counts a lease as lost when its time to live has passed since the last renewal was sent, which is before
-//! the cluster ends it.
+//! counts a lease as lost when its time to live has passed since the last renewal was sent, a moment before
+//! the cluster ends the lease.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -61,7 +61,7 @@ pub struct LeasePulse {
 /// The lease's state.
 #[derive(Debug)]
 struct PulseState {
-    /// Until when the lease is sure to live, or why it was lost.
+    /// The time until which the lease is sure to live, or the reason why it was lost.
     state: Mutex<Result<Instant, LeaseLost>>,
     changed: Condvar,
 }
@@ -173,8 +173,8 @@ impl Lease {
         self.pulse.wait_lost(timeout)
     }
 
-    /// Drops the handle without revoking the lease, and returns its number. The lease ends unless something
-    /// else renews it.
+    /// Drops the handle without revoking the lease, and returns its number. The lease ends unless another
+    /// handle renews it.
     pub fn leave(mut self) -> u64 {
         self.revoke = false;
         self.pulse.id
@@ -255,7 +255,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.keeper = None;
         if self.revoke && self.check().is_ok() {
-            // If this is lost, the lease ends by its time to live.
+            // If this request is lost, the lease ends by its time to live.
             self.pulse.kv.say(&Command::Revoke { lease: self.id() });
             self.pulse.give_up();
         }

@@ -5,8 +5,8 @@ use dunlin_control::{Command, LOCKS, Reply};
 use super::{Entry, Kv, KvError, Lease, LeasePulse};
 use crate::interrupt::is_broken_off;
 
-/// A held lock. Guarded resources receive its [`token`](Lock::token), and refuse a lower token than they have
-/// seen. Dropping the lock releases it.
+/// A held lock. Guarded resources receive its [`token`](Lock::token), and refuse a lower token than the
+/// highest one so far. Dropping the lock releases it.
 #[derive(Debug)]
 pub struct Lock {
     kv: Kv,
@@ -17,8 +17,8 @@ pub struct Lock {
 }
 
 impl Kv {
-    /// Takes a lock under a lease, waiting as long as the lease lives. `value` is what others see of the
-    /// holder. The lease has to be renewed meanwhile.
+    /// Takes a lock under a lease, waiting as long as the lease lives. Other clients see `value` as the
+    /// holder's. Renew the lease during the wait.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
         self.lock_while(name, &lease.pulse(), value)
     }
@@ -36,7 +36,7 @@ impl Kv {
         let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
         let reply = self.retry_while(&bytes, lives).inspect_err(|_| {
             if is_broken_off() {
-                // The caller has given up, so nothing may hold the lock.
+                // The caller has given up the wait. No lease may hold the lock for it.
                 self.say(&Command::Release { name, lease: id });
             }
         })?;

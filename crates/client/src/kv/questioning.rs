@@ -1,4 +1,4 @@
-//! Queries on their way.
+//! Queries in flight.
 
 use std::time::Instant;
 
@@ -7,7 +7,8 @@ use dunlin_control::{Answer, Query};
 use super::{Kv, KvError};
 use crate::asked::PendingRequest;
 
-/// A query that was sent. Several may be on their way; queries sent together are answered from one state.
+/// A query that was sent. Several queries may be in flight. The node answers queries sent together from one
+/// state.
 #[derive(Debug)]
 #[must_use = "nobody waits for the answer"]
 pub struct PendingQuery {
@@ -33,8 +34,8 @@ impl PendingQuery {
 }
 
 impl Kv {
-    /// Sends a query as soon as there is a connection, without waiting for the response. It is not repeated
-    /// if the connection is lost.
+    /// Sends a query as soon as there is a connection, without waiting for the response. The query is not
+    /// repeated if the connection is lost.
     pub fn begin_question(&self, query: &Query<'_>) -> Result<PendingQuery, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);

@@ -43,7 +43,7 @@ impl Session {
             cost: (end - start) as u64,
         };
         match channel.join(&run.header) {
-            // After a gap that this batch makes up for, the last delivered record lies before the gap.
+            // After a gap that this batch fills, the last delivered record lies before the gap.
             BatchContinuity::Follows if channel.state.owed_since.is_some() => {}
             BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
             BatchContinuity::Missing { first, last } => channel.tell_gap(first, last),
@@ -155,7 +155,7 @@ impl Session {
             if channel.state.on_gap {
                 channel.state.owed_since.get_or_insert(channel.at);
             }
-            // A gap that begins after the subscriber's position leaves records before it unaccounted for.
+            // A gap that begins after the subscriber's position does not account for the records before it.
             channel.tell_gap(channel.at.seq + 1, gap.last);
             channel.stand_at(Position { seq: gap.last, ..channel.at });
         }
@@ -179,7 +179,7 @@ impl Session {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // Report what this subscriber received, whatever the node assumes.
+        // Reports the records that this subscriber received, regardless of the node's assumption.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
@@ -211,8 +211,8 @@ impl Session {
         }
     }
 
-    /// Messages arrive in order, so the subscriber is at the heartbeat's position, or has lost the last
-    /// records.
+    /// Messages arrive in order. The subscriber is therefore at the heartbeat's position, or has lost the
+    /// last records.
     pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
@@ -243,8 +243,8 @@ impl Session {
 }
 
 impl Channel {
-    /// How a batch continues the subscriber's position. A batch that makes up for a reported gap lies within
-    /// it.
+    /// How a batch continues the subscriber's position. A batch that fills a reported gap lies within the
+    /// gap.
     fn join(&self, run: &BatchHeader) -> BatchContinuity {
         match self.state.owed_since {
             Some(since)

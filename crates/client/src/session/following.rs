@@ -14,11 +14,11 @@ use crate::session::{Channel, Session};
 /// A channel's part of following a state.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
-    /// After a gap, the node sends what makes up for it.
+    /// Whether the node will send a state or records that fill a gap.
     pub(super) on_gap: bool,
-    /// The position of the subscriber's state while it waits for what makes up for a gap.
+    /// The position of the subscriber's state while it waits for them.
     pub(super) owed_since: Option<Position>,
-    /// The log is to get another channel; messages on this one are discarded.
+    /// Whether the log is about to get another channel. Messages on this one are discarded.
     pub(super) gone: bool,
     parts: Option<PartialSnapshot>,
 }

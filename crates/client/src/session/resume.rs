@@ -20,8 +20,7 @@ use crate::session::{
 const RESUME_LOGS_MAX: usize = 200;
 
 impl Session {
-    /// Sends unanswered commands and queries to the next node. The lost node has answered all that it
-    /// received.
+    /// Sends unanswered commands and queries to the next node. The lost node's responses have all arrived.
     pub(crate) fn say_the_rest_again(&self) {
         self.questions.values().for_each(|question| question.send_again());
     }
@@ -32,7 +31,7 @@ impl Session {
         self.away = Some(Disconnected { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // Before SUBSCRIBED nothing was delivered, so the subscription starts anew.
+            // Before SUBSCRIBED the node delivered nothing, and the subscription starts anew.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.stands
             {
@@ -104,8 +103,8 @@ impl Session {
         }
     }
 
-    /// Creates topics of this client's publishers again, before anything is published: a restarted node has
-    /// lost its volatile topics.
+    /// Creates topics of this client's publishers again, before they publish: a restarted node has lost its
+    /// volatile topics.
     fn create_again(&mut self, out: &mut Vec<u8>) {
         let mut published: Vec<String> =
             self.publishers.values().filter_map(|publishing| publishing.configured_topic()).collect();
@@ -139,7 +138,7 @@ impl Session {
             received_before: 0,
             claims: Default::default(),
         };
-        // Without a connection the message is dropped, and sent with the next resumption.
+        // Without a connection, the message is dropped. The next resumption sends it.
         subscription.ask(number, out);
         self.subscriptions.insert(number, subscription);
         number
@@ -269,7 +268,8 @@ impl Subscription {
         }
     }
 
-    /// Requests the records that were wanted and not delivered yet. `share` groups deliver without requests.
+    /// Requests records that were requested before and not delivered yet. `share` groups deliver without
+    /// requests.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
         let wanted = self.claims.wanted.saturating_sub(self.claims.given_before);
         if wanted > 0 {

@@ -1,6 +1,7 @@
 //! TLS over a socket.
 //!
-//! A reader waits in the kernel without holding the TLS state, so that others can write meanwhile.
+//! A reader waits in the kernel without holding the TLS state, so that other threads can write during the
+//! wait.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -76,7 +77,7 @@ impl TlsSocket {
         let mut codec = lock(&self.codec);
         let room = into.capacity() - into.len();
         let read = codec.read(came, room, |said| into.extend_from_slice(said));
-        // Send handshake messages or an alert. The rest leaves before the next data.
+        // Sends handshake messages or an alert. The rest leaves before the next data.
         let flushed = codec.flush(|slices| send_slices(fd, slices));
         read.map_err(|error| io::Error::other(explain(&error)))?;
         flushed?;
@@ -112,7 +113,7 @@ impl TlsSocket {
 
     pub(super) fn end(&self, fd: &OwnedFd) {
         lock(&self.codec).end();
-        // The other side may be gone.
+        // The node may have closed the connection.
         let _ = self.flush(fd);
     }
 }

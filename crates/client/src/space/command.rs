@@ -58,7 +58,7 @@ pub enum CommandError {
     /// The process refused, because the request is invalid or not permitted.
     #[error("refused: {0}")]
     Refused(String),
-    /// The entity is being handed over, or its process is overloaded, for the whole timeout.
+    /// For the whole timeout, the entity is being handed over, or its process is overloaded.
     #[error("not done within {0:?}: {1}")]
     Busy(Duration, String),
     /// No process can be reached.
@@ -173,7 +173,7 @@ impl World {
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
-            // A process that is gone did not apply the request, or its change is lost with it.
+            // A process that has ended did not apply the request, or its change is lost with it.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 said.away = Some(why.to_string());
                 return Ok(None);

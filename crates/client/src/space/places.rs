@@ -1,4 +1,4 @@
-//! The processes of a world and the regions that they own, as the cluster's keys say.
+//! The processes of a world and the regions that they own, read from the cluster's keys.
 
 use std::collections::BTreeMap;
 

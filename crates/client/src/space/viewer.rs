@@ -12,7 +12,7 @@ use crate::asked::deadline;
 
 /// The interval at which the list of processes is read.
 const LOOK: Duration = Duration::from_millis(500);
-/// The time for which each process is listened to in turn.
+/// How long the viewer listens to each process in turn.
 const TURN: Duration = Duration::from_millis(2);
 
 /// A viewer failed.

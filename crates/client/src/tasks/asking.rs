@@ -1,4 +1,4 @@
-//! Commands and queries about tasks on their way.
+//! Commands and queries about tasks in flight.
 
 use std::time::Instant;
 
@@ -15,10 +15,10 @@ use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-/// The most that a message's headers and padding take.
+/// The largest size of a message's headers and padding.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// Commands that were sent together. Several may be on their way; the node proposes commands that arrive
+/// Commands that were sent together. Several may be in flight; the node proposes commands that arrive
 /// together as one.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]
@@ -68,7 +68,7 @@ impl Tasks {
         Ok(asked)
     }
 
-    /// Repeats a request without side effects until it is answered, within the patience.
+    /// Repeats a request without side effects until the node answers, within the patience.
     pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.patience();
         loop {
@@ -89,8 +89,8 @@ impl Tasks {
     }
 }
 
-/// The refusal of a request that is too large for a message. A node would end the connection over it, which
-/// would lose the responses to all other requests.
+/// The refusal of a request that is too large for a message. A node would end the connection over such a
+/// message, and all other requests would lose their responses.
 pub(super) fn too_long(bytes: &[u8]) -> Option<Refused> {
     let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
     let refused = || {

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - A result without a response is sent again on the next connection, under the same token, and counts once.
 //! - If a result itself is refused, the task fails with that reason: no task stays unfinished.
-//! - A task that the worker has lost says so as soon as possible ([`AssignedTask::is_stopped`]).
+//! - [`AssignedTask::is_stopped`] returns `true` as soon as the worker knows that it has lost the task.
 
 mod driving;
 mod worker_state;
@@ -108,11 +108,11 @@ pub(super) struct AttachmentShared {
     phase: Mutex<Phase>,
     /// Locked by the thread that reads the connection and renews the lease.
     driver: Mutex<Driver>,
-    /// There is a task for a waiting thread, or one has to drive.
+    /// Notified when a task waits for a thread, or when a waiting thread has to drive.
     ready: Condvar,
-    /// The worker's own thread has work to do.
+    /// Notified when the worker's own thread has work to do.
     own: Condvar,
-    /// Something else has changed.
+    /// Notified after any other change.
     changed: Condvar,
     /// Locked by the thread that sends queued commands.
     queued: Mutex<()>,
@@ -178,7 +178,7 @@ impl Phase {
     }
 }
 
-/// How long a detaching worker waits for a node, whether to return or to answer.
+/// How long a detaching worker waits for a node to return or to answer.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Tasks {
@@ -189,9 +189,9 @@ impl Tasks {
     }
 
     /// Like [`attach`](Self::attach). If tasks wait, the worker receives `ahead` more than its slots, so that
-    /// a free slot need not wait for the next. The timeout of these tasks already runs.
+    /// a free slot need not wait for the next. The timeout of these tasks runs from then on.
     pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
-        // A node knows the workers that it started by their names, and ends others.
+        // A node identifies the workers that it started by their names, and ends others.
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
@@ -355,7 +355,7 @@ impl Attachment {
         })
     }
 
-    /// Whether the worker is attached, as far as it knows.
+    /// Whether the worker is attached, according to its last message.
     pub fn is_attached(&self) -> bool {
         self.core.with(|phase| phase.worker_state.is_attached)
     }
@@ -424,7 +424,7 @@ impl AttachmentShared {
     }
 }
 
-/// The cluster keeps this many bytes; more would be sent in vain.
+/// The cluster keeps this many bytes. Further bytes would be sent in vain.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 fn cut(text: &[u8]) -> &[u8] {

@@ -30,8 +30,8 @@ impl AssignedTask {
         self.start.task
     }
 
-    /// The fencing token, which grows with every start. Resources that the task writes to refuse a lower
-    /// token than they have seen.
+    /// The fencing token, which grows with every start. Resources to which the task writes refuse a lower
+    /// token than the highest one so far.
     pub fn token(&self) -> u64 {
         self.start.token
     }

@@ -24,7 +24,7 @@ pub(super) struct WorkerMessages {
     pub(super) orders: Vec<WorkerOrder>,
     /// Responses to requests, as message bytes.
     pub(super) answers: Vec<(u32, Result<Vec<u8>, Refused>)>,
-    /// Another thread wants the worker's thread to look.
+    /// Another thread requests that the worker's thread look.
     pub(super) is_poked: bool,
 }
 

@@ -56,7 +56,7 @@ impl WorkerStop {
     }
 }
 
-/// The failure of a task. Any error converts to one that allows another attempt.
+/// The failure of a task. Any error converts to a failure that allows another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailed {
     why: String,
@@ -217,7 +217,7 @@ impl Worker {
         self
     }
 
-    /// Sets what the worker has: thousandths of a CPU, and bytes of memory.
+    /// Sets the worker's resources: thousandths of a CPU, and bytes of memory.
     pub fn resources(mut self, cpu_milli: u32, memory_bytes: u64) -> Worker {
         (self.options.cpu_milli, self.options.memory_bytes) = (cpu_milli, memory_bytes);
         self
@@ -229,7 +229,7 @@ impl Worker {
         self
     }
 
-    /// Takes tasks of this tenant. Without a call, the worker takes those of all tenants.
+    /// Takes tasks of this tenant. Without a call, the worker takes tasks of all tenants.
     pub fn tenant(mut self, tenant: &str) -> Worker {
         self.options.tenants.push(tenant.to_owned());
         self

@@ -99,7 +99,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
     let client = running.client();
     assert!(client.topics("").unwrap().is_empty());
     client.create_topic("md.a", &book(), false).unwrap();
-    // The publisher learns once what became of the state to which it published.
+    // The publisher receives one report about the loss of the state to which it published.
     let refused = answered(|| publisher.publish(&level(3, 5)[..]));
     assert!(matches!(refused, Err(PublishError::StateLost(_))), "{refused:?}");
     answered(|| publisher.publish(&level(4, 5)[..])).unwrap();

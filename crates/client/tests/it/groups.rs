@@ -124,7 +124,7 @@ fn leaving_member_loses_only_its_unread_records() {
     let given = (0..3).map(|_| record(&mut first).2).collect::<Vec<_>>();
     first.leave();
     let mut second = client.join(JOBS, sharing()).unwrap();
-    // The group loses the records on their way to the first member, and none that the first member read.
+    // The group loses the records in flight to the first member, but none that the first member read.
     let Some(Seen::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else { panic!("no gap") };
     assert_eq!((given, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
 }

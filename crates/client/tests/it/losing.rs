@@ -399,7 +399,7 @@ fn node_that_exceeds_its_credit_is_disconnected() {
     let deadline = Deadline::new();
     while client.connections() < 2 {
         deadline.check("the connection is left");
-        // Waits for a missing response, and so reads for the subscription that no caller reads.
+        // Waits for a missing response. The wait also reads for the subscription that no caller reads.
         let _ = client.publisher("orders.eu");
     }
     assert!(unread.next().is_ok());

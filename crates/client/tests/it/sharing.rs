@@ -39,7 +39,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
             for channel in 1..=3 {
                 link.run_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
             }
-            // Every subscriber that has read everything waits now.
+            // Every subscriber has read everything and waits.
             if seq % 50 == 0 {
                 for _ in 1..=3 {
                     assert_eq!(was_read.recv_timeout(PATIENCE), Ok(seq));

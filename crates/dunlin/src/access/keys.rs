@@ -43,7 +43,7 @@ fn after(key: &[u8]) -> Vec<u8> {
 /// Allowed keys, except those that are denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
-    /// One of these must cover the keys.
+    /// At least one of these must cover the keys.
     pub allow: Vec<KeyPattern>,
     /// None of these may overlap the keys.
     pub deny: Vec<KeyPattern>,
@@ -56,8 +56,8 @@ impl KeyRule {
             && !self.deny.iter().any(|denied| denied.overlaps(start, end))
     }
 
-    /// The filter for the topic of changes; `None` if no key is allowed. If only some keys are allowed, a revision is
-    /// reduced to its changes of those.
+    /// The filter for the topic of changes; `None` if no key is allowed. If only some keys are allowed, the
+    /// filter reduces each revision to changes of those keys.
     pub(super) fn restrict(&self, wanted: Option<Filter>) -> Option<Option<Filter>> {
         if self.allow.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl KeyRule {
             return Some(wanted);
         }
         let rule = self.clone();
-        // A change that cannot be decoded is not shown.
+        // The filter hides a change that cannot be decoded.
         let view = PayloadView::new(move |change| {
             visible_events(change, |key| rule.key(key).is_ok()).ok().flatten()
         });

@@ -104,7 +104,7 @@ impl Permissions {
         let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(wanted),
-            // This topic shows all tenants.
+            // The topic's records concern all tenants.
             NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(wanted),
             TASKS => Some(match self.tasks.reads()? {
                 None => wanted,
@@ -116,7 +116,7 @@ impl Permissions {
 
     /// Whether subscribers read the same records with both permissions.
     pub fn reads_like(&self, other: &Permissions) -> bool {
-        // Naming every field makes a new field a compile error here.
+        // Names every field, so that a new field causes a compile error here.
         let Permissions {
             tenant,
             subscribe,
@@ -146,7 +146,7 @@ impl Permissions {
     }
 }
 
-/// Only events of this tenant's tasks.
+/// Allows only events of this tenant's tasks.
 fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
     match wanted {
         None => Filter::new(move |tail| tail == tenant),

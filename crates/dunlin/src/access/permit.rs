@@ -4,8 +4,8 @@
 //! its user. A task that publishes is checked again when it publishes.
 //!
 //! Invariants:
-//! - Listeners send the cluster only commands that passed through here.
-//! - This module adds the user's name. A client's command that brings one is refused.
+//! - Listeners send the cluster only commands that this module has checked.
+//! - This module adds the user's name. This module refuses a client's command that has a user's name.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::node::Node;
 use crate::refusal::Refused;
 
 impl Node {
-    /// Checks the permission for a command about keys, leases or locks, and adds it to `permitted`. `bytes` are its
-    /// encoding.
+    /// Checks the permission for a command about keys, leases or locks, and adds it to `permitted`. `bytes`
+    /// is the command's encoding.
     pub fn permit(
         &self,
         command: &Command<'_>,
@@ -172,7 +172,7 @@ impl Node {
     }
 }
 
-/// Whether the user may use every key, and with it every user's leases.
+/// Whether the user may use every key, and thus every user's leases.
 fn may_all_keys(user: &Arc<dyn User>) -> bool {
     user.permissions().keys.allows(b"", b"")
 }

@@ -7,16 +7,16 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 pub enum Extent {
     /// Nothing.
     Nothing,
-    /// All except what a narrower pattern denies.
+    /// Everything except subjects that a narrower pattern denies.
     Part,
-    /// All of it.
+    /// Everything.
     All,
 }
 
 /// Allowed subjects, except those that are denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// One of these must cover the pattern.
+    /// At least one of these must cover the pattern.
     pub allow: Vec<Pattern>,
     /// None of these may cover the pattern.
     pub deny: Vec<Pattern>,

@@ -4,8 +4,8 @@
 //! - A lock is granted only to a user with the permission at that moment.
 //! - A wait whose user lost the permission leaves the lock's queue, even if its client is gone.
 //!
-//! A client that disconnects while it waits keeps its place in the queue. It may ask again under the same lease, at
-//! any node.
+//! A client that disconnects while it waits keeps its place in the queue. The client may continue to wait
+//! under the same lease, at any node.
 
 use std::sync::Arc;
 
@@ -70,8 +70,8 @@ impl Node {
         });
     }
 
-    /// Ends the leases of `removed` users, with their keys and locks. Ends waits for locks of `changed` users that
-    /// they may no longer have. Retries while there is no leader.
+    /// Ends the leases of `removed` users, with their keys and locks. For `changed` users, ends waits for
+    /// locks without permission. Retries while there is no leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {
@@ -102,7 +102,7 @@ async fn end_denied_waits(
     if waits.is_empty() {
         return Ok(());
     }
-    // Another call ends the leases of a user removed meanwhile.
+    // If the user has been removed in the meantime, another call ends the user's leases.
     let Some(user) = user() else { return Ok(()) };
     let releases = waits.iter().map(|(lease, name)| Command::Release { name, lease: *lease });
     let denied: Vec<_> = releases.filter(|release| !may(&*user, release)).collect();

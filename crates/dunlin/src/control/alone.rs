@@ -31,7 +31,8 @@ impl Transport for NoPeers {
     }
 }
 
-/// Refuses a log whose members are others than a node alone: its state is that of a cluster, which may have gone on.
+/// Refuses a log whose members are others than this node: the log belongs to a cluster, whose state may be
+/// newer.
 pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
     let mut members: Vec<u64> =
         status.voters.iter().chain(&status.learners).map(|member| member.id).collect();
@@ -47,8 +48,9 @@ pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
 }
 
 impl Control {
-    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log. With `is_put_back`, the files may
-    /// be older than what clients have read: revisions continue in a later epoch.
+    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its
+    /// log. With `is_put_back`, the files may be older than what clients have read: revisions continue in a
+    /// later epoch.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
@@ -60,7 +62,7 @@ impl Control {
             Some(place) => Control::open(node, ID, place, NoPeers, limits, true),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
-                // Memory has its own budget.
+                // A log in memory has its own budget.
                 limits.raft.reserve_bytes = 0;
                 let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
                 Control::open(node, ID, (disk, dir), NoPeers, limits, false)
@@ -70,7 +72,7 @@ impl Control {
         let lead = async {
             if control.is_begun().await? {
                 refuse_members(&control.status()?)?;
-                // No other node can lead.
+                // No other node can become the leader.
                 control.elect().await?;
             } else {
                 control.begin(&[Member { id: ID, address: String::new() }]).await?;

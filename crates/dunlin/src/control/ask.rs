@@ -15,7 +15,7 @@ use super::proposing::{self, PAUSE, RetryDeadline};
 use super::waiting::LockOutcome;
 use super::{Consistency, Control, ControlError};
 
-/// The limit of leases is the limit of keys' bytes divided by this, within the bounds below.
+/// The limit of keys' bytes, divided by this, is the limit of leases, within the bounds below.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
@@ -167,8 +167,8 @@ impl Control {
         acquired.ok_or(ControlError::Unknown)
     }
 
-    /// [`Control::acquire`] of an encoded command. Returns `None` if `ends` completes first; the command is then
-    /// applied, or never will be.
+    /// [`Control::acquire`] of an encoded command. Returns `None` if `ends` completes first. By then the
+    /// cluster has applied the command, or never will.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],
@@ -223,9 +223,8 @@ impl Control {
         }
     }
 
-    /// After a restore, begins an epoch later than the present one and than all that this node began before, by its clock. Skips
-    /// revisions, fencing tokens and numbers of leases that clients may know from the time after the backup.
-    pub async fn begin_restored(&self) -> Result<(), ControlError> {
+    /// Begins an epoch later than the present one and than all epochs that this node has begun, by its clock.
+    pub async fn begin_anew(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.ask(&Command::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
     }
@@ -249,7 +248,7 @@ impl Control {
         Command::Limit { limits }.encode(&mut command);
         match group.propose(command.into()).await {
             Ok(_) => self.limits_term.store(term, Ordering::Relaxed),
-            // The new leader proposes them.
+            // The new leader proposes the limits.
             Err(GroupError::NotLeader { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -262,7 +261,7 @@ impl Control {
             && group.lead() == Leadership::Here
             && self.prepare_term(group).await.is_err()
         {
-            // Certainly not applied, so the other node retries.
+            // The command was certainly not applied. The other node retries.
             return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
         }
         proposing::answer(group, request, |command| Command::decode(command).is_ok()).await

@@ -3,7 +3,7 @@
 use dunlin_control::{DecodeError, Refusal};
 use dunlin_raft::GroupError;
 
-/// Why a command or read of keys failed.
+/// The reason why a command or read of keys failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {

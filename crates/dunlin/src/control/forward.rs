@@ -12,7 +12,7 @@ use std::io;
 use bytes::{Buf, BufMut, Bytes};
 use dunlin_raft::{Commands, GroupError, Member};
 
-/// The first byte; requests of raft begin with another.
+/// The first byte of a request. Requests of raft begin with another byte.
 const MARK: u8 = 0xc0;
 const VERSION: u8 = 1;
 const PROPOSE: u8 = 1;
@@ -122,7 +122,7 @@ fn write_error(error: &GroupError, out: &mut Vec<u8>) {
         GroupError::Refused(why) => (7, 0, 0, why.as_str()),
         GroupError::Stopped(why) => (8, 0, 0, why.as_str()),
         GroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
-        // A later version of the raft crate sent it; the outcome is unknown.
+        // A later version of the raft crate sent the response. The outcome is unknown.
         _ => (3, 0, 0, ""),
     };
     out.push(code);

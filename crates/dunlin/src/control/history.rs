@@ -20,7 +20,8 @@ pub const KV: &str = "$kv";
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// Bytes of restored changes appended at a time.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// A change of this size is appended alone, without a copy, because subscribers wait for the log meanwhile.
+/// A change of this size is appended alone and without a copy, because subscribers wait for the log during a
+/// copy.
 const ALONE_BYTES: usize = 256 << 10;
 
 /// Writes the topic of changes.
@@ -43,8 +44,8 @@ impl History {
         Ok(History { topic, epoch: 0, is_kept })
     }
 
-    /// Marks the topic as unreplicated: no other node exists and this one has applied its log, so no subscriber can
-    /// have read more.
+    /// Marks the topic as unreplicated: no other node exists, and this node has applied its log. No
+    /// subscriber can have read further.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);

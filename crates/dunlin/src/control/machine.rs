@@ -34,7 +34,7 @@ impl ControlMachine {
         }
     }
 
-    /// Notifies callers that wait for locks. Changes are published when the entry ends.
+    /// Notifies callers that wait for locks. The topic receives the changes when the entry ends.
     fn act(&mut self) {
         for LockGrant { name, lease, token } in self.effects.granted.drain(..) {
             self.waiting.granted(&name, lease, token);
@@ -91,7 +91,7 @@ impl Machine for ControlMachine {
     }
 
     fn end_entry(&mut self) {
-        // The state first, so that a subscriber of a change finds it there.
+        // Updates the view first, so that a subscriber of a change finds it there.
         self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
     }

@@ -66,7 +66,7 @@ impl Node {
         Ok(self.control_place().control.get_or_init(|| control))
     }
 
-    /// Ends this part. A single node notes how it left the files.
+    /// Ends this part. A single node records the times of its files.
     pub(crate) fn stop_control(&self) {
         let Some(control) = self.control_if_any() else { return };
         control.stop();
@@ -92,7 +92,8 @@ impl Node {
         failed.into_iter().filter_map(|(part, why)| Some(format!("{part}: {}", why?))).collect()
     }
 
-    /// Why it has no keys and no tasks before it has taken its part in its cluster; nothing where it is of none.
+    /// Why a node of a cluster has no keys and no tasks before it takes part in the cluster. Nothing for a
+    /// single node.
     pub(crate) fn awaits_cluster(&self) -> Option<String> {
         if !self.is_of_cluster() {
             return None;
@@ -101,7 +102,7 @@ impl Node {
         let lacks_identity = place.is_some_and(|(disk, dir)| {
             let files = disk.list(&dir.join("cluster")).unwrap_or_default();
             let has = |name: &str| files.iter().any(|file| file == name);
-            // The certificate is made after the identity.
+            // The certificate is created after the identity.
             has("node.pem") && !has("identity.json")
         });
         Some(match lacks_identity {
@@ -121,21 +122,21 @@ impl Node {
         self.config().is_of_cluster || is_clusters
     }
 
-    /// Whether its directory contains keys of a cluster of one.
+    /// Whether the data directory contains keys of a cluster of one.
     pub(crate) fn has_control(&self) -> bool {
         let place = self.storage().map(Storage::place);
         !self.is_of_cluster()
             && place.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Sets its part in the cluster's keys; `false` if it has one.
+    /// Sets the node's part in the cluster's keys; `false` if the node has one.
     pub fn set_control(&self, control: Arc<Control>) -> bool {
         let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.control_place().control.set(control).is_ok()
     }
 
-    /// The keys, tasks or durable topics that the disk has no room for, with the error. Requests that make them
-    /// larger are refused meanwhile.
+    /// The keys, tasks or durable topics that the disk has no room for, with the error. Until there is room,
+    /// the node refuses requests that make them larger.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());
@@ -144,7 +145,7 @@ impl Node {
         keys.or_else(tasks).or_else(topics)
     }
 
-    /// Its part in the cluster's keys, if started.
+    /// The node's part in the cluster's keys, if started.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
         self.control_place().control.get()
     }

@@ -17,7 +17,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 /// A node without answers for this long counts as without a majority.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time since the first attempt, and the limit.
+/// The time since the first attempt, and its limit.
 pub(crate) struct RetryDeadline {
     began: Instant,
     max: Duration,
@@ -42,7 +42,8 @@ impl RetryDeadline {
     }
 }
 
-/// Results of the commands, or the commands and the reason why they certainly were not applied.
+/// The results of the commands, or the commands themselves with the reason why they certainly were not
+/// applied.
 pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (Commands, String)>;
 
 /// Proposes commands to the leader, once.

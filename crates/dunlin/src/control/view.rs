@@ -1,7 +1,7 @@
 //! A copy of the state for reads.
 //!
-//! Applying a large transaction can take seconds. Reads use a copy that shares unchanged parts with the state, so
-//! they do not wait for the machine, nor the machine for them.
+//! Applying a large transaction can take seconds. Reads use a copy that shares unchanged parts with the
+//! state. Reads and the machine therefore do not wait for each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ mod tests {
 
     use crate::{Config, Node, block_on};
 
-    /// A large transaction must not stop a listener's thread.
+    /// A large transaction must not block a listener's thread.
     #[test]
     fn reads_do_not_wait_for_a_busy_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");

@@ -1,6 +1,6 @@
 //! Callers at this node that wait for locks.
 //!
-//! Invariant: each caller is notified once: of its token, of a refusal, or that it must ask again.
+//! Invariant: each caller receives one notification: its token, a refusal, or the request to try again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dunlin_control::{Key, LOCKS, Refusal, State};
 use tokio::sync::oneshot;
 
-/// The lock's token, or why the wait failed.
+/// The lock's token, or the reason why the wait failed.
 pub(super) type LockOutcome = Result<u64, Refusal>;
 
 /// Callers that wait, by lease and lock name.
@@ -18,7 +18,7 @@ pub(super) struct LockWaiters(Mutex<Waiters>);
 type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<LockOutcome>>>;
 
 impl LockWaiters {
-    /// Registers a wait. The caller must ask for the lock after this.
+    /// Registers a wait. The caller must request the lock afterwards.
     pub(super) fn enter(&self, name: &[u8], lease: u64) -> oneshot::Receiver<LockOutcome> {
         let (notify, outcome) = oneshot::channel();
         let mut waiters = self.waiters();
@@ -61,7 +61,7 @@ impl LockWaiters {
         }
     }
 
-    /// The state was restored: notifies holders. All other callers must ask again.
+    /// The state was restored: notifies holders. All other callers must request their locks again.
     pub(super) fn look(&self, state: &State) {
         for ((lease, name), those) in std::mem::take(&mut *self.waiters()) {
             let held = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);
@@ -90,7 +90,7 @@ impl LockWaiters {
     }
 }
 
-/// Closed receivers are ignored.
+/// Ignores closed receivers.
 fn notify(waiters: Vec<oneshot::Sender<LockOutcome>>, outcome: LockOutcome) {
     for waiter in waiters {
         let _ = waiter.send(outcome);

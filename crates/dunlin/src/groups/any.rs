@@ -86,7 +86,7 @@ impl AnyGroup {
         }
     }
 
-    /// Whether the topic has moved and members have yet to receive records from before the move.
+    /// Whether the topic has moved and members must still receive records from before the move.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self, AnyGroup::Share(group) if group.ended().is_none())
     }

@@ -19,7 +19,7 @@ use crate::select::MissingTopicPolicy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Done,
-    /// Refused for now.
+    /// The topic refused the letter for now.
     NotYet,
     /// The record is gone, or cannot be appended.
     Never,
@@ -51,7 +51,8 @@ fn append(
 ) -> Result<(), PublishError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     if !node.finds_at_once(parsed, MissingTopicPolicy::Create) {
-        // The topic was deleted, or the cluster has to create it. Nothing waits here: the letter is retried.
+        // The topic was deleted, or the cluster has to create it. The append does not wait: the group retries
+        // the letter.
         let (again, subject) = (node.clone(), subject.to_owned());
         node.0.waiters.run(move || {
             let _ =
@@ -108,7 +109,7 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Creates the topic for dead letters, and refuses the topic that they come from.
+/// Creates the topic for dead letters. Refuses the topic from which they come.
 pub(super) fn prepare(node: &Node, subject: &str, from: &str) -> Result<(), super::JoinError> {
     let parsed = Subject::parse(subject).map_err(TopicError::from)?;
     let topic = match owner(node, parsed) {

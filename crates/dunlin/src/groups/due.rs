@@ -1,5 +1,5 @@
-//! The earliest deadline of all groups. The thread or task that handles deadlines sleeps until then and is woken if
-//! it becomes earlier.
+//! The earliest deadline of all groups. The thread or task that handles deadlines sleeps until then. An
+//! earlier deadline wakes it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::task::Waker;
 /// The earliest deadline, with its handler.
 #[derive(Debug)]
 pub(super) struct NextDeadline {
-    /// Nothing expires before this; the maximum for never.
+    /// The earliest time at which something expires; the maximum for never.
     next_ns: AtomicU64,
     keeper: Mutex<Option<Waker>>,
 }
@@ -29,14 +29,14 @@ impl NextDeadline {
         }
     }
 
-    /// Runs `see_to`, which handles expired deadlines and reports the others with [`at`](Due::at). Returns the next
-    /// deadline; `keeper` is woken if that becomes earlier.
+    /// Runs `see_to`, which handles expired deadlines and reports the others with [`at`](Due::at). Returns
+    /// the next deadline; a later call that sets an earlier deadline wakes `keeper`.
     pub(super) fn keep(&self, keeper: &Waker, see_to: impl FnOnce()) -> Option<u64> {
-        // Without a waker, so that the handler does not wake itself.
+        // Removes the waker, so that the handler does not wake itself.
         self.set_keeper(None);
         self.next_ns.store(u64::MAX, Ordering::SeqCst);
         see_to();
-        // Earlier deadlines from before are read below; later ones wake.
+        // The code below reads earlier deadlines; later deadlines wake the handler.
         self.set_keeper(Some(keeper.clone()));
         Some(self.next_ns.load(Ordering::SeqCst)).filter(|next_ns| *next_ns != u64::MAX)
     }

@@ -6,14 +6,14 @@ use super::GroupKind;
 use crate::error::TopicError;
 use crate::refusal::Refused;
 
-/// Why joining a group failed.
+/// The reason why joining a group failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The group's name is invalid.
     #[error("the group's name: {0}")]
     Name(#[from] SubjectError),
-    /// The topic, or that of the dead letters, does not exist or was refused.
+    /// The topic, or the topic of the dead letters, does not exist or was refused.
     #[error("{0}")]
     Topic(#[from] TopicError),
     /// The group cannot start at this position.
@@ -27,7 +27,7 @@ pub enum JoinError {
         /// Its kind.
         kind: GroupKind,
     },
-    /// The topic owns the subject of its own dead letters, so they would come back.
+    /// The topic owns the subject of its own dead letters. They would come back.
     #[error("dead letters of topic {topic:?} to {subject:?} would come back to it")]
     DeadLetters {
         /// The subject.

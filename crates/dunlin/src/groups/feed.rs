@@ -2,7 +2,8 @@
 
 use dunlin_topic::{Cursor, Notice, ReadOutcome, RecordSource, SourceItem, key_hash};
 
-/// Reads a cursor for a group. The last record stays under the cursor, so it can be copied without a lookup.
+/// Reads a cursor for a group. The last record stays under the cursor, so that it can be copied without a
+/// lookup.
 pub(super) struct GroupReader<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,

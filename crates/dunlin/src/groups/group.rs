@@ -4,7 +4,7 @@
 //! - Every operation goes through [`Group::with`], which first ends what has expired, and afterwards wakes members
 //!   for whom there is work.
 //! - A member that sleeps had received everything available when it went to sleep, under the same lock.
-//! - A publish wakes one member. It takes records and wakes the next member if there are more.
+//! - A publish wakes one member. That member takes records, and wakes the next member if there are more.
 //! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
 //!   another group's `state`.
 //! - Between two calls the group pins no segment of a log.
@@ -34,15 +34,15 @@ pub(crate) struct Group<M> {
     /// Notified by the logs while members sleep.
     pub(super) logs: Arc<Waiter>,
     pub(super) alarm: Waker,
-    /// Whether it remains when its last member has left.
+    /// Whether the group remains when its last member has left.
     pub(super) is_lasting: bool,
-    /// The subject of its dead letters; without one they are dropped.
+    /// The subject of the group's dead letters; without one they are dropped.
     pub(super) dead_letters: Option<String>,
     /// The group's next deadline.
     due_ns: AtomicU64,
     /// Set when the topic has moved. Members receive this error after the remaining records.
     moved: OnceLock<SubscribeError>,
-    /// Why it ended before its topic.
+    /// Why the group ended before its topic.
     ended: OnceLock<SubscribeError>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Sleeper {
     pub(super) member: MemberId,
     pub(super) waiter: Arc<Waiter>,
     pub(super) token: u32,
-    /// Whether it waits for records, or only for notices.
+    /// Whether the member waits for records, or only for notices.
     pub(super) wants: bool,
 }
 
@@ -172,7 +172,7 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Why it has ended; `None` while it exists.
+    /// Why the group has ended; `None` while it exists.
     pub(super) fn ended(&self) -> Option<&SubscribeError> {
         self.ended.get()
     }
@@ -187,7 +187,7 @@ impl<M: GroupMachine> Group<M> {
         self.due_ns.load(Ordering::Relaxed)
     }
 
-    /// Since when it has no members; `None` while it has some.
+    /// Since when the group has no members; `None` while it has some.
     pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
         self.with(node, |state, _| state.members.is_empty().then_some(state.idle_since_ns))
     }
@@ -202,8 +202,8 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Lets a member sleep. Returns the latest time to look again. `ends_told` lists the ended partitions that the
-    /// member knows.
+    /// Lets a member sleep. Returns the latest time to look again. `ends_told` lists the partitions whose end
+    /// the member has received.
     pub(super) fn sleep(
         &self,
         node: &Node,
@@ -227,20 +227,20 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Ends a member's wait. If it was woken meanwhile, another member is woken instead.
+    /// Ends a member's wait. If a notification has woken the member before, wakes another member instead.
     pub(super) fn give_up_waiting(&self, node: &Node, member: MemberId) {
         if !self.forget(member) || self.logs.is_ready() {
             self.with(node, |_, _| ());
         }
     }
 
-    /// Removes a sleeping member from the list; `false` if it was not on it.
+    /// Removes a sleeping member from the list; `false` if the list did not have it.
     fn forget(&self, member: MemberId) -> bool {
         let mut sleepers = self.sleepers();
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.wants) {
-            // An armed log then goes on to its next subscriber.
+            // An armed log then wakes its next subscriber.
             self.logs.clear_waker();
         }
         sleepers.len() < before

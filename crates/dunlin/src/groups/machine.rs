@@ -6,8 +6,8 @@ use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Sha
 
 /// A state machine of `dunlin-topic`: [`Share`] or [`Work`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
-    /// Whether publishers of a reliable topic wait for the group without members, because its records are then not
-    /// lost.
+    /// Whether publishers of a reliable topic wait for the group without members, because the group then
+    /// loses no records.
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
 
     fn join(&mut self) -> Result<MemberId, GroupError>;
@@ -33,7 +33,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         false
     }
 
-    /// Whether it takes more records from the log.
+    /// Whether the group takes more records from the log.
     fn may_look(&self) -> bool {
         true
     }
@@ -63,7 +63,7 @@ impl GroupMachine for Share {
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
-        // It may have left before.
+        // The member may have left before.
         let _ = match departure {
             Departure::Left => Share::give_back(self, member),
             Departure::Died => Share::leave(self, member),
@@ -111,7 +111,7 @@ impl GroupMachine for Work {
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) {
-        // It may have left before.
+        // The member may have left before.
         let _ = Work::leave(self, member, departure, now_ns);
     }
 

@@ -27,7 +27,7 @@ pub(super) struct GroupMember<M: GroupMachine> {
     notices: VecDeque<Notice>,
     /// Notices of ended logs, delivered after the records taken before.
     ends: VecDeque<Notice>,
-    /// The partitions of whose end it was notified.
+    /// The partitions whose end the member has received.
     ends_told: Box<[bool]>,
     lost: u64,
     /// Lost records that the log dropped before any member had them.
@@ -78,7 +78,7 @@ impl<M: GroupMachine> GroupMember<M> {
         self.given_up
     }
 
-    /// Drops its notices, because it begins again where its group moved to.
+    /// Drops the member's notices, because the member begins again at the topic's new owner.
     pub(super) fn forget_notices(&mut self) {
         self.notices.clear();
     }
@@ -119,7 +119,7 @@ impl<M: GroupMachine> GroupMember<M> {
         !self.notices.is_empty() || !self.ends.is_empty()
     }
 
-    /// Returns an error if nothing will ever come.
+    /// Returns an error if no event will ever come.
     pub(super) fn check_open(&self) -> Result<(), SubscribeError> {
         if let Some(why) = self.group.ended() {
             return Err(why.clone());
@@ -128,7 +128,8 @@ impl<M: GroupMachine> GroupMember<M> {
         if over { Err(SubscribeError::Closed) } else { Ok(()) }
     }
 
-    /// Arms the waiter for news, and for records only if the member `wants` them. `false` if there is something now.
+    /// Arms the waiter for notices, and for records if the member `wants` them. `false` if an event is
+    /// available now.
     pub(super) fn sleep(&self, wants: bool) -> bool {
         self.fall_asleep(wants).is_ok()
     }
@@ -142,7 +143,8 @@ impl<M: GroupMachine> GroupMember<M> {
         self.group.sleep(&self.node, sleeper, &self.ends_told)
     }
 
-    /// Waits until there may be something; `false` after `timeout`. Handles deadlines of the group meanwhile.
+    /// Waits until there may be something; `false` after `timeout`. Handles deadlines of the group during the
+    /// wait.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until_ns = timeout.map_or(u64::MAX, |timeout| {
             now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
@@ -168,7 +170,7 @@ impl<M: GroupMachine> GroupMember<M> {
         }
     }
 
-    /// The latest time to look again; an error if there is something now.
+    /// The latest time to check again; an error if an event is available now.
     fn fall_asleep_with(&self, waker: &Waker) -> Result<Option<u64>, WorkPending> {
         self.waiter.take_ready(|_| ());
         let tick_ns = self.fall_asleep(true)?;

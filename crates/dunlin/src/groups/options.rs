@@ -31,19 +31,19 @@ pub struct ShareOptions {
     pub member: String,
     /// Where the group starts, if this member creates it.
     pub start: Start,
-    /// If this member creates the group: deliver nothing of this epoch or earlier ones. The group begins with the
-    /// next epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
+    /// If this member creates the group: deliver no records of this epoch or earlier epochs. The group begins
+    /// with the next epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
     pub after_epoch: Option<u32>,
     /// If this member creates the group on a `reliable` topic: publishers wait for it.
     pub registered: bool,
     /// If this member creates the group: whether it remains after its last member.
-    /// [`Node::end_group`](crate::Node::end_group) ends one that does not.
+    /// [`Node::end_group`](crate::Node::end_group) ends a group that does not remain.
     pub lasting: bool,
     /// Whether the member may join at another node that owns the topic. The membership then follows the topic, and
     /// records count as consumed when they arrive here. Otherwise such a member is refused.
     pub anywhere: bool,
-    /// Records taken at once. More cost less each, but wait here while other members may be idle, and are lost with
-    /// this member.
+    /// Records taken at once. More records reduce the cost of each. But they wait here while other members
+    /// may be idle, and are lost with this member.
     pub ahead: u32,
 }
 

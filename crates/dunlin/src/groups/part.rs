@@ -28,7 +28,7 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// A cursor after all records of an epoch: at the next epoch or, if this one continues, at the next record.
+/// A cursor after all records of an epoch: at the next epoch or, if this epoch continues, at the next record.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -53,7 +53,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         machine: impl Fn(u64) -> M,
         notices: &mut Vec<Notice>,
     ) -> Result<GroupPartition<M>, SubscribeError> {
-        // A start in a past epoch continues in the present one, which the first member learns.
+        // A start in a past epoch continues in the present one. The first member receives the notice.
         if cursor.next().epoch != cursor.log().last().epoch
             && let ReadOutcome::Notice(changed) = cursor.fill()
         {
@@ -88,7 +88,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.last_epoch.map_or(epoch, |last| last.min(epoch))
     }
 
-    /// Whether no more records can come from it.
+    /// Whether the partition can deliver no more records.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.machine.is_settled()
     }

@@ -92,8 +92,8 @@ impl ShareMember {
         }
     }
 
-    /// Of these, the records that the log dropped before any member had them. Not known if another node owns the
-    /// topic.
+    /// Of these, the records that the log dropped before any member had them. Unknown if another node owns
+    /// the topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {
             MemberLocation::Here(here) => here.given_up(),
@@ -117,8 +117,9 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: if another node owns the topic, stops it from handing out more. The member ends after the
-    /// records on their way. `false` if this node owns the topic, so that none are.
+    /// For a listener: if another node owns the topic, stops it from handing out more records. The member
+    /// ends after the records in flight. `false` if this node owns the topic, because then no records are in
+    /// flight.
     pub fn end_in_order(&self) -> bool {
         match &self.place {
             MemberLocation::Here(_) => false,
@@ -129,7 +130,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: an upper bound of the records waiting for the group. Not known if another node owns the topic.
+    /// For a listener: an upper bound of the records that wait for the group. Unknown if another node owns
+    /// the topic.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.place {
             MemberLocation::Here(here) => here.waiting(),
@@ -137,8 +139,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: arms the waiter for news, and for records only if the member `wants` them. `false` if there is
-    /// something now.
+    /// For a listener: arms the waiter for notices, and for records if the member `wants` them. `false` if an
+    /// event is available now.
     pub fn sleep(&self, wants: bool) -> bool {
         match &self.place {
             MemberLocation::Here(here) => here.sleep(wants),
@@ -165,7 +167,7 @@ impl ShareMember {
         if let MemberLocation::Here(here) = &mut self.place {
             here.forget_notices();
         }
-        // Records from before it slept are looked for.
+        // Looks for records that arrived before the member slept.
         again.news.0.notify(again.news.1);
         Ok(true)
     }
@@ -239,7 +241,7 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.place {
             MemberLocation::Here(here) => match here.ready() {
-                // The epoch that the group has reached is not delivered again.
+                // The owner does not deliver again the epoch that the group has reached.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
                 other => return other,
             },
@@ -281,7 +283,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
             MemberLocation::Here(here) => here.wait(timeout),
-            // Only members of this node wait so.
+            // Only members of this node wait like this.
             MemberLocation::RemoteMember(away) => Ok(away.has_news()),
         }
     }

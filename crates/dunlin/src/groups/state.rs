@@ -15,8 +15,8 @@ use crate::node::Node;
 pub(super) struct State<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
-    /// When the group was created. Tokens count from here, so that a token of an earlier group of this name, even
-    /// before a restart, settles nothing.
+    /// When the group was created. Tokens count from this time, so that a token of an earlier group of this
+    /// name settles nothing, even after a restart.
     pub(super) made_ns: u64,
     /// When the last member left.
     pub(super) idle_since_ns: u64,
@@ -84,9 +84,9 @@ impl<M: GroupMachine> State<M> {
         of_parts.into_iter().chain(self.places_until_ns()).min()
     }
 
-    /// Until when publishers of a reliable topic wait for a group without members whose records would be lost anyway.
-    /// Half as long as for other subscribers, so that a publisher that waits since the last member left continues in
-    /// time.
+    /// Until when publishers of a reliable topic wait for a group without members, whose records would be
+    /// lost anyway. The time is half as long as for other subscribers. A publisher that waits since the last
+    /// member left therefore continues in time.
     fn places_until_ns(&self) -> Option<u64> {
         let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !has_places() {

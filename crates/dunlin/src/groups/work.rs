@@ -136,8 +136,8 @@ impl WorkMember {
         if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
 
-    /// For a listener: arms the waiter for news, and for records only if the member `wants` them. `false` if there is
-    /// something now.
+    /// For a listener: arms the waiter for notices, and for records if the member `wants` them. `false` if an
+    /// event is available now.
     pub fn sleep(&self, wants: bool) -> bool {
         self.events.is_empty() && self.membership.sleep(wants)
     }

@@ -22,7 +22,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(2);
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 impl Node {
-    /// The topic that owns the subject, for publishing. Creates one if `auto_create` is set.
+    /// The topic that owns the subject, for publishing. Creates a topic if `auto_create` is set.
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.may_publish(subject)?;
         let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
@@ -100,7 +100,7 @@ impl Node {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(OwningTopic::of(topic));
         }
-        // The inbox of a requester may end with its session before the reply.
+        // The requester's inbox may end with its session before the reply arrives.
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
@@ -115,7 +115,7 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // All service subjects share one topic: most of them are soon unused.
+            // All service subjects share one topic, because most of them are soon unused.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
@@ -194,7 +194,7 @@ impl Node {
         config.auto_create && **topic.config() == made
     }
 
-    /// Removes a topic that was created for a refused record, unless somebody uses it.
+    /// Removes a topic that was created for a refused record, unless another caller uses it.
     pub(crate) fn remove_if_unused(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
             // Other nodes may know the topic.

@@ -1,4 +1,4 @@
-//! Feeds of mirrors: what to request from the owner, and where to store its records.
+//! Feeds of mirrors: which records to request from the owner, and where to store them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -191,7 +191,7 @@ impl MirrorFeed {
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
             if self.stateful && self.private.is_none() && log.fed_through().is_none() {
-                // The state comes first.
+                // The state comes before records.
                 continue;
             }
             log.feed_from(*after);

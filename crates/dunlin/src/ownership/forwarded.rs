@@ -35,12 +35,13 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     fn landed(&self) {}
 }
 
-/// A batch for an owner at another node. It must be answered once; dropping it reports an unknown outcome.
+/// A batch for an owner at another node. The receiver must answer the batch once; dropping it reports an
+/// unknown outcome.
 #[derive(Debug)]
 pub struct InFlightBatch {
     pub(super) ticket: u64,
     sender: Weak<dyn Sender>,
-    /// The nodes it was sent to, if its sender does not know the owner.
+    /// The nodes that received the batch, if its sender does not know the owner.
     pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
@@ -57,12 +58,12 @@ pub struct InFlightBatch {
     pub mark: Option<ProducerMark>,
     /// Append only if this is the sequence number of the log's last record.
     pub expect_last: Option<u64>,
-    /// The publisher's knowledge of the topic's state, read when the batch is sent.
+    /// The publisher's claim on the topic's state, read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     pub(super) handed_ns: u64,
-    /// Whether a node may have appended it without a response.
+    /// Whether a node may have appended the batch without a response.
     pub(super) was_lost: bool,
-    /// Whether its sender counts it as sent without a response.
+    /// Whether the sender counts the batch as sent without a response.
     pub(super) is_under_way: bool,
     answered: bool,
 }
@@ -124,8 +125,8 @@ impl InFlightBatch {
         self.settle(outcome);
     }
 
-    /// Reports that it was certainly not appended: the node could not be reached, or is not the owner. It is sent to
-    /// the next owner.
+    /// Reports that the batch was certainly not appended: the node could not be reached, or is not the owner.
+    /// The batch goes to the next owner.
     pub fn not_taken(self, why: &str) {
         match self.sender.upgrade() {
             Some(sender) => sender.again(self, why),
@@ -133,8 +134,8 @@ impl InFlightBatch {
         }
     }
 
-    /// Reports that the response was lost. With a producer's number it is sent again; otherwise the outcome is
-    /// unknown.
+    /// Reports that the response was lost. A batch with a producer's number is sent again; without one, the
+    /// outcome is unknown.
     pub fn lost(mut self, why: &str) {
         if self.mark.is_some() {
             self.was_lost = true;

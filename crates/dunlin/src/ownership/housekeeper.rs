@@ -35,7 +35,7 @@ enum Job {
     Route(Weak<Route>),
     MirrorFeed(Arc<MirrorFeed>),
     Inbox(Weak<InboxRoute>),
-    /// Every topic, because a node joined or left.
+    /// Every topic is due, because a node joined or left.
     All,
 }
 

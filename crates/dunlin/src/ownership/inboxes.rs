@@ -1,9 +1,10 @@
 //! Inboxes of other nodes: the service that replies to a request may be connected to any node.
 //!
-//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A record for an inbox of another
-//! node goes to the node that took the last record, or else to one node after the other until one has the inbox.
-//! A [query](super::interest) for each reply subject finds a [reply inbox](crate::reply), which is addressed by its name afterwards.
-//! The cluster does not agree on inboxes: each connection that sends requests has one, for seconds.
+//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A
+//! record for an inbox of another node goes to the node that took the last record, or else to one node after
+//! the other until one has the inbox. A [query](super::interest) for each reply subject finds a [reply
+//! inbox](crate::reply), whose name is its address afterwards. The cluster does not agree on inboxes, because
+//! each connection that sends requests has one for seconds.
 //!
 //! Invariants:
 //! - At most one node takes a record: another node is tried only if the previous one certainly did not take it.
@@ -48,7 +49,7 @@ struct KnownInboxes {
 #[derive(Debug)]
 struct KnownReply {
     until_ns: u64,
-    /// `None` where this node has the inbox.
+    /// `None` if this node has the inbox.
     inbox: Option<InboxElsewhere>,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct InboxRoute {
     name: Arc<str>,
     /// The pattern of the inbox's subjects, or the name of a reply inbox: its node finds the inbox by this.
     address: Arc<str>,
-    /// The node that has the inbox, if no other can.
+    /// The node that has the inbox, if no other node can have it.
     only_at: Option<u64>,
     /// Held while a batch is sent, so that batches leave in order.
     sending: Mutex<()>,
@@ -81,7 +82,7 @@ struct State {
     holder: Option<u64>,
     /// Batches to send, by ticket.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// Batches that were sent, without a response and without having come back.
+    /// Batches that were sent, have no response, and did not come back.
     under_way: usize,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
@@ -95,7 +96,7 @@ struct State {
 enum Next {
     Send(u64, InFlightBatch),
     Append(Arc<Topic>, InFlightBatch),
-    /// No node has the inbox: these batches are refused.
+    /// No node has the inbox. These batches are refused.
     End(Vec<InFlightBatch>),
 }
 
@@ -109,13 +110,13 @@ impl Ownership {
         self.inbox_or_new(key, name, &pattern, None).map(|inbox| inbox.topic)
     }
 
-    /// The reply inbox of another node that takes a reply to this subject, as far as is known.
+    /// The reply inbox of another node that takes a reply to this subject, if this node knows one.
     pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<InboxElsewhere> {
         let known = lock(&self.inboxes.0);
         known.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()
     }
 
-    /// Whether other nodes have yet to be queried for the inbox of this subject.
+    /// Whether this node must still query other nodes for the inbox of this subject.
     pub(crate) fn awaits_reply_inbox(&self, subject: &str) -> bool {
         let known = lock(&self.inboxes.0);
         let is_known = known.replies.get(subject).is_some_and(|reply| steady_ns() < reply.until_ns);
@@ -284,7 +285,8 @@ impl InboxRoute {
         Some(Next::Send(to, run))
     }
 
-    /// Takes back a batch that no node took. It is sent again after the pause, before all newer ones.
+    /// Takes back a batch that no node took. The batch is sent again after the pause, before all newer
+    /// batches.
     fn come_back(
         &self,
         ownership: &Ownership,
@@ -302,7 +304,7 @@ impl InboxRoute {
             state.paused_until_ns = state.paused_until_ns.max(until_ns);
             state.waiting.insert(run.ticket, run);
         }
-        // Not on this thread: it reports a response and holds a lock that sending takes.
+        // Runs on another thread, because it reports a response and holds a lock that sending takes.
         ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), pause);
     }
 
@@ -337,7 +339,8 @@ impl Sender for InboxRoute {
         let refusals = run.tried.iter().filter(|&&node| Some(node) == asked).count();
         let is_of_holder = lock(&self.state).holder == asked;
         if is_of_holder && refusals == 1 {
-            // The client may have closed the inbox and opened it again: the refused batch went to the former one.
+            // The client may have closed the inbox and opened it again: the refused batch went to the former
+            // inbox.
             return self.come_back(&ownership, run, PAUSE, |_| {});
         }
         self.come_back(&ownership, run, Duration::ZERO, |state| {

@@ -1,8 +1,8 @@
 //! Interest: whether another node has a subscriber for a subject.
 //!
-//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a new
-//! topic, a node queries all others at once. The first node with a subscriber decides. A reply inbox takes the reply
-//! only if no other node has a subscriber, so all answers are awaited.
+//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a
+//! new topic, a node queries all others at once. The first node with a subscriber decides. A reply inbox
+//! takes the reply only if no other node has a subscriber. The node therefore waits for all answers.
 //!
 //! Invariant: a subject counts as without subscribers only if every other member has answered so. A member that does
 //! not answer may have a subscriber.
@@ -32,11 +32,11 @@ const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 /// A node's answer to a query about a subject or pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
-    /// Whether somebody subscribes there.
+    /// Whether the node has a subscriber for the subject.
     pub is_subscribed: bool,
     /// Name and pattern of the reply inbox there that takes a reply to the subject.
     pub inbox: Option<(String, String)>,
-    /// The user of the inbox there with this pattern; `None` for an inbox of a session.
+    /// The user of the node's inbox with this pattern; `None` for an inbox of a session.
     pub inbox_user: Option<String>,
 }
 
@@ -227,8 +227,9 @@ impl Node {
         }
     }
 
-    /// Whether the cluster has a subscriber for the pattern, waits for its topic, or may read it later because the
-    /// topic is durable. Without a subscriber here, all other nodes are queried. For code that must not wait.
+    /// Whether the cluster has a subscriber for the pattern, waits for its topic, or may read it later
+    /// because the topic is durable. Without a subscriber here, the node queries all other nodes. For code
+    /// that must not wait.
     pub fn is_heard_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         if let Some(is_heard) = self.heard_for_sure(pattern) {
             return TopicFuture::ready(Ok(is_heard));
@@ -244,8 +245,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that
-    /// does not answer has none.
+    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A
+    /// node that does not answer counts as without one.
     pub fn is_inbox_of_another_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.query_others(pattern.as_str(), Some(user)),
@@ -256,7 +257,7 @@ impl Node {
     /// [`is_heard_async`](Node::is_heard_async) for code that may wait.
     pub fn is_heard(&self, subject: Subject<'_>) -> bool {
         let pattern = Pattern::from(subject);
-        // Without a certain answer, a subscriber is assumed.
+        // Without a certain answer, the node assumes a subscriber.
         self.heard_for_sure(&pattern)
             .unwrap_or_else(|| block_on(self.is_heard_async(&pattern)).unwrap_or(true))
     }

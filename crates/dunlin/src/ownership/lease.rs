@@ -21,8 +21,8 @@ const TOGETHER_MAX: usize = 1_024;
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until it is dropped; `value` is what others read of it. Call it once everything agreed
-    /// on before is [known](Ownership::settle_all) here.
+    /// Makes the node a member until this is dropped; other nodes read `value`. Call this once everything
+    /// agreed on before is [known](Ownership::settle_all) here.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
@@ -38,7 +38,8 @@ impl Ownership {
         };
         let enlist = Command::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
-        // Topics may have other owners since the previous lease ended. Everything is known once this lease is.
+        // Topics may have other owners since the previous lease ended. The node knows them once it knows this
+        // lease.
         let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -54,8 +55,8 @@ impl Ownership {
         Some(lease)
     }
 
-    /// Begins a new epoch of every volatile topic assigned to this node, because an earlier life had its records.
-    /// Returns whether all have one.
+    /// Begins a new epoch of every volatile topic assigned to this node, because the records were lost with
+    /// the previous start. Returns whether all have one.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
             // Topics assigned from now on are new.
@@ -80,7 +81,7 @@ impl Ownership {
                 route.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another node owns it; the watch reports that.
+            // Another node owns the topic; the watch reports that.
             Err(ClusterCommandError::Refused(_)) => all,
             Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })
@@ -94,7 +95,7 @@ impl Ownership {
                 true
             }
             Ok(_) => false,
-            // There is no leader at present; a later renewal may be in time.
+            // The cluster has no leader at present; a later renewal may be in time.
             Err(_) => true,
         }
     }

@@ -16,12 +16,12 @@ use crate::registry::Stretches;
 
 /// Interval of checks whether the others have all records.
 const LOOK: Duration = Duration::from_millis(5);
-/// Minimum time for another node to come for a topic's records.
+/// The least time that another node has to fetch a topic's records.
 const COME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
-    /// Moves the node's volatile topics to others and ends its membership. Topics not moved in time get other owners,
-    /// which have only the records that they read before.
+    /// Moves the node's volatile topics to others and ends its membership. A topic that does not move in time
+    /// gets another owner, which has only the records that it read before.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
@@ -36,7 +36,7 @@ impl Ownership {
         self.lease_until_ns.store(0, Ordering::Release);
         let lease = self.enlisted.load(Ordering::Acquire);
         if lease != 0 && self.is_alive(self.id) {
-            // Otherwise the lease ends by itself.
+            // If this fails, the lease ends by itself.
             let _ = self.peers.ask(&Command::Revoke { lease });
         }
     }

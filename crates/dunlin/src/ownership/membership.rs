@@ -1,15 +1,16 @@
 //! Memberships in `share` groups whose topic another node owns.
 //!
-//! A membership follows its topic. A new owner is asked for it; if this node becomes the owner, the member joins the
+//! A membership follows its topic to each new owner. If this node becomes the owner, the member joins the
 //! group here.
 //!
-//! A member leaves in order: the owner stops handing out records and confirms it after the last one, and the member
-//! reads up to there. The owner gives unconsumed records to other members, so it learns what was consumed, not what
-//! arrived.
+//! A member leaves in order: the owner stops handing out records and confirms it after the last one, and the
+//! member reads up to there. The owner gives unconsumed records to other members. This node therefore reports
+//! consumed records, not received ones.
 //!
 //! Invariant: a record is delivered at most once. A group at the next owner begins with that owner's epoch.
 //!
-//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; at a limit, no more is taken from the owner.
+//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; at a limit, this node takes no more from the
+//! owner.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -45,17 +46,17 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
-    /// The epoch in which an owner was asked for the membership, while that owner has it.
+    /// The epoch of the owner that was asked for the membership, while that owner has it.
     asked: Option<u32>,
-    /// The epoch in which an owner was last asked; 0 for never.
+    /// The epoch of the owner that was asked last; 0 for never.
     asked_last: u32,
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
-    /// Whether it ends after the records already handed out.
+    /// Whether the membership ends after the records already handed out.
     is_ending: bool,
     has_left: bool,
-    /// The number of owners that have ended it. Earlier records do not concern the next owner.
+    /// The number of owners that have ended the membership. Earlier records do not concern the next owner.
     term: u32,
     /// The last consumed record of each partition, not reported to the owner yet.
     consumed: Vec<(u16, Position)>,
@@ -70,7 +71,7 @@ pub(crate) enum RemoteEvent {
     Notice(Notice),
 }
 
-/// Why nothing more comes from another node.
+/// The reason why no more events come from another node.
 #[derive(Debug, Clone)]
 pub(crate) enum RemoteEnd {
     /// This node owns the topic. A group created by the member starts here.
@@ -126,7 +127,7 @@ impl RemoteMembership {
         !lock(&self.state).has_left
     }
 
-    /// Whether the owner should hand out nothing more.
+    /// Whether the owner should stop handing out records.
     pub fn is_ending(&self) -> bool {
         lock(&self.state).is_ending
     }
@@ -156,7 +157,8 @@ impl RemoteMembership {
         }
     }
 
-    /// The owner has ended the membership or refused it. Unless that is final, the present owner is asked again.
+    /// The owner has ended or refused the membership. Unless the reason is final, the present owner is asked
+    /// again.
     pub fn ended(&self, why: &SubscribeError) {
         if self.is_ending() {
             return self.close();
@@ -193,14 +195,14 @@ impl RemoteMembership {
         self.notify();
     }
 
-    /// Whether it needs an owner.
+    /// Whether the membership needs an owner.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
 
-    /// The caller asks the owner of this epoch; `false` where it must not, because another thread has asked already, or the membership does not
-    /// wait for an owner any more. Asked twice, the owner would keep two members for this one, and the end of the first would be taken for
-    /// that of the second.
+    /// Whether the caller may ask the owner of this epoch for the membership. `false` if another thread has
+    /// asked already, or the membership waits for no owner. An owner that was asked twice would keep two
+    /// members for this one, and confuse their ends.
     #[must_use]
     pub(super) fn begin_asking(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);
@@ -224,7 +226,7 @@ impl RemoteMembership {
         }
     }
 
-    /// The next event, in order; the error says why nothing more comes.
+    /// The next event, in order; the error says why no more events come.
     pub(crate) fn next(&self) -> Result<Option<RemoteEvent>, RemoteEnd> {
         let mut state = lock(&self.state);
         let next = state.unread.pop_front();
@@ -236,7 +238,7 @@ impl RemoteMembership {
         Ok(next)
     }
 
-    /// Whether there is an event for the member, which is notified of later ones.
+    /// Whether there is an event for the member. If not, later events notify the member.
     pub(crate) fn has_news(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
@@ -254,7 +256,8 @@ impl RemoteMembership {
         }
     }
 
-    /// Asks the owner to hand out nothing more; [`next`](Membership::next) ends after the records handed out before.
+    /// Asks the owner to stop handing out records; [`next`](Membership::next) ends after the records handed
+    /// out before.
     pub(crate) fn end_in_order(&self) {
         let is_asked = {
             let mut state = lock(&self.state);
@@ -303,7 +306,7 @@ impl State {
         self.asked.is_none() && self.outcome.is_none() && !self.is_ending && !self.has_left
     }
 
-    /// Turns to the owner since `epoch`.
+    /// Asks the owner since `epoch` for the membership.
     ///
     /// An owner's response names the epoch of its logs. If the topic moves at that moment, this is the next owner's
     /// epoch, from which the group has no record. The group then begins after the epoch of the owner that received
@@ -385,15 +388,15 @@ mod tests {
         assert_eq!(member.start(), after(5));
     }
 
-    /// A thread that joins and the keeper's thread both look for members to place. The owner of a topic that had just moved was asked twice,
-    /// and kept two members for one.
+    /// Two threads look for members to place: a thread that joins, and the housekeeping thread. Without a
+    /// guard, both asked the owner of a topic that had just moved, which kept two members for one.
     #[test]
     fn only_one_thread_asks_for_a_membership() {
         let member = membership();
         let asks = |member: &RemoteMembership| {
             let asked = Barrier::new(2);
             let ask = || {
-                // Both have looked before either asks.
+                // Both threads check before either asks.
                 assert!(member.is_unplaced());
                 asked.wait();
                 u32::from(member.begin_asking(5))

@@ -1,4 +1,4 @@
-//! Tells the owner of a state topic that this node has publishers.
+//! Reports to the owner of a state topic that this node has publishers.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +18,7 @@ pub struct PublisherPresence {
 }
 
 impl PublisherPresence {
-    /// Whether the owner should still know of the publishers.
+    /// Whether the report of the publishers is still needed.
     pub fn is_wanted(&self) -> bool {
         let (Some(route), Some(topic)) = (self.route.upgrade(), self.topic.upgrade()) else { return false };
         topic.publishers() > 0 && !route.is_over() && route.owner().0 == self.owner

@@ -33,13 +33,13 @@ pub(crate) struct Route {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: TopicKind,
     state: Mutex<State>,
-    /// Held while batches are sent or appended in order. Lock order: before `state`, which must not be held then.
+    /// Held while batches are sent or appended in order. Lock order: take this before `state`.
     sending: Mutex<()>,
-    /// Notified when a mirror is as far as its owner.
+    /// Notified when a mirror has caught up with its owner.
     placing: Condvar,
     /// Memberships of this node's members in groups at the owner.
     members: Mutex<Vec<Weak<RemoteMembership>>>,
-    /// Whether the topic was deleted; another of its name has its own route.
+    /// Whether the topic was deleted. A new topic of its name has its own route.
     is_over: AtomicBool,
 }
 
@@ -52,10 +52,10 @@ struct State {
     draining: Option<Draining>,
     /// Batches that wait for an owner. Later batches wait behind them.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// Whether waiting batches are being appended here; the log takes no others meanwhile.
+    /// Whether waiting batches are being appended here; the log accepts no other batches until then.
     appending: bool,
-    /// Batches sent to `sent_to` without a response and without having come back. Until there are none, nothing newer
-    /// goes to another node or into the log here.
+    /// Batches sent to `sent_to` that have no response and did not come back. Until there are none, no newer
+    /// batch goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
     /// The ticket of the newest of them.
@@ -65,7 +65,7 @@ struct State {
     presence: Option<Arc<PublisherPresence>>,
     /// The end of the time for publishers of the previous owner to return.
     publishers_until_ns: Option<u64>,
-    /// When its owner was found to be down.
+    /// When the node found the topic's owner down.
     gone_since_ns: Option<u64>,
     /// When a subscriber of new records began to wait for the mirrors, by the wall clock.
     read_since_ns: Option<u64>,
@@ -78,12 +78,12 @@ struct Draining {
     /// The former owner, and its epoch.
     from: u64,
     epoch: u32,
-    /// This node takes the topic over at this time at the latest.
+    /// The latest time at which this node takes the topic over.
     until_ns: u64,
 }
 
-/// How long a node without the topic's records waits before it requests ownership, so that nodes with a mirror come
-/// first.
+/// How long a node without the topic's records waits before it requests ownership, so that nodes with a
+/// mirror come first.
 const HOLDERS_FIRST: Duration = Duration::from_millis(100);
 
 impl Route {
@@ -190,8 +190,8 @@ impl Route {
             if let (Some(node), Err(why)) =
                 (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // The group here hands out the records before the next owner's epoch, because it handed out the
-                // earlier ones.
+                // The group here hands out the records before the next owner's epoch, because it handed out
+                // the earlier ones.
                 node.end_groups_of(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
@@ -214,7 +214,8 @@ impl Route {
         self.notify_placing();
     }
 
-    /// Reads all remaining records of the previous owner, at most as long as another owner would be waited for.
+    /// Reads all remaining records of the previous owner, for at most as long as publishers wait for another
+    /// owner.
     fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
         let Some(this) = self.this.upgrade() else { return };
         let Draining { from, epoch, .. } = draining;
@@ -275,8 +276,8 @@ impl Route {
         })
     }
 
-    /// Does due work: finds a living owner, sends waiting batches, feeds mirrors. Only the housekeeping thread calls
-    /// this, which may wait. Returns whether more is due soon.
+    /// Does due work: finds a living owner, sends waiting batches, feeds mirrors. Only the housekeeping
+    /// thread, which may wait, calls this. Returns whether more work is due soon.
     pub(super) fn keep(&self, ownership: &Arc<Ownership>) -> bool {
         let (owner, epoch, draining, wants) = {
             let state = lock(&self.state);
@@ -369,7 +370,7 @@ impl Upstream for Route {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // Batches that wait for an owner go first, and so do batches that the previous owner may return.
+        // Batches that wait for an owner, and batches that the previous owner may return, come first.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.unanswered == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
@@ -427,7 +428,7 @@ impl Upstream for Route {
             (state.owner, state.draining.is_some())
         };
         if ownership.is_own_now(owner) && !is_draining {
-            // The topic has just moved here, so no other node has more records.
+            // The topic has just moved here, and no other node has more records.
             return None;
         }
         let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;

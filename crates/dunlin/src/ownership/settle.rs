@@ -54,7 +54,7 @@ impl Ownership {
         let is_gone = |route: &Arc<Route>| !there.contains(route.name.as_bytes());
         let gone: Vec<Arc<Route>> = self.routes().into_iter().filter(is_gone).collect();
         gone.iter().for_each(|route| self.gone(&route.name));
-        // Set last, when everything else is known.
+        // Set last, when the node knows everything else.
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
@@ -94,7 +94,7 @@ impl Ownership {
             if self.route(&name).is_none()
                 && let Some(node) = self.embedded()
             {
-                // It may never have been here.
+                // The topic may never have been here.
                 let _ = node.delete(&name);
             }
         }
@@ -109,7 +109,7 @@ impl Ownership {
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
         if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
-            // An error here shows as an unknown topic.
+            // An error here appears as an unknown topic.
             let _ = self.settle(name, &placement);
         }
     }
@@ -118,7 +118,8 @@ impl Ownership {
     pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.settling);
         match self.route(name) {
-            // The owner reported the topic's end, and the deletion was missed. This is the next topic of the name.
+            // The owner reported the topic's end, and this node missed the deletion. This is the next topic
+            // of the name.
             Some(route) if route.is_over() && placement.epoch > route.owner().1 => {
                 self.forget(name);
                 self.add(name, placement)
@@ -239,7 +240,7 @@ impl Ownership {
             if self.is_agreed_on(name) {
                 return same(there);
             }
-            // The topic was just deleted, and this node is about to learn it.
+            // The topic was just deleted, and this node is about to learn that.
             self.await_end(node, &there);
         }
         let words = config_in_words(name, config);
@@ -303,7 +304,7 @@ impl Ownership {
         self.await_topic(node, name)
     }
 
-    /// Whether the cluster has not reported that there is no such topic.
+    /// Whether the topic may exist: the cluster has not reported that there is none.
     fn is_agreed_on(&self, name: &str) -> bool {
         waiting::check();
         !matches!(self.peers.ask(&self.find(name)), Err(ClusterCommandError::Refused(Refusal::NoTopic)))
@@ -347,8 +348,8 @@ impl Ownership {
         }
     }
 
-    /// Deletes a topic; waits for the cluster and until this node knows of it. Otherwise the deletion could hit the
-    /// next topic of this name.
+    /// Deletes a topic; waits for the cluster and until this node has applied the deletion. Otherwise the
+    /// deletion could hit the next topic of this name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let there = node.registry().get(name);
         self.ask(&Command::Remove { topic: name.as_bytes() })?;
@@ -366,7 +367,8 @@ impl Ownership {
         self.ask(&Command::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch that the topic may begin at that node; not a new one if the topic is there already.
+    /// The lowest epoch that the topic may begin at that node. The epoch does not change if the topic is
+    /// there already.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_there = match self.route(name) {
             Some(route) => route.owner().0 == to,
@@ -378,8 +380,8 @@ impl Ownership {
         }
     }
 
-    /// The lowest epoch that may follow the topic's present one. It is at least the clock's, because a restored
-    /// cluster does not know later epochs.
+    /// The lowest epoch that may follow the topic's present one. The epoch is at least the clock's, because a
+    /// restored cluster does not know later epochs.
     pub(super) fn epoch_after(&self, route: &Route) -> u32 {
         let by_time = self.embedded().map_or(0, |node| node.next_epoch(&route.name, now_ns()));
         by_time.max(route.owner().1.saturating_add(1))

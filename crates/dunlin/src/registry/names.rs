@@ -22,7 +22,7 @@ pub(super) struct Names {
     hasher: DefaultHashBuilder,
 }
 
-/// On a cache line of its own.
+/// Each shard has a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard(ShortLock<HashTable<Named>>);
@@ -76,7 +76,7 @@ impl Names {
         let found = table.get().find_entry(hash, |named| named.name.is(name));
         let removed = found.ok().map(|entry| entry.remove().0);
         drop(table);
-        // The last reference frees the topic's history, which must not happen under the lock.
+        // The last reference frees the topic's history. This must not happen under the lock.
         drop(removed);
     }
 

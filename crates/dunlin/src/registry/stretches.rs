@@ -1,8 +1,9 @@
 //! Ranges of topic names that a list has to visit: those that begin like the pattern and like names that the user may
 //! see.
 //!
-//! A list visits only names in these ranges, however many topics other users have. This holds for topics that own
-//! only their name, as nearly all do. The others are kept apart, and all of them within the pattern are visited.
+//! A list visits only names in these ranges, regardless of the number of other users' topics. This holds for
+//! topics that own only their name, as nearly all do. Other topics are in a separate table, and a list visits
+//! all of them within the pattern.
 
 use std::ops::Bound;
 
@@ -70,7 +71,7 @@ impl Stretch {
     fn of(pattern: &Pattern) -> Stretch {
         let text = pattern.as_str();
         match text.find(['*', '>']).map(|at| &text[..at]) {
-            // No name has a control character, so the range holds this name alone.
+            // No name has a control character. The range therefore holds this name alone.
             None => Stretch { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
                 // The character after the dot ends the range.

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - A call delivers messages between its own regions before it returns. Messages for other processes are in
 //!   [`HostOutput::messages`], in the order in which they were sent.
-//! - A change is published, and sent to standbys, before messages that follow from it: both leave in one [`HostOutput`].
+//! - A change is published, and sent to standbys, before messages that depend on it: both leave in one
+//!   [`HostOutput`].
 //! - A region without a lease, or behind its standby, does not delay other regions.
 //!
 //! Limits: those of `space::Limits`. Reports beyond `reports_max` are dropped and counted.
@@ -44,7 +45,7 @@ pub struct WorldTopics {
     pub history_bytes: u64,
 }
 
-/// Why a region cannot begin here.
+/// The reason why a region cannot begin here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -90,7 +91,7 @@ pub struct HostCounts {
     pub unauthorised: u64,
     /// Ticks missed because the standby was behind.
     pub behind: u64,
-    /// Messages that could not be decoded, or for regions that are not here.
+    /// Messages that could not be decoded, or whose region is not here.
     pub refused: u64,
     /// Records that the topic refused.
     pub unpublished: u64,
@@ -103,7 +104,7 @@ struct HostedRegion<const D: usize, B> {
     out: Outputs,
     publisher: Option<Publisher>,
     followed: bool,
-    /// No standby is possible.
+    /// Set if no standby is possible.
     alone: bool,
     /// Ticks made, their duration, and ticks missed.
     ticks: u64,
@@ -124,7 +125,7 @@ pub struct Host<const D: usize, B> {
     reports: Vec<(RegionId, RegionReport)>,
     /// Entities spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
-    /// Spawned here, not yet known to have a unique id, and not handed over since.
+    /// Entities spawned here whose ids are not yet known to be unique, and that were not handed over since.
     unproven: HashSet<EntityId>,
     counts: HostCounts,
     figures_reported_at: Option<Instant>,
@@ -306,7 +307,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition = partition.clone();
         for running in self.regions.values_mut() {
             running.region.set_partition(partition.clone());
-            // A region without a valid lease does this in its first tick.
+            // A region without a valid lease hands them over in its first tick.
             let _ = running.region.offer_misplaced_entities(now_ns, &mut running.out);
         }
         self.settle(now_ns);
@@ -333,7 +334,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).is_some_and(|running| running.followed)
     }
 
-    /// A standby has confirmed these entries and this tick.
+    /// Notes that a standby has confirmed these entries and this tick.
     pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.region.standby_acknowledged(entries, tick, now_ns, &mut running.out);
@@ -341,8 +342,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Sets whether a region runs without a possible standby. Alone, its changes count as confirmed at once and are
-    /// lost with this process. Afterwards, it waits for its standby again.
+    /// Sets whether a region runs without a possible standby. Without a standby, the region's changes count
+    /// as confirmed at once and are lost with this process. With one, the region waits for its standby again.
     pub fn set_alone(&mut self, region: RegionId, alone: bool, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.alone = alone;
@@ -380,12 +381,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Its regions.
+    /// The host's regions.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, &Region<D, B>)> {
         self.regions.iter().map(|(id, running)| (*id, &running.region))
     }
 
-    /// One of its regions.
+    /// A region of this host.
     pub fn region(&self, region: RegionId) -> Option<&Region<D, B>> {
         self.regions.get(&region).map(|running| &running.region)
     }

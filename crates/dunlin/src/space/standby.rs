@@ -11,7 +11,7 @@ pub struct Standbys<const D: usize> {
     states: BTreeMap<RegionId, RegionState<D>>,
 }
 
-/// Why a copy was dropped.
+/// The reason why a copy was dropped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandbyError {
@@ -29,7 +29,7 @@ pub enum StandbyError {
 }
 
 impl<const D: usize> Standbys<D> {
-    /// Without copies. `setup` applies to every region, except for its number.
+    /// Creates the set without copies. `setup` applies to every region, except for its number.
     pub fn new(setup: RegionSetup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }

@@ -1,7 +1,7 @@
 //! Files of durable topics: one text file `ID.topic` for each.
 //!
-//! A file is written under another name, synced and renamed, so it is complete or missing. An unknown line is
-//! refused, because it would change the topic's behaviour. A checksum detects damage.
+//! A file is written under another name, synced and renamed, so that it is complete or missing. An unknown
+//! line is refused, because it would change the topic's behaviour. A checksum detects damage.
 //!
 //! A deleted topic leaves a mark `ID.deleted` until its logs are removed. A log without file and mark was not
 //! deleted.
@@ -45,7 +45,7 @@ pub(super) struct Listed {
 #[derive(Debug, PartialEq)]
 pub(super) struct Unreadable {
     pub(super) id: u64,
-    /// The topic's name, if the file has one; it may be damaged, too.
+    /// The topic's name, if the file has one. The name may be damaged, too.
     pub(super) name: Option<String>,
     /// The topic's pattern, if the file has one.
     pub(super) pattern: Option<String>,
@@ -120,7 +120,7 @@ pub(super) fn write(
 pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     let (path, mark) = (path(dir, id), mark(dir, id));
     match disk.rename(&path, &mark) {
-        // Somebody has removed the file.
+        // Another program has removed the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             disk.create(&mark).map_err(StorageError::disk("create", &mark))?;
         }
@@ -356,7 +356,7 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = sealed.clone().into_bytes();
                 bytes[at] ^= 1 << bit;
-                // The last line's end may be missing: nothing depends on it.
+                // The last line's end may be missing, because no other line depends on it.
                 let is_end = at == sealed.len() - 1;
                 let parsed = String::from_utf8(bytes).map_err(|error| error.to_string());
                 assert!(parsed.and_then(|text| parse(&text)).is_err() || is_end, "byte {at}, bit {bit}");

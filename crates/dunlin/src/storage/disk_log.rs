@@ -30,7 +30,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
 /// Upper bound of an append besides its records, bytes.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
-/// A log stored by its publishers this often in a row is left to them.
+/// If publishers store a log this often in a row, the storing thread leaves the log to them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
 /// The largest record a file can hold.
 const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -47,11 +47,11 @@ pub(super) struct DiskLog {
     known_path: PathBuf,
     /// Its topic's pattern.
     pattern: String,
-    /// The stored position from before this start, if the log now lacks records up to it.
+    /// The stored position from before this start, if the log lacks records up to it.
     lost: Option<Known>,
     /// Epochs that may have had records beyond those on disk.
     unsure: Vec<u32>,
-    /// Why there may have been more records than those that were found.
+    /// Why there may have been more records than the files have.
     doubt: Option<Doubt>,
     reader: Reader,
     cache: Arc<Cache>,
@@ -62,12 +62,12 @@ pub(super) struct DiskLog {
     aging: bool,
     /// The log's size at which a state is saved.
     fold_bytes_max: u64,
-    /// How often a waiting publisher stored staged records: since the start, in a row since the thread last found
-    /// none, and at the thread's last look.
+    /// How often a waiting publisher stored staged records: since the start, in a row since the thread last
+    /// found none, and at the thread's last look.
     helped: AtomicU64,
     helped_in_a_row: AtomicU32,
     helped_before: AtomicU64,
-    /// Whether it is in the queue for later.
+    /// Whether the log is in the queue for later.
     later: AtomicBool,
     writing: Mutex<Writing>,
 }
@@ -84,7 +84,7 @@ struct Writing {
     /// A state to save when its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
-    /// The last note of how far the log is stored, and the file in which it was written.
+    /// The last record of how far the log is stored, and the file in which it was written.
     known: Option<Known>,
     known_in: Option<dunlin_journal::Position>,
 }
@@ -93,7 +93,7 @@ struct Writing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     WhenAsked,
-    /// Visit it again, because the disk was full.
+    /// Visit the log again, because the disk was full.
     TryAgain,
 }
 
@@ -109,13 +109,14 @@ impl DiskLog {
         let dir = place.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
         let (disk, topic_path) = (&*place.disk, catalogue::path(&place.dir, id));
-        // Before it is opened, which creates what is missing and changes what is there.
+        // Reads the files before the log is opened, because opening creates missing files and changes
+        // existing ones.
         let (changed_ns, marks) = (known::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
         let known_path = known::path(&place.dir, id, partition);
-        // One that cannot be read says nothing, and is replaced.
+        // A file that cannot be read gives no information, and is replaced.
         let mut known = Known::read(disk, &known_path).unwrap_or_default();
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
         let of_state = report.snapshot.map(|at| Known::from_state(at, &report));
@@ -124,7 +125,7 @@ impl DiskLog {
         if let Some(lost) = &lost {
             lost.amend(&mut report, lost.is_here(&marks));
         }
-        // If records are known to be missing, there is nothing to doubt.
+        // If records are known to be missing, there is no doubt.
         let doubt = match lost {
             Some(_) => None,
             None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),
@@ -132,7 +133,7 @@ impl DiskLog {
         let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
         unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
         if doubt.is_some() {
-            // The last epoch that is known: of a log without records the one in which it was created.
+            // The last epoch that is known; for a log without records, the epoch of its creation.
             let epoch = report.last.map(|last| last.epoch).or(begun.epoch());
             report.clean = false;
             report.epoch_least = report.epoch_least.max(epoch.unwrap_or(0).saturating_add(1));
@@ -147,7 +148,7 @@ impl DiskLog {
             let first_seq = begins.iter().find(|begin| begin.epoch == epoch).map_or(1, |begin| begin.seq);
             let origin = Origin::of(disk, &topic_path, &dir);
             let (closed, changed_ns, unsure, pattern) = (false, None, unsure.clone(), Some(pattern.clone()));
-            // Should the node be killed before it has noted more, this holds still.
+            // If the node is killed before the next note, this note still holds.
             let now = Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
             let _ = now.write(disk, &known_path);
             known = Some(now);
@@ -196,7 +197,7 @@ impl DiskLog {
         let _ = self.log.set(Arc::downgrade(log));
     }
 
-    /// Why there may have been more records than those that were found. It began a new epoch then.
+    /// Why there may have been more records than the files have. The log began a new epoch then.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
@@ -383,7 +384,7 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        // Where all records are held from the first on, there may have been epochs before that of the first.
+        // If the log holds all records since its first one, there may have been epochs before that record's.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
@@ -391,21 +392,21 @@ impl DiskLog {
         let origin = Origin::of(&*self.disk, &self.topic_path, &self.dir);
         let now =
             Some(Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns: closed_ns, origin });
-        // Where it fails, what was noted before still holds.
+        // If this fails, the previous note still holds.
         if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
             *known = now;
         }
     }
 
-    /// Notes that it was created in this epoch, and has no record: one that is found empty and without this note was emptied. The
-    /// caller syncs the directory.
+    /// Notes that the log was created in this epoch, and has no record. A log that is empty and lacks this
+    /// note was emptied. The caller syncs the directory.
     pub(super) fn note_new(&self, epoch: u32) {
         let origin = Origin::of(&*self.disk, &self.topic_path, &self.dir);
         let pattern = Some(self.pattern.clone());
         let (unsure, changed_ns) = (Vec::new(), None);
         let new =
             Known { epoch, first_seq: 1, through: 0, closed: false, pattern, unsure, changed_ns, origin };
-        // Where it fails, a start that finds no record says that some may be lost.
+        // If this fails, a start that finds no record reports that some may be lost.
         if new.put(&*self.disk, &self.known_path).is_ok() {
             lock(&self.writing).known = Some(new);
         }
@@ -479,7 +480,7 @@ impl DiskLog {
 impl Store for DiskLog {
     fn help(&self) {
         let Some(log) = self.log() else { return };
-        // The holder of the lock stores; later records are for the next publisher.
+        // The holder of the lock stores the records; the next publisher stores later ones.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.helped_in_a_row.fetch_add(1, Ordering::Relaxed);

@@ -5,14 +5,15 @@ use dunlin_journal::Recovered;
 use super::Begun;
 use super::known::{Known, Marks};
 
-/// Why a log may have had more records than those that were found, although none is known to be missing. The log begins a new epoch.
+/// The reason why a log may have had more records than its files have, although none is known to be missing.
+/// The log begins a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// It ended in good order, and its files are a copy of those that were closed, or older than them.
+    /// The log was closed cleanly. Its files are a copy of the closed files, or older than them.
     Copied,
-    /// It did not end in good order, and its files are a copy or older ones.
+    /// The log was not closed cleanly. Its files are a copy or older files.
     CopiedOpen,
-    /// It has no record, and its files are not those that the node created with the topic.
+    /// The log has no record. Its files are not those that the node created with the topic.
     Emptied,
 }
 

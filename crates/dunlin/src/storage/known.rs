@@ -1,14 +1,14 @@
-//! The position up to which a log was stored, kept outside of the log's directory. It shows records that are missing
-//! because the last file, or the whole directory, was lost.
+//! The position up to which a log was stored, kept outside of the log's directory. The position reveals
+//! records that are missing because the last file, or the whole directory, was lost.
 //!
-//! Each log has one small text file. It is written when the log first stores records after a start, with each new
-//! file, and when the log is closed. While a log is open, the position is a lower bound. If a write fails, less is
-//! known. The file also has the topic's pattern, so that its subjects stay reserved if the topic's own file is
-//! damaged or gone.
+//! Each log has one small text file. The node writes the file when the log first stores records after a
+//! start, with each new log file, and when the log is closed. While a log is open, the position is a lower
+//! bound. If a write fails, the bound is lower. The file also has the topic's pattern, so that its subjects
+//! stay reserved if the topic's own file is damaged or gone.
 //!
-//! Files that were put back may be older than what subscribers have read. The file therefore also notes what the file
-//! system says of the topic's and the log's files and no copy keeps ([`Origin`]). The end of an empty log, or of a log
-//! that did not end in order, counts only while that is unchanged.
+//! Files that were put back may be older than what subscribers have read. The file therefore also stores
+//! attributes of the topic's and the log's files that a copy does not keep ([`Origin`]). The end of an empty
+//! log, or of a log that did not end in order, counts only while these attributes are unchanged.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,7 +25,7 @@ const FIRST_LINE: &str = "dunlin stored 1";
 const LAST_LINE: &str = "end";
 const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
-/// Of a log's directory.
+/// The extension of a log's file, beside its directory.
 pub(super) const LOCK_FILE: &str = "lock";
 /// Upper bound of the file, bytes.
 const BYTES_MAX: u64 = 4 << 10;
@@ -47,7 +47,7 @@ pub(super) struct Known {
     pub(super) unsure: Vec<u32>,
     /// The modification time of the log's last file, if the log is closed. A copy has another time.
     pub(super) changed_ns: Option<u64>,
-    /// Of the files when this was written; older builds did not write it.
+    /// Attributes of the files when this was written. Older builds did not write them.
     pub(super) origin: Option<Origin>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Of a topic's file and its log as they are now; `None` where one is missing.
+    /// Attributes of a topic's file and its log at present; `None` if one is missing.
     pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Option<Origin> {
         let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir);
         Some(Origin { topic_ns: topic_ns?, lock_ns: lock_ns?, file: files.last().copied().unwrap_or(0) })
@@ -80,7 +80,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// To be called before the log is opened, which creates what is missing.
+    /// Call this before the log is opened, because opening creates missing files.
     pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Marks {
         let numbers = log_files(disk, log_dir).into_iter().filter_map(|file| disk.file_number(&file).ok());
         Marks {
@@ -97,7 +97,7 @@ impl Known {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
-    /// The note that a saved state at `at` stands for, since a state is saved after its last record is stored.
+    /// The note that a saved state at `at` implies, since a state is saved after its last record is stored.
     pub(super) fn from_state(at: Position, found: &Recovered) -> Known {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);
@@ -113,15 +113,15 @@ impl Known {
         }
     }
 
-    /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new epoch. If this note was put
-    /// back itself (`!is_here`), there may have been records after the last one that it names.
+    /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new
+    /// epoch. If this note was itself restored (`!is_here`), the log may have had later records.
     pub(super) fn amend(&self, found: &mut Recovered, is_here: bool) {
         if !self.is_more_than(found) {
             return;
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // The beginning of this epoch shows where earlier ones ended.
+        // The beginning of this epoch shows where earlier epochs ended.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
@@ -140,12 +140,12 @@ impl Known {
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
     }
 
-    /// Whether this was written here, and is no copy.
+    /// Whether this node wrote the file, and it is no copy.
     pub(super) fn is_here(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|origin| Some(origin.topic_ns) == marks.topic_ns)
     }
 
-    /// Whether the log that was found is the one that was written here, and no copy or older one.
+    /// Whether the log's files are those that this node wrote, and not a copy or older ones.
     pub(super) fn is_of(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|Origin { lock_ns, file, .. }| {
             Some(lock_ns) == marks.lock_ns && (file == 0 || marks.files.contains(&file))
@@ -264,7 +264,7 @@ pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> Option<u64> {
 fn log_files(disk: &dyn Disk, log_dir: &Path) -> Vec<PathBuf> {
     let mut names = disk.list(log_dir).unwrap_or_default();
     names.retain(|name| name.ends_with(".log"));
-    // Their names begin with the numbers of their first records, all of one length.
+    // The names of the files begin with the numbers of their first records, all of one length.
     names.sort_unstable();
     names.into_iter().map(|name| log_dir.join(name)).collect()
 }

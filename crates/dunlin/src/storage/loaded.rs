@@ -1,7 +1,7 @@
 //! A cache of history that was read from disk, for subscribers at the same position.
 //!
-//! Over the limit, the oldest segments are removed; a subscriber that needs one loads it again. A segment in use is
-//! removed with the next load.
+//! Over the limit, the oldest segments are removed; a subscriber that needs a removed segment loads it again.
+//! A segment in use is removed with the next load.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,8 +1,9 @@
 //! Marks of a single node's parts beside topics: `DIR/control.made` for its keys, `DIR/tasks.made` for its tasks.
 //!
-//! A mark holds when files of the part's logs were changed last, which no copy keeps: of each lock, which is created with its directory,
-//! and of the newest file of each log that was closed. If the files have other times, the part was put back from a copy. It may be older
-//! than what clients have read, so it goes on in a new epoch. A mark of an older build is empty and vouches for nothing.
+//! A mark holds the change times of each log's lock and of each closed log's newest file. Copies of the files
+//! have other change times. If the times differ, the part was restored from a copy and may be older than what
+//! clients have read. The part then continues in a new epoch. A mark of an older build is empty and proves
+//! nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +18,8 @@ const BYTES_MAX: u64 = 64 << 10;
 /// Directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
-/// Whether the files of a part are as this node left them; `false` where they were put back from a copy. `of` are its directories. A
-/// part without files is about to begin.
+/// Whether the files of a part are as this node left them; `false` if they were restored from a copy. `of`
+/// lists the part's directories. For a part without files, the result is `true`.
 pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) -> bool {
     if !has_files(disk, &dir.join(part)) {
         return true;
@@ -26,7 +27,7 @@ pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBu
     let noted = read(disk, &mark(dir, part)).filter(|noted| !noted.is_empty());
     let is_unchanged = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
     if is_unchanged {
-        // From here on its logs are open.
+        // The part's logs are open from here on.
         note(disk, dir, part, of);
     }
     is_unchanged
@@ -38,7 +39,7 @@ pub(crate) fn note(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
     write(disk, &mark(dir, part), locks(disk, of));
 }
 
-/// The same, once its logs are closed. If one is still open, the mark stays as it is.
+/// The same, once the part's logs are closed. If a log is still open, the mark does not change.
 pub(crate) fn note_closed(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
     let held: Vec<_> = logs_of(of).map(|log| disk.lock(&log).ok().flatten()).collect();
     if is_marked(disk, dir, part) && held.iter().all(Option::is_some) {
@@ -46,7 +47,7 @@ pub(crate) fn note_closed(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf
     }
 }
 
-/// A failure leaves the mark as it was, or none.
+/// After a failure, the mark is the previous one, or there is none.
 fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     if read(disk, mark).as_ref() == Some(&lines) {
         return;
@@ -81,7 +82,7 @@ fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     logs_of(of).filter_map(line).collect()
 }
 
-/// The same, and when the newest file of each log was changed last.
+/// The same, with the time when the newest file of each log was changed last.
 fn closed(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line =
         |log: PathBuf| Some(format!("closed {} {}", name(&log), known::changed_ns(disk, &log).unwrap_or(0)));
@@ -92,7 +93,7 @@ fn logs_of(of: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     of.iter().flat_map(|dir| LOGS.iter().map(|log| dir.join(log)))
 }
 
-/// Without the data directory, which may be moved.
+/// Paths do not contain the data directory, which may be moved.
 fn name(log: &Path) -> String {
     let names: Vec<_> = log.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")

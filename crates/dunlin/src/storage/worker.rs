@@ -1,8 +1,8 @@
 //! The storing thread: in each round, it writes and syncs the staged records of all logs.
 //!
-//! Records published during a round are in the next one, so more publishers share each sync. A log whose publishers
-//! store their own records is visited later. An immediate visit would sync the first records of a batch alone, and
-//! the publisher would wait for two syncs.
+//! Records published during a round belong to the next one, so that more publishers share each sync. A log
+//! whose publishers store their own records is visited later. An immediate visit would sync the first records
+//! of a batch alone, and the publisher would wait for two syncs.
 //!
 //! Invariant: a log is in each list at most once, and leaves it before its records are staged, so that no later
 //! record is missed.
@@ -102,7 +102,7 @@ impl Worker {
     pub(super) fn stop(&self) {
         self.queue.change(|waiting| waiting.stopping = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // A panic was reported by its own thread.
+            // The panicking thread has reported the panic.
             let _ = thread.join();
         }
     }
@@ -226,11 +226,11 @@ pub(super) struct Removal {
 fn remove(removed: &[Removal]) {
     let mut gone = Vec::new();
     for Removal { id, logs, .. } in removed {
-        // All of them, even if one fails.
+        // Removes all logs, even if one fails.
         let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
         gone.extend((failed == 0).then_some(*id));
     }
-    // All belong to one node.
+    // All topics belong to one node.
     if let Some(Removal { disk, dir, .. }) = removed.first() {
         catalogue::unmark(&**disk, dir, &gone);
     }

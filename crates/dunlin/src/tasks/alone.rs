@@ -29,8 +29,9 @@ impl Transport for NoPeers {
 }
 
 impl Tasks {
-    /// Starts a cluster of one, in a directory or in memory. On return, it leads and has applied its log. With `is_put_back`, the files may
-    /// be older than what clients have read: events continue in a later epoch.
+    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its
+    /// log. With `is_put_back`, the files may be older than what clients have read: events continue in a
+    /// later epoch.
     pub fn alone(
         node: &Node,
         place: Option<(Arc<dyn Disk>, &Path)>,
@@ -42,7 +43,7 @@ impl Tasks {
             Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| NoPeers, limits),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
-                // Memory has its own budget.
+                // A log in memory has its own budget.
                 limits.raft.reserve_bytes = 0;
                 let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
                 Tasks::take_part(node, ID, &disk, Path::new("/tasks"), |_| NoPeers, limits)
@@ -55,7 +56,7 @@ impl Tasks {
             async move {
                 if shard.is_begun().await? {
                     refuse_members(&shard.status()?)?;
-                    // No other node can lead.
+                    // No other node can become the leader.
                     shard.elect().await?;
                 } else {
                     shard.begin(&[Member { id: ID, address: String::new() }]).await?;

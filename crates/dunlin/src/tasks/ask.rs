@@ -151,7 +151,8 @@ impl TaskShard {
         caught_up
     }
 
-    /// As the leader, sets the cluster's clock once in each term: it does not advance while nobody leads.
+    /// As the leader, sets the cluster's clock once in each term, because the clock does not advance without
+    /// a leader.
     async fn set_clock_of_term(&self, group: &Group<TasksMachine>) -> Result<(), TasksError> {
         let term = group.term();
         if self.clock_term.load(Ordering::Relaxed) == term {
@@ -173,7 +174,8 @@ impl TaskShard {
             return self.set_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
-        // The state's clock does not advance while nothing happens. It is certainly wrong only if it is ahead.
+        // The state's clock does not advance while no command arrives. It is certainly wrong only if it is
+        // ahead.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
             self.propose_clock(&group).await?;
@@ -181,9 +183,8 @@ impl TaskShard {
         Ok(())
     }
 
-    /// After a restore, begins an epoch of events later than the present one. Skips fencing tokens that workers may have from the time
-    /// after the backup.
-    pub async fn begin_restored(&self) -> Result<(), TasksError> {
+    /// Begins an epoch of events later than the present one.
+    pub(super) async fn begin_anew(&self) -> Result<(), TasksError> {
         let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
         commands.push_with(|out| Command::BeginRestored { unix_ms }.encode(out));
         reply(&self.propose_known(commands).await?).map(drop)
@@ -216,5 +217,5 @@ impl TaskShard {
     }
 }
 
-/// A clock that is this far behind is set again, ms.
+/// A clock that lags by this much is set again, ms.
 const CLOCK_RENEWED_MS: u64 = 60_000;

@@ -1,10 +1,10 @@
 //! The thread that divides the slots of this node's workers among several shards (`dunlin_tasks::SlotAllocator`).
 //!
-//! A shard with tasks that wait for a worker wakes it, as does a new worker. Unassigned slots make it look again by
-//! itself.
+//! A shard with tasks that wait for a worker wakes the thread, as does a new worker. While slots are
+//! unassigned, the thread looks again by itself.
 //!
-//! Invariant: a division starts from what all shards have applied of the previous one, so no slot is lost or assigned
-//! twice.
+//! Invariant: a division starts when all shards have applied the previous one, so that no slot is lost or
+//! assigned twice.
 //!
 //! Limits: at most one division in [`PAUSE`], and a tenth of a processor.
 
@@ -57,13 +57,13 @@ pub(super) struct DealerSignal {
 }
 
 impl DealerSignal {
-    /// Wakes the dealer if a task could start and no worker of this shard takes it.
+    /// Wakes the dealer if a task could start but no worker of this shard takes it.
     pub(super) fn ring(&self, state: &SchedulerState) {
         if !self.is_signalled.load(Ordering::Relaxed)
             && state.is_waiting()
             && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
-            // A stopped dealer ignores it.
+            // A stopped dealer ignores the message.
             let _ = self.words.send(DealerMessage::Look);
         }
     }
@@ -72,7 +72,7 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (words, receiver) = channel();
-        // Set until the thread starts; with one shard it never does.
+        // Set until the thread starts. With one shard the thread never starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { words, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
     }

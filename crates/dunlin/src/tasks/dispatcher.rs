@@ -25,7 +25,8 @@ const SWEPT_MIN: usize = 64;
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
-    /// Its workers, each with the end of its lease when it last sent something here.
+    /// The queue's workers, each with the end of its lease when it last sent something through this
+    /// connection.
     workers: Mutex<HashMap<u64, u64>>,
     waiter: Arc<Waiter>,
     token: u32,
@@ -69,7 +70,7 @@ impl OrderQueue {
         }
     }
 
-    /// Updates the leases of its workers. Unknown workers are removed.
+    /// Updates the leases of the queue's workers. Removes unknown workers.
     pub(super) fn heard(&self, state: &SchedulerState) {
         lock(&self.workers).retain(|worker, end_ms| {
             let now = state.lease_end_ms(*worker);
@@ -77,14 +78,14 @@ impl OrderQueue {
         });
     }
 
-    /// Its workers that have sent nothing since, through any connection.
+    /// The queue's workers that have sent nothing since then, through any connection.
     pub(super) fn silent(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
         silent.map(|(worker, _)| *worker).collect()
     }
 
-    /// Whether a worker has attached through it.
+    /// Whether a worker has attached through this connection.
     pub fn has_workers(&self) -> bool {
         !lock(&self.workers).is_empty()
     }
@@ -126,7 +127,7 @@ struct WorkerConnection {
 }
 
 impl WorkerConnection {
-    /// Whether to hand on a shard's order. `Drained` is handed on when all shards have reported it.
+    /// Whether to hand on a shard's order. A worker receives `Drained` when all shards have reported it.
     fn passes(&mut self, shard: u8, shards: u8, order: &WorkerOrder) -> bool {
         if let WorkerOrder::Drained { .. } = order {
             self.drained |= 1 << shard;
@@ -194,8 +195,8 @@ impl Dispatcher {
     }
 }
 
-/// Wakes connections after the responses of the entry. Connections that have taken their orders meanwhile are left
-/// alone.
+/// Wakes connections after the responses of the entry. Does not wake connections that have taken their orders
+/// before.
 fn wake_behind_answers(woken: Vec<Arc<OrderQueue>>) {
     let wake = |woken: &[Arc<OrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());

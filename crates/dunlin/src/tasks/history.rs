@@ -52,7 +52,7 @@ impl History {
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_at(TASKS, config, 0)?;
-                // A subscriber may have read more at another node.
+                // A subscriber may have read further at another node.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
@@ -70,7 +70,7 @@ impl History {
         node.registry().remove(TASKS);
     }
 
-    /// Marks the topic as unreplicated: without other nodes, no subscriber can have read more.
+    /// Marks the topic as unreplicated: without other nodes, no subscriber can have read further.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));

@@ -81,7 +81,7 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
             Ok(HousekeeperCommand::Publish(due)) => publish(&shard, node, due),
             Ok(HousekeeperCommand::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                // If another node leads, it corrects the clock.
+                // If another node leads, that node corrects the clock.
                 let _ = block_on(shard.correct_clock());
             }
         }
@@ -121,11 +121,11 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
     }
 }
 
-/// Why a task was not published.
+/// The reason why a task was not published.
 enum NotPublished {
-    /// It is due again soon.
+    /// The task is due again soon.
     NotYet,
-    /// The user who submitted it lacks the permission.
+    /// The user who submitted the task lacks the permission.
     Refused(String),
 }
 
@@ -140,7 +140,7 @@ fn publish_one(shard: &TaskShard, node: &Node, due: &Due) -> Result<(), NotPubli
     let draft = Draft { meta: Default::default(), payload };
     let published = node.publisher(subject).and_then(|publisher| publisher.identified(mark).publish(draft));
     match published {
-        // It was appended before.
+        // The record was appended before.
         Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Ok(()),
         Err(PublishError::Forbidden(why)) => Err(NotPublished::Refused(why)),
         Err(_) => Err(NotPublished::NotYet),

@@ -59,7 +59,7 @@ impl TasksMachine {
 
     fn take_in(&mut self, command: &Command<'_>) -> CommandOutcome {
         match (command, self.history.epoch_and_count()) {
-            // The first clock of a state's life says which life it is.
+            // The first clock of a state identifies the state's start.
             (Command::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
             (Command::BeginRestored { unix_ms }, (epoch, count)) => {
                 self.history.move_on(life_of(*unix_ms).max(epoch.saturating_add(1)), count);
@@ -89,7 +89,7 @@ impl Machine for TasksMachine {
         self.state.next_due_ms()
     }
 
-    /// Commands of other versions are not refused for their size.
+    /// Commands of other versions have no limit of size here.
     fn grows(command: &[u8]) -> bool {
         Command::decode(command).is_ok_and(|command| command.grows())
     }

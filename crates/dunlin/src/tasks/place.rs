@@ -51,7 +51,7 @@ impl Node {
         Ok(self.tasks_place().tasks.get_or_init(|| tasks))
     }
 
-    /// Ends this part. A single node notes how it left the files.
+    /// Ends this part. A single node records the times of its files.
     pub(crate) fn stop_tasks(&self) {
         let Some(tasks) = self.tasks_if_any() else { return };
         tasks.stop();
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Whether its directory contains tasks of a cluster of one.
+    /// Whether the data directory contains tasks of a cluster of one.
     pub(crate) fn has_tasks(&self) -> bool {
         let place = self.storage().map(Storage::place);
         !self.is_of_cluster()
@@ -75,13 +75,13 @@ impl Node {
         }
     }
 
-    /// Sets its part in the cluster's tasks; `false` if it has one.
+    /// Sets the node's part in the cluster's tasks; `false` if the node has one.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) -> bool {
         let _one_at_a_time = self.tasks_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.tasks_place().tasks.set(tasks).is_ok()
     }
 
-    /// Its part in the cluster's tasks, if started.
+    /// The node's part in the cluster's tasks, if started.
     pub fn tasks_if_any(&self) -> Option<&Arc<Tasks>> {
         self.tasks_place().tasks.get()
     }

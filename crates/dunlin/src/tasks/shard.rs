@@ -22,7 +22,7 @@ const FIRST: u8 = 0xc7;
 /// First byte of requests for another shard, whose number follows.
 const ANOTHER: u8 = 0xc8;
 
-/// A node's part in one shard. It ends when it is dropped or stopped.
+/// A node's part in one shard. The part ends when it is dropped or stopped.
 pub struct TaskShard {
     pub(super) number: u8,
     group: Mutex<Option<Arc<Group<TasksMachine>>>>,

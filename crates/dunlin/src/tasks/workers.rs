@@ -23,29 +23,29 @@ const RETURN: Duration = Duration::from_secs(1);
 pub struct WorkerAttachment {
     /// The worker's previous id; 0 for a new worker.
     pub worker: u64,
-    /// The epoch of the tasks in which it got the id.
+    /// The epoch of the tasks in which the worker got the id.
     pub life: u32,
-    /// Tasks that it runs at the same time.
+    /// Tasks that the worker runs at the same time.
     pub slots: u32,
-    /// Tasks that it may receive ahead.
+    /// Tasks that the worker may receive ahead.
     pub ahead: u32,
-    /// Tasks that it holds, with their tokens.
+    /// Tasks that the worker holds, with their tokens.
     pub has: Vec<(u64, u64)>,
-    /// Its name.
+    /// The worker's name.
     pub name: Vec<u8>,
-    /// Kinds of tasks that it runs.
+    /// Kinds of tasks that the worker runs.
     pub kinds: Vec<Vec<u8>>,
-    /// The queues it serves.
+    /// The queues that the worker serves.
     pub queues: Vec<Vec<u8>>,
-    /// Its processors, thousandths.
+    /// The worker's processors, thousandths.
     pub cpu_milli: u32,
-    /// Its memory, bytes.
+    /// The worker's memory, bytes.
     pub memory_bytes: u64,
-    /// Its time to live, ms.
+    /// The worker's time to live, ms.
     pub ttl_ms: u64,
     /// Labels that tasks may need.
     pub labels: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Tenants that it serves; empty for all.
+    /// Tenants that the worker serves; empty for all.
     pub tenants: Vec<Vec<u8>>,
 }
 
@@ -145,8 +145,8 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Hands over the orders that the worker holds and does not know, and all later ones. Nothing is applied
-    /// meanwhile.
+    /// Hands over the orders that the worker holds and does not know, and all later ones. The machine applies
+    /// no command during this call.
     fn begin_orders(
         &self,
         machines: &[&TasksMachine],
@@ -214,9 +214,9 @@ impl Tasks {
         self.home().with(|state| order_queue.heard(state))
     }
 
-    /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. A killed
-    /// process ends its connection, so its tasks need not wait for the lease. If such a worker was only late, its
-    /// token is refused.
+    /// Ends the leases of workers whose connection ended and that do not reconnect soon, to any node. A
+    /// killed process ends its connection. Its tasks then do not wait for the end of the lease. If such a
+    /// worker was only late, its token is refused.
     pub async fn connection_ended(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         self.home().group()?.pause(RETURN).await;
         self.home().catch_up().await?;

@@ -280,7 +280,7 @@ impl TestCluster {
         until("the node is a member", || ownership.has_lease());
     }
 
-    /// Adds a node that knows nothing and is not a member.
+    /// Adds a node that has no information and is not a member.
     fn join(&self, id: u64) -> Arc<Ownership> {
         self.join_with(id, Node::start(Config::default()).unwrap())
     }
@@ -691,7 +691,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
             }
         }
     });
-    // Its lease ends, and the topic gets another owner.
+    // The node's lease ends, and the topic gets another owner.
     until("the node knows that it owns nothing", || {
         stage.node(2).publisher("own").unwrap().publish("x").is_err()
     });

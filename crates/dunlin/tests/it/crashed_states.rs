@@ -196,7 +196,7 @@ fn compare_with_the_truth(seed: u64) {
     node.stop();
 }
 
-/// The log was removed, or an older one was put back: the state that was saved holds records that the log does not.
+/// The log was removed, or replaced by an older one: the saved state includes records that the log lacks.
 #[test]
 fn log_goes_on_behind_the_state_that_was_saved() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));

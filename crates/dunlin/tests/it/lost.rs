@@ -93,7 +93,7 @@ fn missing_last_file_is_an_exact_gap() {
     assert_whole(&numbers, &gaps, 10, RECORDS);
     assert_eq!(gaps.len(), 1);
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, Some(RECORDS)));
-    // A subscriber that had read everything misses nothing and is not sent back.
+    // A subscriber that had read everything misses no record and does not go back.
     let (numbers, gaps, epochs) = read(&node, last);
     assert!(numbers.is_empty() && gaps.is_empty());
     assert_eq!((epochs[0].last_seen, epochs[0].known_through), (RECORDS, Some(RECORDS)));

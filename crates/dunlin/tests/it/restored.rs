@@ -208,7 +208,8 @@ fn published(dir: &Path) -> (Node, Position) {
     (node, last)
 }
 
-/// Opens what was put back: none of these positions is told that nothing came after its records, now or after another start.
+/// Opens the restored files. No subscriber at these positions may receive the report that no record followed,
+/// at this or a later start.
 fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
     let mut next = Position::default();
     for start in 0..3 {
@@ -238,7 +239,8 @@ fn copy_of_a_running_node_does_not_vouch_for_its_end() {
     assert_vouches_for_nothing(&dir, &[second, last, Position { seq: 3, ..last }]);
 }
 
-/// Between the epoch of the copy and that after its return there was another one, which the copy does not know.
+/// Between the epoch of the copy and the epoch after its return, another epoch existed, which the copy does
+/// not know.
 #[test]
 fn copy_of_a_killed_node_does_not_vouch_for_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +328,7 @@ fn node_that_was_killed_vouches_for_its_own_end() {
     let (texts, epochs) = read(&node, last);
     assert_eq!((texts, epochs[0].known_through), (vec!["3".to_owned()], Some(2)));
     assert!(next.epoch > last.epoch);
-    // A subscriber that has more of the epoch than there is shows that its records are lost.
+    // A subscriber that has read further in the epoch than the files proves that records are lost.
     let (texts, epochs) = read(&node, Position { seq: 7, ..last });
     assert_eq!((texts, epochs[0].last_seen, epochs[0].known_through), (vec!["3".to_owned()], 7, None));
 }
@@ -393,7 +395,7 @@ fn positions(node: &Node) -> [Position; 2] {
     [KV, TASKS].map(|topic| node.topic(topic).unwrap().logs()[0].last())
 }
 
-/// A watch goes on in the epoch of the positions, and finds no records that it does not know.
+/// A watch continues in the epoch of the positions, and finds only records that it knows.
 fn assert_goes_on(dir: &Path, before: [Position; 2]) {
     let (node, _) = open(dir);
     assert_eq!(positions(&node), before);
@@ -448,7 +450,7 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
         }
         node.stop();
         drop(node);
-        // From then on they are the node's own.
+        // From then on, the files are the node's own.
         assert_goes_on(&dir, next);
     }
 }
@@ -504,7 +506,8 @@ fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
         node.stop();
         drop(node);
         put_back(&backup.join(part), &dir.join(part));
-        // The part alone is older than its mark says: the operator decides to go on with what is left.
+        // The part alone is older than its mark says: the operator decides to continue with the remaining
+        // data.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
         let next = change(&node, "3");
@@ -543,7 +546,7 @@ fn keys_and_tasks_that_were_moved_or_killed_keep_their_epoch() {
     fs::rename(&dir, &moved).unwrap();
     let (node, _) = open(&moved);
     let last = change(&node, "2");
-    // Its parts end, as those of a killed node do, without a note of how they were left.
+    // The node's parts end without a note of their files, as in a killed node.
     node.control().unwrap().stop();
     node.tasks().unwrap().stop();
     drop(node);

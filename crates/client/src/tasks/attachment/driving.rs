@@ -22,8 +22,8 @@ use crate::why::DisconnectReason;
 const BEATS: u32 = 3;
 /// The pause before a refused attempt is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest wait. The end of the worker is noticed at each tick meanwhile; a wait of at least a tick takes
-/// one system call instead of two.
+/// The longest wait. The thread checks at each tick whether the worker has ended. A wait of at least a tick
+/// takes one system call instead of two.
 const LOOK: Duration = Duration::from_secs(1);
 /// The longest wait without a connection.
 const LOOK_AWAY: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ const LEFT_ALONE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Driver {
     beat_at: Instant,
-    /// The attach request is sent; when its response is overdue.
+    /// Set when the attach request is sent: the time when its response is overdue.
     attaching: Option<Instant>,
 }
 
@@ -100,7 +100,7 @@ impl AttachmentShared {
         }
     }
 
-    /// Does what is due, then waits for messages, at most until `until`.
+    /// Does the due work, then waits for messages, at most until `until`.
     pub(super) fn step(
         &self,
         driver: &mut Driver,

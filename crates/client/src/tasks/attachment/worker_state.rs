@@ -17,7 +17,7 @@ use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::given::AssignedTask;
 use crate::refusal::Refused;
 
-/// Requests on their way at once. Commands queued meanwhile are sent together, so that a busy worker sends
+/// Requests in flight at once. Commands queued in the meantime are sent together, so that a busy worker sends
 /// larger requests.
 const REQUESTS_MAX: usize = 4;
 /// A little more than the size of a result without content.
@@ -32,7 +32,7 @@ pub(super) struct WorkerState {
     pub(super) worker: u64,
     /// The epoch in which `worker` was assigned.
     pub(super) life: u32,
-    /// The worker is attached by this connection.
+    /// Whether the worker is attached by this connection.
     pub(super) is_attached: bool,
     /// Assigned tasks that no thread has taken yet.
     pub(super) ready: VecDeque<AssignedTask>,
@@ -71,9 +71,9 @@ pub(super) struct QueuedCommand {
     bytes: Vec<u8>,
     /// The task and token that the command finishes.
     answers: Option<(u64, u64)>,
-    /// The command is sent again after a lost connection.
+    /// Whether to send the command again after a lost connection.
     is_kept: bool,
-    /// The command may have been carried out before.
+    /// Whether the command may have been carried out before.
     is_again: bool,
 }
 
@@ -162,8 +162,8 @@ impl WorkerState {
         slots.saturating_sub(u32::try_from(self.stray.len()).unwrap_or(u32::MAX))
     }
 
-    /// Requests one more task after the end of one that the cluster no longer counts as this worker's. A
-    /// worker that attaches again sends its number of slots.
+    /// Requests one more task after the end of a task that the cluster counts as another worker's. A worker
+    /// that attaches again sends its number of slots.
     fn take_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = Command::Pull { worker: self.worker, credit: 1 };
@@ -171,7 +171,7 @@ impl WorkerState {
         }
     }
 
-    /// Whether the worker holds the task, as far as it knows.
+    /// Whether the worker holds the task, according to its last message.
     pub(super) fn holds(&self, task: u64, token: u64) -> bool {
         self.held.get(&task).is_some_and(|held| held.token == token)
     }
@@ -248,7 +248,7 @@ impl WorkerState {
         Some(held)
     }
 
-    /// Carries out an order. A task to be stopped that no thread has begun is given back.
+    /// Carries out an order. The worker returns a task to be stopped that no thread has begun.
     pub(super) fn ordered(&mut self, order: WorkerOrder) {
         match order {
             WorkerOrder::Start(start) => self.start(start),
@@ -367,7 +367,7 @@ impl WorkerState {
     }
 }
 
-/// Whether the code means that the task belongs to another worker, or is over.
+/// Whether the code means that the task belongs to another worker, or has ended.
 fn is_of_another(code: ErrorCode) -> bool {
     use ErrorCode::{NoTask, NoWorker, StaleToken, TaskOver};
     matches!(code, NoTask | NoWorker | StaleToken | TaskOver)

@@ -3,8 +3,8 @@
 //! ```text
 //!  block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      each change stands behind its length, a `u32`
 //! ```
-//! Integers are little-endian. The blocks follow those of the state ([`dunlin_control::Frozen`]) and have another
-//! kind. They may differ between nodes, because nodes hold different numbers of changes.
+//! Integers are little-endian. The blocks follow the state's blocks ([`dunlin_control::Frozen`]) and have
+//! another kind. Nodes hold different numbers of changes, and may write different blocks.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ const VERSION: u8 = 1;
 const KIND: u8 = 6;
 /// Approximate size of a block, which may be larger with one large change.
 const BLOCK_BYTES: usize = 64 << 10;
-/// A longer change is left out, with those before it: a block is one journal record.
+/// A snapshot leaves out a longer change and all changes before it, because a block is one journal record.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
-/// The changes up to a position. The oldest may be dropped from the log before they are written.
+/// The changes up to a position. The log may drop the oldest changes before they are written.
 #[derive(Debug)]
 pub(in crate::control) struct PastChanges {
     log: Arc<Log>,
@@ -41,7 +41,7 @@ impl PastChanges {
             ..SubscribeOptions::default()
         };
         let cursor = Cursor::new(Arc::clone(&self.log), &options, None, ConsumeMode::Reads);
-        // Without room for a cursor, the snapshot contains no changes.
+        // If a cursor cannot be created, the snapshot contains no changes.
         let Ok(mut cursor) = cursor else { return Ok(()) };
         let mut block = Block::default();
         while cursor.next() <= self.last {

@@ -54,7 +54,7 @@ impl Route {
         ownership.peers.feed(from, feed);
     }
 
-    /// A mirror is as far as its owner.
+    /// Reports that a mirror has caught up with its owner.
     pub(in crate::ownership) fn placed(&self, feed: &MirrorFeed) {
         if feed.private.is_none() {
             lock(&self.state).read_since_ns = None;
@@ -65,16 +65,16 @@ impl Route {
         }
     }
 
-    /// Wakes threads that wait for a mirror; the change must be made before.
+    /// Wakes threads that wait for a mirror. Make the change before this call.
     pub(super) fn notify_placing(&self) {
-        // Taking the lock first: a thread that checked before the change and has yet to wait would miss the
+        // Takes the lock first: a thread that checked before the change and is about to wait would miss the
         // notification.
         drop(lock(&self.state));
         self.placing.notify_all();
     }
 
-    /// Waits until a mirror is as far as its owner. Returns at once if such a wait failed just now, or on a thread
-    /// that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
+    /// Waits until a mirror has caught up with its owner. Returns at once if such a wait failed shortly
+    /// before, or on a thread that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
     pub(super) fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
         if !waiting::is_allowed() {
             return;
@@ -84,7 +84,7 @@ impl Route {
             (self.kind == TopicKind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
-        // The wait does not end with the topic, because its feed may still bring its records.
+        // The wait does not end with the topic, because the feed may still deliver its records.
         let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         if timed_out.timed_out() && is_unplaced(log) {
@@ -114,9 +114,9 @@ impl Route {
                 drop(state);
                 return feed.close();
             }
-            // A new subscriber starts a feed, which waits for this lock, so no record is dropped that a feed
-            // continues from. The next owner may also still need these records, and feeds no mirror before it has
-            // them.
+            // A new subscriber starts a feed, which waits for this lock. The mirror therefore drops no record
+            // from which a feed continues. The next owner may also still need these records, and feeds no
+            // mirror before it has them.
             if let Some(topic) = topic
                 && feed.stood()
                 && state.draining.is_none()
@@ -178,7 +178,7 @@ mod tests {
         fn feed(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// Stops the thread that wakes it until the test lets it go on.
+    /// Stops the thread that wakes the waiter until the test releases it.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {

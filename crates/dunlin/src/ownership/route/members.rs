@@ -28,7 +28,7 @@ impl Route {
         }
     }
 
-    /// Requests the memberships without an owner from the topic's owner, if that is a member.
+    /// Requests the memberships without an owner from the topic's owner, if that node is a member.
     pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
         let unplaced = self.unplaced_members();
         if unplaced.is_empty() {

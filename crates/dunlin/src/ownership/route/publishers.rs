@@ -1,4 +1,4 @@
-//! Publishers of a state topic: the owner learns whether any node has one.
+//! Publishers of a state topic: informs the owner whether any node has a publisher.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,12 @@ use crate::clock::steady_ns;
 use crate::ownership::presence::PublisherPresence;
 use crate::ownership::{Ownership, housekeeper, lock};
 
-/// How long publishers have to connect to a new owner before subscribers learn that there is none.
+/// How long publishers have to connect to a new owner before subscribers receive the notice that there is
+/// none.
 const RETURN_MAX: Duration = Duration::from_secs(2);
 
 impl Route {
-    /// Whether another node owns the topic and has to learn of publishers here.
+    /// Whether another node owns the topic and needs a report of the publishers here.
     pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
         let state = lock(&self.state);
         let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);

@@ -1,7 +1,7 @@
 //! Batches of this node's publishers on their way to the owner, or into the log here if this node is the owner.
 //!
-//! Invariant: batches leave in the order in which they came. Nothing newer goes to another node, or into the log
-//! here, before older batches have a response or have come back.
+//! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the
+//! log here, before older batches have a response or have come back.
 
 use std::sync::{Arc, Weak};
 
@@ -34,7 +34,8 @@ impl Route {
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.pattern, &run, steady_ns());
         self.wait(forwarded, None);
         let is_left = if owner == ownership.id {
-            // The log may have opened meanwhile. Later records of the publisher must not come before this batch.
+            // The log may have opened in the meantime. Later records of the publisher must not come before
+            // this batch.
             self.topic().is_some_and(|topic| self.append_in_order(&ownership, &topic))
         } else {
             self.send_in_order(&ownership)
@@ -85,7 +86,7 @@ impl Route {
         state.waiting.insert(run.ticket, run);
     }
 
-    /// Sends waiting batches in order. Returns whether more is due soon.
+    /// Sends waiting batches in order. Returns whether more work is due soon.
     pub(super) fn send_waiting(&self, ownership: &Ownership) -> bool {
         let is_left = {
             let _in_order = lock(&self.sending);
@@ -126,8 +127,8 @@ impl Route {
         }
     }
 
-    /// Appends waiting batches here, as the owner, while the lease lasts. A node that was away first learns which
-    /// topics it has lost. Returns whether more is due soon.
+    /// Appends waiting batches here, as the owner, while the lease lasts. A node that was away first applies
+    /// the changes of owners. Returns whether more work is due soon.
     pub(super) fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         let is_left = {
             let _in_order = lock(&self.sending);
@@ -152,7 +153,7 @@ impl Route {
             let first = lock(&self.state).waiting.pop_first();
             let Some((_, run)) = first else { break };
             match run.append_to(topic) {
-                // It has gone on to another.
+                // The topic has moved to another owner.
                 Err(PublishError::Elsewhere) => {
                     run.not_taken("the topic has moved again");
                     break;

@@ -96,8 +96,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((running.region.handover().region(), tick))
     }
 
-    /// Whether an entity was spawned here, is not known to have a unique id, and was not handed over since. After a
-    /// handover it may have come back, and answers about its id could concern the same entity.
+    /// Whether an entity was spawned here, is not known to have a unique id, and was not handed over since.
+    /// After a handover the entity may have come back, and answers about its id could concern the same
+    /// entity.
     pub fn is_unproven(&self, id: EntityId) -> bool {
         self.unproven.contains(&id)
     }

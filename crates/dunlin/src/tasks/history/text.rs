@@ -1,7 +1,7 @@
 //! Encodes an event as a JSON object (RFC 8259).
 //!
-//! The machine's thread encodes about three events per task, so this avoids `std::fmt`, which is several times
-//! slower.
+//! The machine's thread encodes about three events per task. The code avoids `std::fmt`, which is several
+//! times slower.
 
 use dunlin_tasks::{AttemptFailure, TaskEvent, TaskEventKind};
 

@@ -78,7 +78,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
         match chance(4) {
             0 => {
                 let to = 1 + chance(3);
-                // Refused if that node is not a member again yet.
+                // Refused if that node is not yet a member again.
                 let _ = stage.ownership(1).move_topic("t", to);
             }
             1 => {

@@ -15,7 +15,7 @@ use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, POLL};
 
-/// More patient than the defaults, because tests share two cores.
+/// Longer limits than the defaults, because tests share two cores.
 pub fn limits() -> ControlLimits {
     let mut limits = ControlLimits::default();
     limits.raft.answer_ms_max = 30_000;
@@ -112,7 +112,7 @@ impl Transport for TestTransport {
             };
             let is_ours = request.first() == Some(&0xc0);
             let answer = node.receive(request).await;
-            // Otherwise the last reference would end on the node's own thread.
+            // Without this, the last reference would end on the node's own thread.
             std::thread::spawn(move || drop(node));
             let ways = ways.read().unwrap();
             let is_lost = ways.cut.contains(&(to, from)) || is_ours && ways.losing;

@@ -47,7 +47,7 @@ fn renewed_claim_outlives_its_first_deadline() {
         }
         member.ack(held.token).is_ok()
     };
-    // On a machine that stalls for longer than a claim lasts, the claim ends rightly.
+    // If the machine stalls for longer than a claim lasts, the claim ends rightly.
     assert!([600, 3_000, 15_000].into_iter().any(in_time));
 }
 
