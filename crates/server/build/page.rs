@@ -1,5 +1,6 @@
-//! The built dashboard, `web/dashboard/dist`, as a table of files with their bytes, plain and compressed. Where it is not
-//! there the table is empty, and nodes say at `/` what they always said: `cargo build` needs neither Node nor the page.
+//! The built dashboard, `web/dashboard/dist`, as a table of files with their bytes, plain and compressed. If
+//! the directory does not exist, the table is empty, and nodes serve a short text at `/`. `cargo build` thus
+//! needs neither Node.js nor the dashboard.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +21,8 @@ pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     files.sort();
     let mut table = String::from("&[\n");
     for (number, file) in files.iter().enumerate() {
-        // A copy, so that a page that is built anew meanwhile does not end the compiler.
+        // Compiles a copy of the file, so that a concurrent build of the dashboard does not break the
+        // compilation.
         let (plain, compressed) = (format!("page.{number}"), format!("page.{number}.gz"));
         let bytes = fs::read(file)?;
         fs::write(out.join(&plain), &bytes)?;
@@ -47,7 +49,7 @@ fn gather(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
-            // A directory's own time says nothing of what lies deeper.
+            // A directory's own modification time does not show changes in its subdirectories.
             println!("cargo:rerun-if-changed={}", path.display());
             gather(&path, files)?;
         } else {

@@ -4,9 +4,9 @@
 //! ([`Node::used_by`](dunlin::Node::used_by)). A listener only passes credentials to this module and reports the
 //! result.
 //!
-//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys, `credentials` are what
-//! clients send, `throttle` delays guessing, `checker` verifies passwords on its own threads, `account` and `tenancy`
-//! are a user and a tenant at run time, `login` is a connection's hold on them.
+//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys, `credentials` are
+//! what clients send, `throttle` delays guessing, `checker` verifies passwords on its own threads, `account`
+//! and `tenancy` are a user and a tenant at run time, `login` is a connection's use of them.
 //!
 //! Invariants:
 //! - Without a users file, this module does nothing.
@@ -14,7 +14,6 @@
 //! - An invalid users file changes nothing.
 //!
 //! Limits: [`AccessLimits`]; the limits of users and tenants are in the users file.
-//! Limits: [`AccessLimits`]; those of users and tenants stand in the users file.
 
 mod account;
 mod checker;
@@ -243,7 +242,7 @@ impl Access {
         if let Some(account) = accounts.get(name) {
             return Some(Arc::clone(account));
         }
-        // Read under the lock, because users change while the accounts are locked.
+        // Reads the file under the lock, because users change while the accounts are locked.
         let users = self.users();
         let user = users.by_name.get(name)?;
         let tenant = users.tenants.get(&user.tenant)?;

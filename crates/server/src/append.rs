@@ -1,7 +1,8 @@
-//! Appends records for the listeners that handle each request in its own async task. The task waits for room in the
-//! topic and for the disk; its thread serves other tasks meanwhile.
+//! Appends records for the listeners that handle each request in its own async task. The task waits for room
+//! in the topic and for the disk; its thread serves other tasks during the wait.
 //!
-//! [`try_append`] never waits, so its frames may lie in a thread-local buffer. [`append_when_there_is_room`] waits.
+//! [`try_append`] never waits. Its frames may therefore be in a thread-local buffer.
+//! [`append_when_there_is_room`] waits.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -26,8 +27,8 @@ pub(crate) struct AppendRequest<'a> {
     pub(crate) partition: usize,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, if the request names it; lost state is reported
-    /// then.
+    /// The publisher's last acknowledged record of the partition, if the request has one. A lost state is
+    /// reported then.
     pub(crate) after: Option<Position>,
     /// The node with the publisher's permissions, and the record's subject after the topic's prefix.
     pub(crate) node: &'a Node,

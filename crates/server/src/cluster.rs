@@ -228,7 +228,8 @@ impl Cluster {
         LinkUse { asked: count(&self.seat.links.asked), opened: count(&self.seat.links.opened) }
     }
 
-    /// Why this node has left the cluster for good: its disk failed, or it was removed. The process should end then.
+    /// Why this node has left the cluster permanently: its disk failed, or it was removed. The process should
+    /// end then.
     pub fn ended(&self) -> Option<String> {
         self.seat.ended()
     }
@@ -238,7 +239,7 @@ impl Cluster {
         self.seat.missing()
     }
 
-    /// Gives volatile topics and the lead to other nodes, before this node ends.
+    /// Gives volatile topics and the leadership to other nodes, before this node ends.
     pub fn hand_over(&self) {
         self.topics.leave();
         let (done, handed) = std::sync::mpsc::channel();
@@ -284,7 +285,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Transfers the lead, if this node has it and there is another voter.
+/// Transfers the leadership, if this node leads and there is another voter.
 async fn hand_over_lead(seat: &ClusterMember) {
     if let Some(control) = seat.control()
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
@@ -405,7 +406,7 @@ fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Encodes a rare message as JSON.
+/// Encodes an infrequent message as JSON.
 fn text(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }

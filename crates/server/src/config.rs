@@ -26,8 +26,8 @@ pub struct ServerConfig {
     pub grpc: Vec<SocketAddr>,
     /// TLS for all TCP addresses of every protocol.
     pub tls: Option<TlsConfig>,
-    /// The users and their permissions (`docs/security.md`). Without this file, every client that connects may do
-    /// everything.
+    /// The users and their permissions (`docs/security.md`). Without this file, every client has all
+    /// permissions.
     pub users_file: Option<PathBuf>,
     /// Allows addresses that other machines can reach without encryption or authentication. Otherwise such an address
     /// requires TLS, and clients must show a certificate (`client_ca`) or be users of the users file.
@@ -140,8 +140,7 @@ pub struct HttpLimits {
     pub header_ms_max: u32,
     /// Time for a request's body, ms.
     pub body_ms_max: u32,
-    /// Time in which a client neither reads what was sent nor shows that it is alive, ms; then its connection is
-    /// closed.
+    /// A client that neither reads nor shows that it is alive for this time is disconnected, ms.
     pub stalled_ms_max: u32,
     /// Longest pause between two messages of an event stream, ms.
     pub heartbeat_ms: u32,

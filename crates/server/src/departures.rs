@@ -1,7 +1,7 @@
 //! Clients that were refused or disconnected recently, with the reasons, for operators.
 //!
-//! The list lasts as long as the node runs, newest last. A repeated departure of one client for one reason increments
-//! a counter, so that a client that retries does not displace the others.
+//! The list lasts as long as the node runs, and has the newest departure last. A repeated departure of one
+//! client for one reason increments a counter, so that a client that retries does not displace the others.
 //!
 //! Limits: `departures_max` entries, the oldest is dropped; [`TEXT_BYTES_MAX`] bytes of a client's text.
 
@@ -93,7 +93,7 @@ impl Departures {
     pub(crate) fn note(&self, mut departure: Departure) {
         let mut kept = self.kept();
         if let Some(at) = kept.iter().position(|before| before.is_like(&departure)) {
-            // The entry exists: its index was just found.
+            // The entry exists, because its index was just found.
             let before = kept.remove(at).unwrap_or_else(|| departure.clone());
             departure.times += before.times;
             departure.first_ns = before.first_ns;

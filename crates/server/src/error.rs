@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::access::UsersError;
 use crate::tls::TlsError;
 
-/// Why a server does not start.
+/// The reason why a server does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -1,4 +1,5 @@
-//! Collects topic figures from all nodes: what the owners hold, and the publishers and subscribers at each node.
+//! Collects topic counters from all nodes: the owners' retained records, and the publishers and subscribers
+//! at each node.
 //!
 //! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
 //! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
@@ -86,7 +87,7 @@ pub(crate) struct TopicClients {
     pub(crate) readers_total: u32,
     /// Subscribers that have read everything.
     pub(crate) waiting: u32,
-    /// The slowest subscribers, most lag first, with their nodes in a cluster.
+    /// The slowest subscribers, largest lag first, with their nodes in a cluster.
     pub(crate) readers: Vec<(Option<u64>, ReaderInfo)>,
     pub(crate) losses: LossCounters,
 }

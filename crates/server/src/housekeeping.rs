@@ -38,7 +38,7 @@ impl Housekeeping {
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// How long ago it ran.
+    /// How long ago the housekeeping ran.
     pub(crate) fn since_last(&self) -> Duration {
         let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
         self.began.elapsed().saturating_sub(last)
@@ -63,7 +63,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         loop {
             let due_ns = node.see_to_due(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
             let due = Instant::now() + due_ns.map_or(TICK, |ns| Duration::from_nanos(ns).min(TICK));
-            // The next call finds out whether the time passed or a deadline moved.
+            // The next call checks whether the time passed or a deadline moved.
             let _ = timeout_at(due, keeper.0.notified()).await;
             sleep(TOGETHER).await;
         }
@@ -98,7 +98,8 @@ impl DiskFullReport {
     }
 }
 
-/// Runs the housekeeping off the listener threads: it may wait for a disk or the cluster.
+/// Runs the housekeeping on another thread than the listeners', because it may wait for a disk or the
+/// cluster.
 async fn tick(shared: &Arc<Shared>) {
     let reached = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known = reached();

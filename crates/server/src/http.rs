@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
-//! - A stream of events whose client does not read holds one chunk, and nothing of a log.
+//! - A stream of events whose client does not read holds one chunk, and no segment of a log.
 //! - Memory for a body is charged to the node's budget while it is held.
 //!
 //! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.

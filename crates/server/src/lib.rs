@@ -11,7 +11,6 @@
 //! moves. All sessions of a thread share its read and write buffers, so that an idle session needs little memory.
 //!
 //! Topics and permissions are in `dunlin`, the bytes of messages in `wire`.
-//! Not here: topics and who may use them (`dunlin`), the bytes of messages (`wire`).
 
 pub mod access;
 mod append;

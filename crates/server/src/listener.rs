@@ -139,7 +139,7 @@ impl AsyncListener {
     }
 }
 
-/// Chooses the first core while it has few sessions, else the one with the fewest.
+/// Chooses the first core while it has few sessions, or else the core with the fewest.
 fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     let first = &cores[0];
     if first.load() < before_spreading {

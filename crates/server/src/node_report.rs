@@ -1,7 +1,7 @@
 //! The node's reports about itself: five JSON objects, over HTTP (`GET /v1/node/…`) and once a second in topic
 //! `$node` (`docs/listeners.md`), each under its name as the key.
 //!
-//! Nothing is counted for the reports while records pass, and nothing is published without a subscriber.
+//! Publishing a record updates no counters for the reports, and without a subscriber the node publishes none.
 //!
 //! Limits: [`TOPICS_SHOWN`], [`ROWS_SHOWN`], [`EVENTS_KEPT`].
 

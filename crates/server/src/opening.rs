@@ -1,7 +1,7 @@
 //! Listeners of a node that is still starting: they refuse every client with `OPENING` and the current step.
 //!
-//! Internally this is a [`Server`] over an empty node that admits no session. The real server takes over its sockets,
-//! so that no address is free in between.
+//! Internally this is a [`Server`] over an empty node that admits no session. The real server takes over the
+//! sockets, so that their addresses are never free in between.
 
 use std::fmt;
 use std::io;
@@ -42,7 +42,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Starts all listeners; clients are refused with `what`, the current step.
+    /// Starts all listeners. They refuse clients with `what`, the current step.
     pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(StartupProgress { what: Mutex::new(what.to_owned()), began: Instant::now() });

@@ -4,7 +4,7 @@
 //! the socket directly; the thread reads responses and the mirrors' feeds.
 //!
 //! Limits: those of [`dunlin_client::Limits`] for each connection. An unreachable node is tried again after
-//! `PAUSE`; batches for it are returned meanwhile.
+//! `PAUSE`; until then, batches for it are returned.
 
 mod feeding;
 pub(crate) mod interest;

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Largest file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a file. Pipes and devices are refused: reading them could block for ever.
+/// Reads a file. Refuses pipes and devices, because reading them could block for ever.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let found = metadata(path)?;
     if !found.is_file() {
@@ -79,7 +79,7 @@ impl Reloads {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sound = true;
         for entry in entries.iter_mut().filter(|entry| wanted(entry)) {
-            // Taken before reading: a change during the read leads to another read.
+            // Taken before reading, so that a change during the read leads to another read.
             entry.seen = stamps(&*entry.what);
             let what = entry.what.what();
             match entry.what.reload() {
@@ -110,7 +110,7 @@ pub(crate) async fn watch(reloads: Arc<Reloads>) {
     while !reloads.is_empty() {
         tokio::time::sleep(LOOK).await;
         let reloads = Arc::clone(&reloads);
-        // Not on this thread: a slow disk must not delay its sessions.
+        // Runs on another thread, because a slow disk must not delay sessions.
         let _ = tokio::task::spawn_blocking(move || reloads.changed()).await;
     }
 }

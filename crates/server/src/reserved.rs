@@ -1,4 +1,4 @@
-//! Reserves a TCP address for a server that does not run at the moment.
+//! Reserves a TCP address for a server that is not running.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use socket2::{Domain, Socket, Type};
 
 /// A TCP address that the system gives to no other program while this value lives.
 ///
-/// The value holds a socket that is bound to the address and never listens. The system then gives the port neither to
-/// a listener that asks for any port nor to an outgoing connection. A server that sets `SO_REUSEADDR`, as Dunlin's
-/// do, can still listen at the address, repeatedly.
+/// The value holds a socket that is bound to the address and never listens. The system then gives the port
+/// neither to a listener on any free port nor to an outgoing connection. A server that sets `SO_REUSEADDR`,
+/// as Dunlin's do, can still listen at the address, repeatedly.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use dunlin::{ResponderExecutor, ResponderTask};
 use tokio::runtime::Handle;
 
-/// A request that arrives on a listener's thread is answered there. A request of any other thread is answered on
-/// `first`.
+/// The listener's thread answers a request that arrives there. The thread `first` answers requests from other
+/// threads.
 #[derive(Debug)]
 pub(crate) struct ListenerRunner {
     pub(crate) first: Handle,

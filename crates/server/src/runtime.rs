@@ -16,8 +16,8 @@ use crate::watchdog::Pulse;
 /// sessions poll their own sockets.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// The same for other threads. With the runtime's default of 61 tasks, one client that flooded the node delayed the
-/// other sockets by 20 ms.
+/// The same number for other threads. With the runtime's default of 61 tasks, one client that flooded the
+/// node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
 /// Every n-th task is one that another thread woke. With the runtime's default of 31, sessions that wake each other
@@ -119,7 +119,7 @@ impl Drop for Runtime {
             thread::sleep(LOOK);
         }
         if thread.is_finished() {
-            // A panic was reported by the thread itself.
+            // The panicking thread has reported the panic.
             let _ = thread.join();
         } else {
             tracing::error!("thread {:?} has not ended within {END_WITHIN:?}", thread.thread().name());

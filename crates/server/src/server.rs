@@ -45,12 +45,12 @@ pub struct Server {
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// Dropped before the threads that it watches: their end is no stall.
+    /// Dropped before the threads that it watches, because their end is no stall.
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
-    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another node,
-    /// and that node must not wait for this thread in turn.
+    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another
+    /// node, which must not wait for this thread in turn.
     for_nodes: OnceLock<Runtime>,
 }
 
@@ -222,8 +222,8 @@ impl Server {
         self.shared.reloads.all()
     }
 
-    /// Stops the server: it accepts no connections, tells every session to end, and waits until clients have read
-    /// what was sent, at most `stop_ms_max`. It waits up to 10 s for responses to accepted commands.
+    /// Stops the server: it accepts no connections, ends every session, and waits until clients have read the
+    /// pending output, at most `stop_ms_max`. The server waits up to 10 s for responses to accepted commands.
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();
@@ -237,7 +237,8 @@ impl Server {
             }
         };
         wait_for(&|| self.shared.client_count());
-        // No client publishes now. Subscribers at other nodes get the rest before the connections to those nodes end.
+        // No client publishes by then. Subscribers at other nodes receive the rest before the connections to
+        // those nodes end.
         let began = Instant::now();
         while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
             thread::sleep(LOOK);

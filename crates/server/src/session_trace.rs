@@ -1,8 +1,8 @@
 //! Traces of a session for operators: its client, its listener, the number of records sent to it, and why it ended.
 //!
 //! The session's span ends with it. A client that was cut off or refused is added to
-//! [`Departures`](crate::departures::Departures). Nothing here runs for each record: sessions count records for each
-//! write.
+//! [`Departures`](crate::departures::Departures). No code here runs for each record: sessions count records
+//! for each write.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl SessionTrace {
         self.records += records;
     }
 
-    /// Records that the node cuts the client off, after telling it why.
+    /// Records that the node disconnects the client, after sending the reason.
     pub(crate) fn cut_off(&mut self, why: &str, behind: u64) {
         if self.why.is_none() {
             self.note(DepartureKind::CutOff, why, behind);
@@ -78,7 +78,7 @@ impl SessionTrace {
     /// Records that a subscription was refused or ended; the connection continues.
     pub(crate) fn subscription_ended(&self, refused: &Refused, behind: u64) {
         let fate = match refused.code {
-            // The client's own wish, and ordinary ends of topics.
+            // The client's own request, and ordinary ends of topics.
             ErrorCode::Asked | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,

@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// Whether the threads never park.
     pub(crate) spin: bool,
-    /// Users and permissions; without it, every client may do everything.
+    /// Users and permissions; without them, every client has all permissions.
     pub(crate) access: Option<Arc<Access>>,
     /// Origins whose pages may use HTTP.
     pub(crate) origins: Vec<String>,
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     /// The start's progress while the node is opening.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// Held by each session of Dunlin's own protocol, which may owe responses.
+    /// Held by each session of Dunlin's own protocol that may owe responses.
     pub(crate) answering: Arc<()>,
 }
 
@@ -140,8 +140,8 @@ impl Shared {
         }
     }
 
-    /// Admits one more session; `None` at the limit or while the node is opening, for the reason of
-    /// [`Shared::no_place`].
+    /// Admits one more session; `None` at the limit or while the node is opening. [`Shared::no_place`]
+    /// returns the reason.
     pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<SessionGuard> {
         let mut sessions = self.sessions();
         if self.is_opening() || sessions.len() >= self.limits.sessions_max {
@@ -229,7 +229,7 @@ impl Shared {
         self.tell(STOP);
     }
 
-    /// Reads the users file again, and has every session check its user's permissions.
+    /// Reads the users file again, and makes every session check its user's permissions.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
         let ChangedUsers { removed, changed } = access.reload()?;

@@ -7,7 +7,7 @@
 //! - Requests, calls and sessions have spans; records have none.
 //! - Without a subscriber to spans none is created, and responses keep their bodies.
 //!
-//! Numbers are signed: OpenTelemetry has no unsigned numbers and would show them as text.
+//! Numbers are signed: OpenTelemetry has no unsigned numbers, and would show those as text.
 //!
 //! OpenTelemetry itself is a dependency of the command line only (`crates/cli/src/telemetry.rs`).
 

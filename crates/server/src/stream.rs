@@ -19,7 +19,7 @@ use crate::tls::ClientCertificate;
 pub(crate) use framed::WebSocketStream;
 pub(crate) use secured::{TlsStream, explain};
 
-/// A connection on its way to the thread that will serve it.
+/// A connection before it reaches the thread that will serve it.
 #[derive(Debug)]
 pub(crate) enum AcceptedSocket {
     Tcp(std::net::TcpStream),
@@ -110,8 +110,8 @@ impl Stream {
         either!(self, stream => stream.poll_write_ready(cx), tls => tls.poll_writable(cx))
     }
 
-    /// Sends bytes that [`write`](Stream::write) took and the socket did not. Only TLS and WebSockets hold such
-    /// bytes; the caller must flush when it has nothing more to write.
+    /// Sends bytes that [`write`](Stream::write) accepted but the socket did not. Only TLS and WebSockets
+    /// hold such bytes; the caller must flush after its last write.
     #[inline]
     pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -126,7 +126,8 @@ impl Stream {
         either!(self, _stream => true, tls => !tls.has_unsent())
     }
 
-    /// Reads what is there. Fewer bytes than `into` holds mean that the socket is empty until it is readable again.
+    /// Reads the available bytes. Fewer bytes than `into` holds mean that the socket is empty until it is
+    /// readable again.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
         if 0 < read && read < into.len() {
@@ -135,7 +136,7 @@ impl Stream {
         Ok(read)
     }
 
-    /// Reads what is there with a system call, whether or not the socket is known to be readable.
+    /// Reads the available bytes with a system call, even if the socket is not known to be readable.
     pub(crate) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(
             self,
@@ -145,7 +146,8 @@ impl Stream {
         read.map(|(read, _)| read).map_err(io::Error::from)
     }
 
-    /// Writes what the kernel takes. A partial write means that the socket is full until it is writable again.
+    /// Writes the bytes that the kernel takes. A partial write means that the socket is full until it is
+    /// writable again.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
         let wrote = match slices {

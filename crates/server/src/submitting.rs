@@ -14,11 +14,11 @@ use dunlin::{Node, Refused, TaskRule};
 pub(crate) struct Submitted {
     /// In the order of the request.
     pub(crate) tasks: Vec<SubmittedTask>,
-    /// Many tasks wait already: pause this long before the next submission, ms.
+    /// Set if many tasks wait: the pause before the next submission, ms.
     pub(crate) slow_down_ms: u32,
 }
 
-/// Has the cluster accept the tasks, all or none, if the user may submit them.
+/// Submits the tasks to the cluster, all or none, if the user may submit them.
 pub(crate) async fn submit(
     node: &Node,
     rule: &TaskRule,

@@ -24,7 +24,8 @@ pub struct TlsConfig {
     pub cert: PathBuf,
     /// The key of the node's certificate.
     pub key: PathBuf,
-    /// Authorities of client certificates. With it, every client must show a certificate that one of them signed.
+    /// Authorities of client certificates. If set, every client must show a certificate that one of them
+    /// signed.
     pub client_ca: Option<PathBuf>,
     /// NATS connections begin with TLS instead of `INFO`; clients need the option `tls_first`.
     pub nats_first: bool,

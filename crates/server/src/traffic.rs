@@ -51,7 +51,7 @@ impl Traffic {
             1;
     }
 
-    /// Each protocol with its open connections and all that it ever accepted.
+    /// Each protocol with its open connections, and the number of connections that it has accepted.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (Protocol, u64, u64)> {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Protocol::ALL.into_iter().map(move |protocol| {

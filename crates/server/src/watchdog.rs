@@ -29,7 +29,7 @@ pub(crate) struct Pulse {
     /// The kernel's thread id; 0 before the thread runs.
     thread: AtomicU32,
     is_parked: AtomicBool,
-    /// How often it has parked.
+    /// How often the thread has parked.
     parks: AtomicU64,
     /// The number of the last probe that ran.
     probe: AtomicU64,
@@ -81,7 +81,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog. `told` is called once for each stall.
+    /// Starts the watchdog, which calls `told` once for each stall.
     pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
         let watched = Arc::<Mutex<Vec<WatchedThread>>>::default();
         let (ends, ended) = mpsc::channel::<()>();
@@ -145,7 +145,7 @@ impl ThreadTimes {
         ThreadTimes { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
-    /// How much of `step` the thread could run, given its times at the step's start.
+    /// The part of `step` during which the thread could run, given its times at the step's start.
     fn could_run(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {
@@ -157,7 +157,7 @@ impl ThreadTimes {
 }
 
 impl WatchedThread {
-    /// Checks the thread, `step` after the last check; returns a stall that was not reported yet.
+    /// Checks the thread, `step` after the last check. Returns a stall that was not reported yet.
     fn look(&mut self, step: Duration) -> Option<Stall> {
         let WatchedThread { pulse, .. } = self;
         let thread = pulse.thread.load(Ordering::Relaxed);

@@ -13,10 +13,11 @@
 //! is killed and counts as failed. To drain a process, this module sends SIGTERM: the worker accepts nothing new and
 //! ends after its tasks. After the grace period, its process group is killed.
 //!
-//! Standard input of a process is a socket. A process of the warm pool writes to it when it is prepared, and attaches
-//! when it is called over it. Every process ends when its standard input closes, so that none outlives this process.
+//! Standard input of a process is a socket. A process of the warm pool writes to the socket when it is
+//! prepared, and attaches when it is called over the socket. Every process ends when its standard input
+//! closes, so that none outlives this process.
 //!
-//! Limits: [`WorkersLimits`]. The number of workers is decided by `dunlin_scale`.
+//! Limits: [`WorkersLimits`]. `dunlin_scale` decides the number of workers.
 
 mod lifecycle;
 mod local;
@@ -52,7 +53,7 @@ pub struct SchedulerState {
     pub workers: Vec<(u64, String)>,
 }
 
-/// Why the workers were not started.
+/// The reason why the workers were not started.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkersError {
     /// The policy is invalid.
@@ -98,8 +99,8 @@ pub struct ScalingDecisions {
 const DECIDED_MAX: usize = 16;
 
 impl Workers {
-    /// Starts the policy's minimum of workers, then as many as it decides from `look`. `look` is called ten times a
-    /// second, and returns `None` if the scheduler cannot be read.
+    /// Starts the policy's minimum of workers, then the number that the policy decides from `look`. `look` is
+    /// called ten times a second, and returns `None` if the scheduler cannot be read.
     pub fn start(
         policy: Policy,
         command: WorkerCommand,

@@ -13,7 +13,7 @@ use super::quota::Quota;
 use super::tenancy::Tenancy;
 use super::users::User;
 
-/// State that all connections of a user share. It outlives them and follows the users file.
+/// State that all connections of a user share. The state outlives the connections and follows the users file.
 #[derive(Debug)]
 pub(crate) struct Account {
     name: String,
@@ -51,8 +51,8 @@ impl Account {
         &self.tenant
     }
 
-    /// The producer id in topics for the id that the user's client chose. Two users may choose the same id; they can
-    /// neither deduplicate nor fence each other.
+    /// The producer id in topics for the id that the user's client chose. Two users may choose the same id
+    /// without affecting each other's producers.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
         let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -79,7 +79,7 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether this amount may be published now. Without limits it costs two loads.
+    /// Whether this amount may be published now. Without limits the check costs two loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }
@@ -103,7 +103,7 @@ impl Account {
 
     fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         let now_ns = now_ns();
-        // The tenant's meters are locked first, so that no deadlock is possible.
+        // Locks the tenant's meters first, so that no deadlock is possible.
         let mut of_tenant = self.tenant.quota.meters();
         let mut own = self.quota.meters();
         self.tenant.quota.look(&mut of_tenant, records, bytes, now_ns)?;

@@ -57,7 +57,7 @@ impl Checker {
         let turned_away =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
         self.queue.came.notify_one();
-        // Without the lock: the job may call this function again.
+        // Runs without the lock, because the job may call this function again.
         if let Some(job) = turned_away {
             job(CheckDecision::TurnedAway);
         }
@@ -92,7 +92,8 @@ impl Queue {
 }
 
 impl<T> FairQueue<T> {
-    /// Queues a job behind those of its address; returns the job that is dropped for it, which may be itself.
+    /// Queues a job behind those of its address; returns the job that is dropped to make room, which may be
+    /// the new one.
     fn add(&mut self, from: ClientIp, job: T, waiting_max: usize) -> Option<T> {
         let mut turned_away = None;
         if self.count >= waiting_max {

@@ -1,5 +1,5 @@
-//! Owners of inboxes whose names clients choose: a user that learns the name of another user's inbox must not read
-//! its replies.
+//! Owners of inboxes whose names clients choose: A user who learns the name of another user's inbox must not
+//! read its replies.
 //!
 //! Limit: one entry per inbox; a session has at most one per subscription.
 
@@ -20,7 +20,7 @@ pub(crate) struct InboxClaim {
 }
 
 impl Login {
-    /// Claims an inbox that is the user's, or that `is_new`; `None` if the inbox belongs to another user.
+    /// Claims an inbox that is new, or that the user owns; `None` if the inbox belongs to another user.
     pub(crate) fn claim_inbox(&self, inbox: &str, is_new: bool) -> Option<InboxClaim> {
         let name = self.account().name();
         let mut inboxes = lock(&self.access().inboxes.0);

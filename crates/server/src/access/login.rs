@@ -26,7 +26,7 @@ pub(crate) struct Login {
     access: Arc<Access>,
     account: Arc<Account>,
     proof: Proof,
-    /// The generation of the users file that the proof was compared with.
+    /// The generation of the users file that was used for the check.
     generation: u64,
 }
 
@@ -138,7 +138,7 @@ impl Access {
         }
     }
 
-    /// Refuses a login without checking it while earlier failures delay it.
+    /// Refuses a login without a check while earlier failures delay it.
     fn wait(&self, from: ClientIp, user: &str) -> Option<Refused> {
         let wait_ns = lock(&self.throttle).wait_ns(from, user, now_ns());
         (wait_ns > 0).then(|| {
@@ -148,7 +148,7 @@ impl Access {
         })
     }
 
-    /// Counts a failure without a user, or refuses it while earlier ones delay it.
+    /// Counts a failure without a user, or refuses the login while earlier failures delay it.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }
@@ -174,7 +174,8 @@ impl Access {
                 let waiting_max = access.limits.logins_waiting_max.into();
                 return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
             }
-            // Failures may have come while this job waited: then it is refused without a check, and is no failure.
+            // If failures have come while this job waited, the login is refused without a check and does not
+            // count as a failure.
             if let Some(refused) = access.wait(from, &user) {
                 return done(Err(refused));
             }
@@ -233,7 +234,7 @@ impl Login {
         &self.access
     }
 
-    /// The generation; while it is current, the login needs no check. See [`Admission`](super::Admission).
+    /// The generation. While it is current, the login needs no check. See [`Admission`](super::Admission).
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -247,14 +248,14 @@ impl Login {
         let shut_out = async {
             loop {
                 self.validity()?;
-                // The sender is gone: the server ends.
+                // The sender has ended, because the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }
         };
         tokio::select! {
-            // The login is checked first, so that the client receives this reason and no later one.
+            // Checks the login first, so that the client receives this reason and no later one.
             biased;
             ended = shut_out => ended,
             done = work => done,
@@ -297,8 +298,8 @@ impl Drop for Login {
     }
 }
 
-/// Caches verified passwords, so that many connections or requests with one password cost one verification. The keys
-/// are keyed hashes; their key never leaves the process.
+/// Caches verified passwords, so that many connections or requests with one password cost one verification.
+/// The cache's keys are keyed hashes, whose key never leaves the process.
 #[derive(Debug)]
 pub(super) struct PasswordCache {
     key: Digest,

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meter {
     per_s: u64,
-    /// May be negative: a debt.
+    /// The fill level; a negative value is a debt.
     left: f64,
     seen_ns: u64,
 }
@@ -31,7 +31,7 @@ impl Meter {
         self.per_s
     }
 
-    /// Changes the rate; a debt stays.
+    /// Changes the rate; a debt remains.
     pub(crate) fn set(&mut self, per_s: u64) {
         if per_s != self.per_s {
             // The fill level stays the same share, and a debt takes the same time.
@@ -40,7 +40,7 @@ impl Meter {
         }
     }
 
-    /// Whether the amount may pass now. Takes nothing.
+    /// Whether the amount may pass now. Does not consume the amount.
     pub(crate) fn look(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
         let full = self.per_s as f64;
         let passed_s = now_ns.saturating_sub(self.seen_ns) as f64 / 1e9;

@@ -10,11 +10,11 @@ use dunlin::{Refused, now_ns};
 use super::meter::{Meter, OverRate};
 use super::users::UserLimits;
 
-/// Longest time for which a client over its rate is not read from, ms: a client that ignores the refusal does not
-/// burden others, and one that waits is not delayed further.
+/// The longest time for which the node does not read from a client over its rate, ms. A client that ignores
+/// the refusal then does not burden other clients, and a client that waits has no further delay.
 const PAUSE_MS_MAX: u64 = 250;
 
-/// How long a refused client is not read from; `None` unless its rate was exceeded.
+/// How long the node does not read from a refused client; `None` unless the client exceeded its rate.
 pub(crate) fn pause(refused: &Refused) -> Option<Duration> {
     let retry_after_ms = refused.numbers[0];
     (refused.code == ErrorCode::RateLimit).then(|| Duration::from_millis(retry_after_ms.min(PAUSE_MS_MAX)))
@@ -66,7 +66,7 @@ impl Quota {
         let Meters { records, bytes } = &mut *meters;
         for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
             match (meter.as_mut(), per_s) {
-                // A debt stays when the file changes for another reason.
+                // A debt remains when the file changes for another reason.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
                 _ => *meter = per_s.map(|per_s| Meter::new(per_s, now_ns)),
             }

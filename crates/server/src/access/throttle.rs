@@ -1,10 +1,10 @@
 //! Delays repeated failed logins.
 //!
-//! Failures are counted by address and user, and by address. After the fifth failure of a pair, or the twentieth of an
-//! address, the next attempt is refused without a check for 1, 2, 4 … seconds, even with the right password. A
-//! success clears the pair's failures, not the address's. A user that has logged in from an address with a password
-//! waits there only for the pair's failures, so that others behind the same proxy cannot lock it out. A valid token
-//! never waits.
+//! Failures are counted by address and user, and by address. After the fifth failure of a pair, or the
+//! twentieth of an address, the next attempt is refused without a check for 1, 2, 4 … seconds, even with the
+//! right password. A success clears the pair's failures, not the address's. A user who has logged in from an
+//! address with a password waits there only for the pair's failures, so that other users behind the same
+//! proxy cannot lock the user out. A valid token never waits.
 //!
 //! Limits: [`ENTRIES_MAX`]; then the oldest failures are forgotten. An IPv6 address counts by its first 64 bits.
 
@@ -36,7 +36,7 @@ struct Failures {
     count: u32,
     /// Time of the last failure or success.
     last_ns: u64,
-    /// The user has logged in from this address.
+    /// Whether the user has logged in from this address.
     is_known: bool,
 }
 
@@ -97,7 +97,7 @@ impl Throttle {
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
-        // Half of them at once, so that a flood does not scan all entries at each failure.
+        // Removes half of the entries at once, so that a flood does not scan all entries at each failure.
         let mut times: Vec<u64> = self.failures.values().map(|failures| failures.last_ns).collect();
         let (_, middle, _) = times.select_nth_unstable(ENTRIES_MAX / 2);
         let middle = *middle;

@@ -17,17 +17,17 @@ use super::secret::{self, Digest, SecretError};
 use crate::reload;
 use raw::{RawFile, RawTenant, RawUser};
 
-/// The tenant of users that name none. By default its bounds are all subjects.
+/// The tenant of users without a named tenant. By default its bounds are all subjects.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
 /// A hundred years.
 const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The first line of a users file that ends with [`END`].
 const ENDS_WITH: &str = "# This file is complete if it has the line: # end of users";
-/// The last line of such a file, by which a truncated file is detected.
+/// The last line of such a file, which reveals a truncated file.
 const END: &str = "# end of users";
 
-/// Why a users file is invalid.
+/// The reason why a users file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct UsersError {
@@ -38,7 +38,7 @@ pub struct UsersError {
 }
 
 impl UsersError {
-    /// The system gave no random numbers.
+    /// The system provided no random numbers.
     pub(super) fn unlikely(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }
@@ -105,7 +105,7 @@ pub struct TenantLimits {
 impl Users {
     /// Reads a users file.
     pub fn read(path: &Path) -> Result<Users, UsersError> {
-        // An editor that writes in place empties the file first; with a full disk, the file stays empty.
+        // An editor that writes in place empties the file first. With a full disk, the file stays empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
         let text = reload::read(path)
@@ -133,8 +133,8 @@ impl Users {
         reader.users(raw)
     }
 
-    /// Adds the first and last line to a users file, by which a truncated file is detected. A file without both lines
-    /// is accepted as it is.
+    /// Adds the first and last line to a users file, which reveal a truncated file. A file without both lines
+    /// is accepted unchanged.
     pub fn with_end(text: &str) -> String {
         let users = text.lines().filter(|line| ![ENDS_WITH, END].contains(line));
         let lines = std::iter::once(ENDS_WITH).chain(users).chain([END]);
@@ -383,7 +383,7 @@ impl Reader<'_> {
         texts.into_iter().map(read).collect()
     }
 
-    /// Refuses 0, which could mean nothing or everything.
+    /// Refuses 0, which could mean no limit or a limit of zero.
     fn over_zero(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
         match number {
             Some(zero) if *zero.get_ref() == 0 => {

@@ -42,13 +42,13 @@ pub(crate) struct SubscriptionAccess {
 }
 
 impl SubscriptionAccess {
-    /// To be created before the subscription uses the permissions.
+    /// Create this before the subscription uses the permissions.
     pub(crate) fn of(login: &Arc<Login>) -> SubscriptionAccess {
         let permissions = login.account().permissions();
         SubscriptionAccess { admission: Admission::of(login), permissions, is_member: false }
     }
 
-    /// As [`SubscriptionAccess::of`], for a group member.
+    /// Like [`SubscriptionAccess::of`], for a group member.
     pub(crate) fn of_member(login: &Arc<Login>) -> SubscriptionAccess {
         SubscriptionAccess { is_member: true, ..SubscriptionAccess::of(login) }
     }

@@ -40,7 +40,7 @@ pub(super) enum AdminRequest {
     Token { ttl_ms: Option<u64>, reusable: bool },
     /// Removes a node from the cluster.
     Remove { node: u64 },
-    /// Transfers the lead to a node, or to any other node.
+    /// Transfers the leadership to a node, or to any other node.
     Transfer { to: Option<u64> },
     /// Sends the agreed state, keys included, in parts before the reply.
     Backup,
@@ -68,7 +68,7 @@ pub(super) enum AdminReply {
         parts: u64,
         revision: u64,
     },
-    /// The leader must be asked instead.
+    /// The client must send the request to the leader.
     Elsewhere {
         node: u64,
         address: String,
@@ -162,7 +162,7 @@ async fn answer(seat: &Arc<ClusterMember>, question: AdminRequest) -> AdminReply
     said.unwrap_or_else(|said| said)
 }
 
-/// Collects the figures off the thread of connections, because that visits every topic.
+/// Collects the counters on another thread than that of connections, because this visits every topic.
 async fn figures(seat: &ClusterMember, wanted: FiguresRequest) -> AdminReply {
     let Some(tell) = seat.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || tell(&wanted)).await {
@@ -237,7 +237,7 @@ async fn make_token(
 ) -> Result<AdminReply, AdminReply> {
     let ask = async |command: &Command<'_>| control.ask(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
-    // A restored node first forgets the tokens in its backup.
+    // A restored node first deletes the tokens in its backup.
     let deadline = Instant::now() + PATIENCE;
     while !seat.was_announced() {
         if Instant::now() > deadline {
@@ -262,7 +262,7 @@ async fn make_token(
     Ok(AdminReply::Token { token: token.to_string() })
 }
 
-/// Why a node must not be removed now: without it, too few of the other voters respond for a majority.
+/// Why a node must not be removed at present: without it, too few of the other voters respond for a majority.
 async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
     let is_removed =
         |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());

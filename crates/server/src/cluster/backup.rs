@@ -88,7 +88,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
             data_dir.display()
         )));
     }
-    // The file is read twice, so that a damaged one has no effect.
+    // Reads the file twice, so that a damaged file has no effect.
     let header = {
         let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
         while backup.has_part() {

@@ -1,6 +1,6 @@
 //! Errors of cluster commands and of a node's start in its cluster.
 
-/// Why a cluster command or a node's start in its cluster failed.
+/// The reason why a cluster command or a node's start in its cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {

@@ -1,6 +1,6 @@
 //! The files of a node's cluster, in `<data-dir>/cluster`.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `identity.json` | which node of which cluster this is, and which start of it |
 //! | `ca.pem`, `ca-key.pem` | the cluster's authority and its key |
@@ -30,7 +30,7 @@ const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// One start of a node. Of two copies of a directory, only one made the last start.
+/// One start of a node. Of two copies of a directory, only one belongs to the last start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Incarnation {
     /// Counted from 1.
@@ -43,20 +43,20 @@ pub(super) struct Incarnation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeIdentity {
     format: u32,
-    /// The release of Dunlin that wrote it.
+    /// The release of Dunlin that wrote the file.
     release: String,
     pub(super) cluster: String,
     pub(super) node: u64,
     /// The node's address for other nodes.
     pub(super) address: String,
-    /// This start.
+    /// The present start.
     pub(super) now: Incarnation,
-    /// The start before.
+    /// The previous start.
     pub(super) before: Option<Incarnation>,
     /// The earlier starts, newest first. The directory is current if the cluster's last known start is among them.
     #[serde(default)]
     earlier: Vec<Incarnation>,
-    /// The state comes from another cluster's backup; that cluster's nodes are to be forgotten.
+    /// The state comes from another cluster's backup. The new cluster must remove that cluster's nodes.
     #[serde(default)]
     pub(super) is_restored: bool,
     /// The first node of a cluster that has not begun.
@@ -197,7 +197,7 @@ impl Files {
         let identity: NodeIdentity =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.says_all(&text) {
-            // A file of an old release without a checksum; or the word `checksum` is damaged.
+            // A file of an old release without a checksum, or a file whose word `checksum` is damaged.
             return Err(damaged("the file is damaged: its checksum is missing".to_owned()));
         }
         Ok(Some(identity))

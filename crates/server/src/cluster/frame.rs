@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// How often another task ran meanwhile.
+    /// How often another task ran during the read.
     fn turns_beside(work: impl Future<Output = io::Result<()>>) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut turns = 0;

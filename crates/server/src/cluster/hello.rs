@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
 
-/// The version of the protocol between nodes. A node supports its own version and the one before.
+/// The version of the protocol between nodes. A node supports its own version and the previous one.
 pub(super) const VERSION: u32 = 1;
 /// The oldest supported version.
 const VERSION_OLDEST: u32 = 1;
@@ -40,7 +40,7 @@ pub(super) struct Hello {
     pub(super) is_bulk: bool,
 }
 
-/// The default number of task shards, also of older nodes and of administration.
+/// The default number of task shards, which also applies to older nodes and to administration.
 pub(super) fn one() -> u8 {
     1
 }
@@ -60,7 +60,7 @@ pub(super) struct Welcome {
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Refused {
-    /// Retrying cannot help.
+    /// A retry cannot succeed.
     pub(super) for_good: bool,
     pub(super) why: String,
 }
@@ -104,8 +104,8 @@ pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), Refused> {
     )))
 }
 
-/// Checks that a node's start follows the cluster's last known one. Otherwise its directory is an old copy, or
-/// another copy runs, and may have forgotten votes.
+/// Checks that a node's start follows the cluster's last known one. Otherwise its directory is an old copy,
+/// or another copy runs. Such a node may have forgotten votes.
 pub(super) fn check_incarnation(
     node: u64,
     (now, before): (Option<&Incarnation>, Option<&Incarnation>),

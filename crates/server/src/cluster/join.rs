@@ -278,7 +278,7 @@ async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply
     match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
         Ok(Reply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
-        // The token may be used up: then the next attempt reports that.
+        // The token may already be used. The next attempt reports that.
         Err(error) => Err(later(error)),
     }
 }

@@ -1,7 +1,7 @@
 //! A connection to one node for one lane, made when needed and again after a failure.
 //!
-//! Requests are sent in order, and do not wait for each other's responses. Each lane has its own connection, so that
-//! no lane waits behind another in the kernel's buffers.
+//! Requests are sent in order, without waiting for earlier responses. Each lane has its own connection, so
+//! that no lane waits behind another in the kernel's buffers.
 //!
 //! Invariants: each request receives a response or an error within `ask_ms_max`. A request that was never sent fails
 //! with `NotConnected`; one that may have been sent fails with another error.
@@ -30,7 +30,7 @@ const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_mi
 const PING: Duration = Duration::from_millis(250);
 /// The interval for a connection that forwards requests to a leader.
 const PING_LEADER: Duration = Duration::from_millis(100);
-/// Silence after which forwarded requests to a node fail that does not lead any more.
+/// If a node no longer leads, its forwarded requests fail after this time of silence.
 const DEPOSED: Duration = Duration::from_millis(300);
 /// Approximate size of one write.
 const WRITE_BYTES: usize = 256 << 10;
@@ -151,8 +151,8 @@ async fn ask_all(
     (awaited, heard): (&PendingRequests, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
-    // Progress of a large write shows that the node is alive, though its pong waits behind the data. Small writes fit
-    // into buffers and show nothing.
+    // Progress of a large write shows that the node is alive, even if its pong waits behind the data. Small
+    // writes fit into buffers and show nothing.
     let progressed = || *lock(heard) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {
@@ -218,7 +218,8 @@ impl Target {
         if self.lane == RequestLane::Forward { PING_LEADER } else { PING }
     }
 
-    /// Whether the node is asked as the leader and leads no more: another node leads, or a later term began.
+    /// Whether a request went to the node as the leader, but the node no longer leads: another node leads, or
+    /// a later term began.
     fn is_deposed(&self, seat: &ClusterMember) -> bool {
         self.lane == RequestLane::Forward && seat.leader_of(self.shard) != Some(self.node)
     }

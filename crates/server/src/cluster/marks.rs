@@ -1,6 +1,7 @@
 //! Marks of a cluster's member in a data directory that has no `identity.json`.
 //!
-//! A directory that lost the file must not begin another cluster: the member's cluster goes on without it, and there would be two.
+//! A directory that lost the file must not begin another cluster, because the member's cluster continues and
+//! there would be two.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +14,11 @@ use dunlin::raft::members_on_disk;
 use super::error::ClusterError;
 use super::files::Files;
 
-/// Written only after `identity.json`; the files of the cluster's authority are written before it, and may be left of a join or an `init` that
-/// was interrupted.
+/// Written only after `identity.json`. The authority's files are written earlier, and may remain after an
+/// interrupted join or `init`.
 const AFTER_IDENTITY: [&str; 3] = ["node.pem", "node-key.pem", "members.json"];
 
-/// Refuses a directory without `identity.json` that holds what a member of a cluster left there.
+/// Refuses a directory without `identity.json` that has other files of a cluster's member.
 pub(super) fn refuse_member(files: &Files, data_dir: &Path) -> Result<(), ClusterError> {
     let Some(mark) = find(files, data_dir)? else { return Ok(()) };
     let dir = data_dir.display();
@@ -43,7 +44,7 @@ fn find(files: &Files, data_dir: &Path) -> Result<Option<String>, ClusterError> 
         let mut nodes: Vec<u64> =
             members_on_disk(&disk, &dir).map_err(cannot)?.iter().map(|member| member.id).collect();
         nodes.sort_unstable();
-        // A node alone is the only member, number 1.
+        // A single node is the only member, with number 1.
         if !matches!(*nodes, [] | [1]) {
             let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
             return Ok(Some(format!("the log in {name} is that of the nodes {}", nodes.join(", "))));

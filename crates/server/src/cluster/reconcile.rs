@@ -1,4 +1,4 @@
-//! Periodic work of a member: it keeps its entry in the cluster's table current. While it leads, it makes Raft's
+//! Periodic work of a member: it keeps its entry in the cluster's table current. The leader also makes Raft's
 //! voters follow the table.
 //!
 //! Invariants: only the leader changes voters, one at a time; a node becomes a voter when it has caught up.
@@ -23,7 +23,8 @@ use super::started::{self, StartOutcome};
 const LOOK: Duration = Duration::from_millis(300);
 /// Number of a restored state's records that are deleted at once.
 const TOGETHER_MAX: usize = 32;
-/// How long the leader waits for a node to catch up before it handles others; catching up continues.
+/// How long the leader waits for a node to catch up before it handles other nodes. The node continues to
+/// catch up.
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// Interval at which a leader with a full disk tries to transfer the lead.
 const GIVE_WAY: Duration = Duration::from_secs(2);
@@ -128,15 +129,8 @@ async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<()
     }
     let look = |state: &State| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
-    // Later by the clock: another restore of the same backup may have begun the next number.
-    control.begin_restored().await?;
-    for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
-        let failed = |error: TasksError| ClusterError::Refused(error.to_string());
-        // A backup without tasks has none of its shards.
-        if shard.is_begun().await.map_err(failed)? {
-            shard.begin_restored().await.map_err(failed)?;
-        }
-    }
+    // Later by the clock, because another restore of the same backup may have begun the next number.
+    control.begin_anew().await?;
     let next = records::value(&next);
     let first = Operation::Put { key: records::NEXT, value: &next, lease: 0 };
     let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| Operation::Delete { key });
@@ -179,7 +173,7 @@ async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), Co
     let (key, value) = (records::node_key(identity.node), records::value(&record));
     let compare = vec![records::unchanged(&key, revision)];
     let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
-    // If the record changed meanwhile, the next run sees it.
+    // If the record has changed in the meantime, the next run reads it.
     control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 

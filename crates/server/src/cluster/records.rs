@@ -1,13 +1,13 @@
 //! The cluster's table of nodes and join tokens: system keys of the agreed state.
 //!
-//! | key | what |
+//! | key | content |
 //! |---|---|
 //! | `$cluster/nodes/<id>` | [`NodeRecord`]: a member, or a removed node |
 //! | `$cluster/tasks` | the node that began the group of the cluster's tasks; written once |
-//! | `$cluster/next` | the number of the next node; never given twice |
-//! | `$cluster/tokens/<digest>` | a valid join token; one that expires depends on a lease |
+//! | `$cluster/next` | the number of the next node; never assigned twice |
+//! | `$cluster/tokens/<digest>` | a valid join token; a token that expires depends on a lease |
 //!
-//! Every member in the table becomes a voter; the leader sees to that (`reconcile`).
+//! The leader makes every member in the table a voter (`reconcile`).
 
 use std::collections::BTreeMap;
 

@@ -30,14 +30,14 @@ use crate::stream::Stream;
 
 /// How long a check of the agreed state counts as current.
 const FRESH: Duration = Duration::from_secs(2);
-/// Silence after which a node may be down: a node without a majority has no other way to know.
+/// Time without a message after which a node may be down. A node without a majority has no other criterion.
 const SILENT: Duration = Duration::from_secs(5);
 /// Interval of warnings about an unreachable node.
 const TOLD: Duration = Duration::from_secs(30);
 
 /// Handles connections of a node that use Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// Collects this node's figures of topics for another node; may take a while.
+/// Collects this node's counters of topics for another node. This may take a while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> Answer + Send + Sync>;
 
 /// A node's part in its cluster.
@@ -60,9 +60,9 @@ pub(crate) struct ClusterMember {
     doors: Mutex<BTreeMap<String, String>>,
     /// The table of nodes at the last check, so that connections need not wait for the state.
     table: Mutex<Vec<NodeRecord>>,
-    /// The table has this node's address and start.
+    /// Whether the table has this node's address and start.
     announced: AtomicBool,
-    /// Why the cluster refuses this node for good.
+    /// Why the cluster refuses this node permanently.
     expelled: OnceLock<String>,
     /// When this node last had the complete agreed state.
     current: Mutex<Option<Instant>>,
@@ -279,8 +279,9 @@ impl ClusterMember {
         }
     }
 
-    /// Refuses a removed node, and a node whose directory is not the one of its last registered start. Starts that
-    /// were only attempted do not count (`started`): a copy that merely tried must not lock the node out.
+    /// Refuses a removed node, and a node whose directory is not the one of its last registered start.
+    /// Attempted starts do not count (`started`), so that a failed start of a copy does not lock the node
+    /// out.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -374,14 +375,14 @@ impl ClusterMember {
         matches!(opened, Ok(Ok(_)))
     }
 
-    /// Records that the cluster refuses this node for good.
+    /// Records that the cluster refuses this node permanently.
     pub(super) fn expel(&self, why: String) {
         if self.expelled.set(why).is_ok() {
             tracing::error!("{}", self.expelled.get().map_or("", String::as_str));
         }
     }
 
-    /// Why this node has left the cluster for good.
+    /// Why this node has left the cluster permanently.
     pub(super) fn ended(&self) -> Option<String> {
         let stopped =
             || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));
@@ -392,7 +393,7 @@ impl ClusterMember {
         self.expelled.get().cloned().or_else(stopped).or_else(tasks)
     }
 
-    /// The data that the full disk cannot store, and the disk's error; `None` unless the disk is full.
+    /// The data for which the disk has no room, with the disk's error; `None` unless the disk is full.
     pub(super) fn lacks_room(&self) -> Option<String> {
         let tasks = || self.tasks()?.lacks_room();
         self.control()?.lacks_room().or_else(tasks)
@@ -416,8 +417,8 @@ impl ClusterMember {
         lock(&self.current).is_some_and(|at| at.elapsed() < within)
     }
 
-    /// The leader. Raft reports the last leader, even a dead one, until it hears of another; and a leader without a
-    /// majority leads no node. Both count as no leader here.
+    /// The leader. Raft reports the last leader, even a dead one, until it learns of another. A dead leader,
+    /// and one without a majority, count as no leader here.
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
         let is_heard = |leader: &u64| match *leader == self.identity.node {
             true => self.is_fresh(FRESH),

@@ -117,7 +117,7 @@ pub(super) struct AcceptedNode {
     pub(super) stream: Stream,
 }
 
-/// Connects to any node of a token's cluster. The inner error means that retrying cannot help.
+/// Connects to any node of a token's cluster. The inner error means that a retry cannot succeed.
 pub(super) async fn connect_by_token(
     token: &Token,
     address: &str,
@@ -155,7 +155,7 @@ async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Res
     Ok(Stream::Tls(secured))
 }
 
-/// Accepts certificates of the authority with this fingerprint, whatever their names.
+/// Accepts certificates of the authority with this fingerprint, regardless of their names.
 #[derive(Debug)]
 struct ByFingerprint {
     fingerprint: [u8; 32],

@@ -166,7 +166,7 @@ async fn answer_all(
             biased;
             Some(answered) = answering.next(), if !answering.is_empty() => {
                 put_answer(&mut out, answered);
-                // Other finished responses are sent with it.
+                // Sends other finished responses together with this one.
                 while let Some(Some(more)) = futures_util::FutureExt::now_or_never(answering.next()) {
                     put_answer(&mut out, more);
                 }

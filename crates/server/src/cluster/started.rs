@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Invariants:
-//! - Only the table remembers starts: a refused start leaves nothing behind that could refuse another.
+//! - Only the table stores starts. A refused start leaves no data that could cause another refusal.
 //! - No other start is accepted while the registered one responds, or its lease holds, or its process still listens.
-//! - A directory is accepted if the registered start is one of its own, however many of its starts were never
+//! - A directory is accepted if the registered start is one of its own, even if later starts were never
 //!   registered.
 //!
 //! Limits: a start waits `SILENT_WITHIN` for a silent one. Without a leader a node continues, and registers once
@@ -59,11 +59,11 @@ pub(super) enum StartReply {
     TakenIn,
     /// Another start of the node responds at that address.
     Runs { address: String },
-    /// Another start of the node does not respond there, but its lease holds.
+    /// Another start of the node does not respond at that address, but its lease holds.
     Silent { address: String },
-    /// The registered start is not of this directory.
+    /// The registered start belongs to another directory.
     Stale { number: u64 },
-    /// The leader must be asked instead.
+    /// The node must send the request to the leader.
     Elsewhere { leader: KnownMember },
     /// Try again later.
     Later { why: String },
@@ -75,7 +75,7 @@ pub(super) enum StartOutcome {
     /// Another start may be running.
     Silent(String),
     Refused(String),
-    /// Not known: there is no leader, or it is unreachable.
+    /// The result is unknown: there is no leader, or it is unreachable.
     Unknown(String),
 }
 
@@ -204,8 +204,8 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, node: u64, started: StartR
     }
 }
 
-/// The reply that needs no change of the table, if any. Only the leader's table is current enough to call a directory
-/// stale.
+/// The reply, if it needs no change of the table. Only the leader's table is current enough to call a
+/// directory stale.
 async fn check(
     seat: &ClusterMember,
     node: u64,

@@ -31,7 +31,7 @@ impl Token {
         Ok(Token { fingerprint, secret })
     }
 
-    /// The digest that the cluster stores; it does not allow to join.
+    /// The digest that the cluster stores. A digest does not allow a node to join.
     pub(super) fn digest(secret: &[u8; 32]) -> String {
         hex::write(&Sha256::digest(secret))
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Token {
 }
 
 impl fmt::Debug for Token {
-    /// Without the secret.
+    /// Prints the token without its secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({PREFIX}{}-…)", hex::write(&self.fingerprint))
     }

@@ -8,7 +8,7 @@
 //!   a gap reads the whole state.
 //! - Changes from before the start are applied as a whole. The start replays all changes that no snapshot has, while
 //!   the disk has later states: a topic that is deleted in the replay may have been created again and hold records.
-//! - The node takes its share of topics only when it knows everything that was agreed before its start.
+//! - The node takes its share of topics only when it has applied everything that was agreed before its start.
 //!
 //! Limits: [`OwnershipLimits`]; a request to the cluster takes at most `answer_ms_max`.
 
@@ -111,7 +111,7 @@ impl ClusterTopics {
             let _ = left.send(());
         };
         if spawn("dunlin-leave", leaving).is_ok() {
-            // The cluster may lose its leader meanwhile.
+            // The cluster may lose its leader in the meantime.
             let _ = done.recv_timeout(2 * LEAVE_WITHIN);
         }
     }
@@ -265,9 +265,10 @@ fn unanswered() -> TopicError {
 fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     let options = SubscribeOptions {
         name: "the node's own".to_owned(),
-        // Raft may have applied much before this subscription.
+        // Raft may have applied many entries before this subscription.
         start: Start::Earliest,
-        // A starting node finds a new epoch at first. It has read nothing then, and must not skip history.
+        // A starting node finds a new epoch at first. The node has read no change by then, and must not skip
+        // history.
         on_gap: OnGap::Oldest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()

@@ -1,5 +1,5 @@
-//! Appending one record: its frame is encoded, checked and appended. The call waits for room and for the disk; its
-//! thread serves others meanwhile.
+//! Appending one record: its frame is encoded, checked and appended. The call waits for room and for the
+//! disk; its thread serves other calls during the wait.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin::{Node, OwningTopic, Refused};
 use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest};
 
-/// A frame's memory is kept for the next one up to this size.
+/// A frame's memory is reused for the next frame up to this size.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -51,7 +51,7 @@ impl PublishTarget {
     }
 }
 
-/// A record on its way into a topic.
+/// A record before its append.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IncomingRecord<'a> {
     pub(super) record: &'a v1::Draft,

@@ -39,7 +39,7 @@ const NOT_HTTP2: &[u8] =
 /// An empty SETTINGS frame and the head of a GOAWAY frame on stream 0 (RFC 9113), up to its length.
 const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const GOAWAY: u8 = 7;
-/// The error of GOAWAY that asks for better security.
+/// The error code of GOAWAY that requires better security.
 const INADEQUATE_SECURITY: u32 = 12;
 /// The pause between two checks of an incomplete preface.
 const PREFACE_NAP: Duration = Duration::from_millis(10);
@@ -86,7 +86,7 @@ pub(super) struct StreamRegistration {
 }
 
 impl Connection {
-    /// Counts a call. Fails if the node has as many connections as it may.
+    /// Counts a call. Fails if the node has reached its limit of connections.
     pub(super) fn begin_call(&self) -> Result<(), Refused> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
         if self.state.admitted {
@@ -230,7 +230,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     match timeout(handshake, speaks_http2(&mut stream)).await {
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => return say_no(stream).await,
-        // The client was too slow, or is gone.
+        // The client was too slow, or has disconnected.
         Ok(Err(_)) | Err(_) => return,
     }
     let waiter = Waiter::new();
@@ -273,7 +273,7 @@ async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
     }
 }
 
-/// The same over TLS, where bytes cannot be peeked and are given back.
+/// The same over TLS, whose bytes cannot be peeked and are returned to the stream.
 async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
     let mut seen = 0;
@@ -304,7 +304,7 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
 
 async fn say_no(mut stream: Stream) {
     let mut bin = [0; 4_096];
-    // Unread bytes would make closing the socket discard the response.
+    // With unread bytes, closing the socket would discard the response.
     let _ = stream.read(&mut bin);
     let _ = timeout(FAREWELL, stream.write_all(NOT_HTTP2)).await;
     let _ = timeout(FAREWELL, stream.shutdown()).await;
@@ -316,7 +316,7 @@ struct ConnectionDriver {
     http2: Pin<Box<Http2<TokioIo<Stream>, CallRouter, TokioExecutor>>>,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
-    /// Calls when the timer was set, to find out whether there were any since.
+    /// The number of calls when the timer was set, to detect calls since then.
     calls_before: u64,
     closing: bool,
     _place: Option<SessionGuard>,
@@ -361,7 +361,7 @@ impl ConnectionDriver {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // Connection errors are the client's; the server can do nothing.
+            // Connection errors are the client's, and need no action of the server.
             if self.http2.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }

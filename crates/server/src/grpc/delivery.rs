@@ -1,7 +1,7 @@
 //! The response to a subscriber: a body that is filled when the connection has room.
 //!
-//! Invariant: for a client that does not read, the connection holds one batch that was passed on, and one that is
-//! next.
+//! Invariant: for a client that does not read, the connection holds one batch that was passed on, and the
+//! next one.
 
 use std::convert::Infallible;
 use std::pin::Pin;

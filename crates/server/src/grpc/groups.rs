@@ -257,7 +257,7 @@ impl GroupMembership {
                     Err(refused) => return self.end(&refused),
                 },
                 Poll::Ready(Some(Err(broken))) => {
-                    // After a broken connection, the member's claims go to others.
+                    // After a broken connection, the member's claims go to other members.
                     self.group_member = None;
                     return Poll::Ready(Some(Err(broken)));
                 }

@@ -23,7 +23,7 @@ use super::status::status;
 use crate::shared::Shared;
 use dunlin::topic::Charge;
 
-/// Smaller messages are not charged: a connection may have as many bytes under way anyway.
+/// Smaller messages are not charged, because every connection may have that many bytes in flight.
 const CHARGED_FROM_BYTES: usize = 64 << 10;
 
 /// A limited request body.

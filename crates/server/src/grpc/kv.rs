@@ -39,7 +39,7 @@ fn unexpected_reply() -> Refused {
     )
 }
 
-/// Has the cluster execute a command, if the user may give it.
+/// Lets the cluster execute a command, if the user may send it.
 async fn command(connection: &Connection, command: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
     slow_down(connection.admit_publish(bytes)).await?;
     connection.node.ask(command).await

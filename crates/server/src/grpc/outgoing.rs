@@ -1,4 +1,4 @@
-//! Messages of gRPC on their way out, each after a header of five bytes.
+//! Outgoing messages of gRPC, each after a header of five bytes.
 //!
 //! ```text
 //!  0      1          5

@@ -31,16 +31,17 @@ struct PublishStreamState {
     connection: Arc<Connection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
-    /// The topic, or why nothing can be published to it; `None` before the first subject.
+    /// The topic, or the reason why publishing to it is impossible; `None` before the first subject.
     target: Option<Result<PublishTarget, Refused>>,
     /// The subject of the topic.
     subject: String,
     admission: Option<Admission>,
-    /// Permissions may have changed since the topic was found.
+    /// Whether permissions may have changed since the topic was found.
     is_stale: bool,
     /// The mark of the next record.
     mark: Option<ProducerMark>,
-    /// The publisher's last record of this subject and partition: as the client said, then as acknowledged.
+    /// The publisher's last record of this subject and partition: first the client's value, then the last
+    /// acknowledged one.
     after: Option<Position>,
     /// Records so far.
     count: u64,
@@ -137,7 +138,7 @@ impl PublishStreamState {
                 Ok(receipt) if is_last => came.last = Some((Arc::clone(topic), receipt)),
                 Ok(receipt) => came.confirmed = Some((Arc::clone(topic), receipt)),
                 Err(refused) => {
-                    // Each record is refused on its own; the stream continues.
+                    // Each record has its own refusal, and the stream continues.
                     came.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
                     if is_last {
                         came.last = None;
@@ -187,7 +188,7 @@ impl PublishStreamState {
                     }
                     Err(refused) => Err(refused),
                 },
-                // Until another subject is named, each record is refused for this reason.
+                // Until the client names another subject, each record is refused for this reason.
                 Some(Err(refused)) => Err(refused.clone()),
                 None => Err(Refused::new(
                     ErrorCode::Subject,
@@ -223,7 +224,7 @@ impl PublishStreamState {
             if stop {
                 return Poll::Ready(Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))));
             }
-            // The check runs before each message, and when the users file has changed, which wakes the stream.
+            // The check runs before each message. A change of the users file also wakes the stream.
             self.check_user().map_err(|refused| status(&refused))?;
             if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
                 return Poll::Ready(next.transpose());

@@ -1,7 +1,8 @@
-//! One subscription: its positions in the logs, and what to send of them.
+//! One subscription: its positions in the logs, and the records to send.
 //!
-//! Logs with records are queued and take turns; the others sleep. Nothing is read before the client takes it: a
-//! stream whose client does not read keeps its positions, and reports its gap when it continues.
+//! Logs with records are queued and take turns; the others sleep. The subscription reads nothing before the
+//! client takes it. A stream whose client does not read keeps its positions, and reports its gap when it
+//! continues.
 //!
 //! Invariant: between two calls, the subscription holds no segment of a log.
 //!
@@ -30,7 +31,7 @@ use crate::access::SubscriptionAccess;
 use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
-/// Subscriptions to which a woken one passes the notification on, as in Dunlin's own protocol.
+/// The number of subscriptions to which a woken one passes the notification, as in Dunlin's own protocol.
 const WAKES: usize = 16;
 /// The waiter token of an unsubscription.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
@@ -38,7 +39,7 @@ pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
 const BEGAN_LOGS_MAX: usize = 512;
 /// Bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
-/// How soon a subscriber learns that records were skipped.
+/// How soon a subscriber receives the notice that records were skipped.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// Positions by topic and partition.
@@ -64,7 +65,7 @@ pub(super) struct SubscriptionReader {
     options: SubscribeOptions,
     /// The channels, by the tokens that wake them.
     channels: Vec<Option<Box<Channel>>>,
-    /// Channels that wait for another node to say where they start.
+    /// Channels that wait for their start position from another node.
     opening: Vec<CursorFuture>,
     live: usize,
     line: VecDeque<u32>,
@@ -88,7 +89,7 @@ struct Channel {
     cursor: Cursor,
     /// The client's position when it has read everything that was sent.
     reported: Position,
-    /// The state that is being sent, and how much of it was.
+    /// The state that is being sent, and the number of its bytes already sent.
     sending: Option<(Snapshot, usize)>,
     /// The channel is listed in `skipped`.
     skipped: bool,
@@ -143,14 +144,14 @@ impl SubscriptionReader {
         Ok(reader)
     }
 
-    /// Records why the subscription ended, unless that is ordinary.
+    /// Records why the subscription ended, unless the end is ordinary.
     pub(super) fn ended(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
             self.place.record_departure(DepartureKind::CutOff, &self.options.name, status.message());
         }
     }
 
-    /// Where a log starts that existed at the beginning.
+    /// The start position in a log that existed at the beginning.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         match &mut self.resumed {
@@ -303,7 +304,7 @@ impl SubscriptionReader {
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.line.push_back(number);
                 }
-                // Skipped records do not wake the subscription, so its position is checked now and then.
+                // Skipped records do not wake the subscription. A timer therefore checks its position.
                 let skips =
                     channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.reported;
                 if skips && !std::mem::replace(&mut channel.skipped, true) {
@@ -323,7 +324,7 @@ impl SubscriptionReader {
         Ok(())
     }
 
-    /// Sends positions of channels that skipped records, now and then.
+    /// Sends positions of channels that skipped records, at intervals.
     fn advance_skipped(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,6 +1,7 @@
 //! Records in protobuf, encoded directly from their segments.
 //!
-//! prost's messages own their contents, so each payload would be allocated and copied before it is encoded.
+//! prost's messages own their contents. With them, each payload would be allocated and copied before
+//! encoding.
 //!
 //! Invariant: the bytes equal what prost encodes for the same [`SubscribeResponse`](v1::SubscribeResponse).
 

@@ -1,8 +1,8 @@
 //! Requesting: publishes records whose reply subjects are in an inbox of the connection, and waits for the first reply
 //! to each.
 //!
-//! The inbox is created with the connection's first request. A responder of the node takes the replies, so the thread
-//! that publishes a reply wakes the requester.
+//! The inbox is created with the connection's first request. A responder of the node takes the replies. The
+//! thread that publishes a reply thus wakes the requester.
 //!
 //! Limits: the connection's concurrent calls; a late reply is dropped.
 
@@ -130,7 +130,7 @@ impl ReplyWaiters {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();
         if let Some(asker) = number.and_then(|number: u64| self.lock().remove(&number)) {
-            // The requester may have just gone.
+            // The requester may have just ended.
             let _ = asker.send(translate::record(record));
         }
     }

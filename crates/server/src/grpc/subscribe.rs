@@ -1,4 +1,4 @@
-//! From a request to a subscription.
+//! Converts a request to a subscription.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const BATCH_BYTES_DEFAULT: usize = 32 << 10;
 /// The smallest batch, bytes.
 const BATCH_BYTES_MIN: usize = 256;
 
-/// Starts the subscription that a request asks for.
+/// Starts the subscription that a request describes.
 pub(super) async fn reader(
     connection: &Arc<Connection>,
     request: v1::SubscribeRequest,
@@ -113,7 +113,7 @@ fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<ResumePosit
     })
 }
 
-/// Where logs start that are not among the positions.
+/// The start position in logs that are not among the positions.
 fn resumed_start(request: &v1::SubscribeRequest) -> Start {
     let follows = request.conflate || request.on_gap() == v1::OnGap::Snapshot;
     if follows { Start::Snapshot } else { Start::Earliest }

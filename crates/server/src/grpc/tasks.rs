@@ -50,7 +50,7 @@ impl TasksService {
         let node = &self.0.node;
         let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
-            // Only after catching up does the node know a task's tenant.
+            // The node knows a task's tenant only after it has caught up.
             tasks.catch_up().await.map_err(|error| Refused::from(&error))?;
         }
         node.may_ask_of_tasks(query).map_err(|error| Refused::from(&error))?;

@@ -20,7 +20,7 @@ pub(super) trait EventWriter: Send + Unpin + 'static {
     /// Writes a notice. An error ends the stream.
     fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status>;
 
-    /// Writes about `bytes_max` bytes of a state from `offset` on. Returns how many it was.
+    /// Writes about `bytes_max` bytes of a state from `offset` on. Returns the number of bytes.
     fn state(
         &mut self,
         out: &mut OutgoingMessages,
@@ -77,7 +77,7 @@ impl EventWriter for DunlinWriter {
     }
 }
 
-/// `None` for notices without a message in this version, and for states, which are sent in parts.
+/// Returns `None` for notices without a message in this version, and for states, which are sent in parts.
 fn event(notice: &Notice) -> Option<Event> {
     Some(match notice {
         Notice::Gap(gap) => Event::Gap(super::translate::gap(gap)),

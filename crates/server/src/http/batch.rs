@@ -28,7 +28,7 @@ use crate::append::{AppendRequest, append};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchLine<'a> {
-    /// A string, whose text is the payload; or any other JSON, whose source text is.
+    /// A string, whose text is the payload; or other JSON, whose source text is the payload.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
@@ -164,7 +164,7 @@ fn encode_json(
     }
     let number = 1 + parts.values().map(|part| part.count).sum::<u32>();
     let wrong = |what: String| Problem::bad_request(format!("record {number} of the batch: {what}"));
-    // serde would accept a list as well, with its values in the order of the fields.
+    // Refuses a list, which serde would accept with its values in the order of the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
     }

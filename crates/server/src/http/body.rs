@@ -13,14 +13,14 @@ use http_body_util::BodyExt;
 use super::context::Context;
 use super::problem::Problem;
 
-/// A body, which is charged while this value lives.
+/// A body whose bytes are charged until it is dropped.
 #[derive(Debug)]
 pub(super) struct ChargedBody {
     pub(super) bytes: Bytes,
     _charge: Charge,
 }
 
-/// Makes the refusal of a body with this many bytes, where this many are allowed.
+/// Creates the refusal of a body of this many bytes over this limit.
 type TooLarge = fn(u64, usize) -> Problem;
 
 /// Reads the whole body.
@@ -38,7 +38,7 @@ pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<Charg
     read_or(context, body, context.limits().run_bytes_max as usize, of_tasks).await
 }
 
-/// Reads the whole body; `too_large` makes the refusal of a body over `bytes_max`.
+/// Reads the whole body; `too_large` creates the refusal of a body over `bytes_max`.
 async fn read_or(
     context: &Context,
     body: Body,

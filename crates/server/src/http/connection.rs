@@ -131,7 +131,7 @@ async fn refuse_connection(shared: &Shared, mut stream: Stream) {
     .await;
 }
 
-/// The whole response to a client whose request is not read.
+/// The whole response to a client whose request the server does not read.
 pub(crate) fn refusal(refused: Refused) -> String {
     Problem::from(refused).as_last_words()
 }

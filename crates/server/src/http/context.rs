@@ -26,7 +26,7 @@ struct ConnectionContext {
     peer: Option<SocketAddr>,
     is_local: bool,
     remembered: RequestLoginCache,
-    /// The WebSocket that the connection becomes after the response.
+    /// The WebSocket that replaces HTTP on the connection after the response.
     upgrade: Mutex<Option<Upgrade>>,
     publishes: PublishedTopics,
 }
@@ -112,12 +112,12 @@ impl Context {
         &self.of_connection.shared.limits
     }
 
-    /// Sets what the connection becomes after the response.
+    /// Sets the protocol of the connection after the response.
     pub(super) fn will_go_on_as(&self, upgrade: Upgrade) {
         *self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
-    /// Takes what the connection becomes.
+    /// Takes the protocol of the connection after the response.
     pub(super) fn take_upgrade(&self) -> Option<Upgrade> {
         self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,8 +1,9 @@
 //! A response of server-sent events, read from its source when the connection can take more.
 //!
 //! Invariants:
-//! - Records that the client does not read stay in the log: the response holds one chunk, and nothing of a log.
-//! - When the user loses access or the node stops, the last event, `end`, says so.
+//! - Records that the client does not read stay in the log: the response holds one chunk, and no segment of a
+//!   log.
+//! - When the user loses access or the node stops, the last event, `end`, gives the reason.
 //! - A reading client receives something in each heartbeat interval.
 //!
 //! Limits: a chunk ends after `http.event_bytes`, or one larger record. A chunk of more than twice that is charged to
@@ -85,7 +86,7 @@ impl<S: EventSource> EventStream<S> {
     fn fill(&mut self, out: &mut String) {
         let bytes_max = self.shared.limits.http.event_bytes as usize;
         let filled = self.source.fill(bytes_max, out);
-        // No segment is held while the client is slow.
+        // Holds no segment while the client is slow.
         let _ = self.source.subscriber().drain(0, |_| ());
         if let Err(why) = filled {
             self.end(&why, out);
@@ -137,7 +138,7 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
                 return this.send(out);
             }
             this.fill(&mut out);
-            // A server that stops wakes the connection, which polls again.
+            // A stopping server wakes the connection, which polls again.
             if this.shared.is_stopping() && !this.has_ended {
                 this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
             }

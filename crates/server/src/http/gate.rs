@@ -2,9 +2,10 @@
 //!
 //! A browser lets any page send requests to this machine. The page's origin is in `Origin`, and a host name that
 //! points here is in `Host`; the page can forge neither.
-//! - An `Origin` other than the listener's own is refused, unless it is in the configuration or belongs to another
-//!   node of the cluster. With TLS only an `https` origin is the listener's own, because nobody on the way can have
-//!   forged the page. Without TLS both schemes are, because TLS may end in front of the node.
+//! - An `Origin` other than the listener's own is refused, unless it is in the configuration or belongs to
+//!   another node of the cluster. With TLS only an `https` origin is the listener's own, because no third
+//!   party can have forged the page. Without TLS both schemes are accepted, because a proxy may end TLS in
+//!   front of the node.
 //! - At a loopback address, a `Host` that is neither an IP address nor `localhost` is refused, unless it is that of a
 //!   configured origin.
 //! - A request with contradictory or repeated headers of this kind is refused, because a proxy might read them
@@ -97,7 +98,7 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// Whether nobody else can point this name here.
+/// Whether no other party can point this name to this machine.
 fn is_own_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()
@@ -117,7 +118,7 @@ fn is_of_cluster(context: &Context, origin: &HeaderValue) -> bool {
     seat.is_origin(|address| is_same_place(place, address))
 }
 
-/// Whether both have the same host and port; all names of this machine are equal.
+/// Whether both have the same host and port. All names of this machine count as equal.
 fn is_same_place(one: &str, other: &str) -> bool {
     let parts = |place: &str| {
         let (host, port) = place.rsplit_once(':')?;
@@ -141,7 +142,7 @@ fn place_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
     (scheme == "https" || scheme == "http" && !is_tls).then_some(place)
 }
 
-/// Compressed bodies are refused: a small one could expand without limit.
+/// Refuses compressed bodies, because a small one could expand without limit.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let compressed = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| {
         !value

@@ -1,6 +1,6 @@
 //! Probes: whether the node is alive, ready, and started.
 //!
-//! No probe queries another node, a client or a topic; the cluster's part is what was heard last.
+//! No probe queries another node, a client or a topic; the cluster's part comes from its last messages.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     let in_cluster = cluster.and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
-    // A cluster's own say includes keys and tasks that have ended.
+    // The cluster's own reason includes keys and tasks that have ended.
     if cluster.is_none() {
         missing.extend(shared.node.failed_parts());
     }
@@ -89,7 +89,7 @@ fn damaged_topics(shared: &Shared) -> Vec<String> {
     missing
 }
 
-/// Started: listeners open after durable topics were recovered, so any response means yes.
+/// Started: listeners open after durable topics were recovered, so that any response means yes.
 pub(super) async fn startupz() -> (StatusCode, Json<Value>) {
     verdict("started", Vec::new())
 }

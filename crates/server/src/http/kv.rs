@@ -29,7 +29,7 @@ const LISTED: usize = 1_000;
 /// The largest page; the cluster has its own limit.
 const LISTED_MAX: usize = 1_000_000;
 
-/// Has the cluster execute a command, if the user may give it.
+/// Lets the cluster execute a command, if the user may send it.
 async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Result<Reply, Problem> {
     context.admit_publish(1, bytes).await?;
     Ok(context.node().ask(command).await?)
@@ -164,7 +164,7 @@ pub(super) async fn range(
     let asked = ControlQuery::Range { start: &start, end: &end, limit };
     context.node().may_query(&asked)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
-    // Epoch and entries are read together: the revision is where a watch continues.
+    // Reads epoch and entries together: a watch continues at this revision.
     let look = |state: &State| (state.epoch(), context.node().find_in(state, &asked));
     let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
     match answer? {

@@ -24,7 +24,7 @@ const START: &str = "/index.html";
 /// Names below this path contain a hash of the file.
 const NEVER_CHANGES: &str = "/assets/";
 
-/// The page connects to other nodes of the cluster too, which check their own requests.
+/// The page connects to other nodes of the cluster too. Those nodes check their own requests.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; \
                       connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";

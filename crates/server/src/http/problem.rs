@@ -79,7 +79,7 @@ impl Problem {
         }
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
-            // HTTP requests are often written by hand, so the advice is about the request.
+            // People often write HTTP requests by hand. The advice is therefore about the request.
             let advice = match (*code, self.status) {
                 (ErrorCode::Protocol, _) => MEND_IT,
                 (ErrorCode::BadKey, StatusCode::NOT_FOUND) => LOOK_FOR_IT,
@@ -90,7 +90,7 @@ impl Problem {
         body
     }
 
-    /// The whole response, for a client whose request is not read.
+    /// The whole response, for a client whose request the server does not read.
     pub(super) fn as_last_words(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;

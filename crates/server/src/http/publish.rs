@@ -80,8 +80,8 @@ pub(super) async fn publish_record(
 }
 
 impl PublishTarget {
-    /// Finds the topic that owns the subject. The node may create it for a record of this payload size, unless the
-    /// publisher names its last record: a new topic would not be the one it published to.
+    /// Finds the topic that owns the subject. The node may create it for a record of this payload size,
+    /// unless the publisher names its last record, because a new topic would not have that record.
     pub(super) async fn find(
         context: &Context,
         subject: &str,

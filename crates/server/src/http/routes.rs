@@ -99,7 +99,7 @@ pub(super) async fn answer(
     Ok(response.map(|body| Body::new(TracedBody::of_request(body, span))))
 }
 
-/// Handles the request after a login. Probes need none, and reveal nothing.
+/// Handles the request after a login. Probes need no login, and reveal nothing.
 async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
     if OPEN.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
         return route(context.clone(), request).await;

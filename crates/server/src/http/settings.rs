@@ -60,7 +60,7 @@ struct Reducer {
 impl Settings {
     /// Parses a body; an empty one has no settings.
     pub(super) fn parse(body: &[u8]) -> Result<Settings, Problem> {
-        // serde would accept a list as well, with its values in the order of the fields.
+        // Refuses a list, which serde would accept with its values in the order of the fields.
         match body.trim_ascii() {
             [] => return Ok(Settings::default()),
             [b'{', ..] => {}

@@ -1,4 +1,4 @@
-//! `GET /v1/subscriptions`: subscriptions, how far they are behind, and why.
+//! `GET /v1/subscriptions`: subscriptions, their lag, and its reason.
 
 use axum::extract::RawQuery;
 use axum::{Extension, Json};
@@ -31,7 +31,7 @@ pub(super) async fn subscriptions(
     let (subscriptions, total, silent) = subscriptions_at_all_nodes(&context, limit).await;
     let mut answer = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
-        // Departures name clients of other tenants.
+        // Departures contain names of other tenants' clients.
         if context.bounds().is_some() {
             let text = "recent: needs a user of a tenant without bounds";
             return Err(Refused::new(ErrorCode::Forbidden, text).into());

@@ -1,8 +1,8 @@
 //! Surveys of the node, made on a thread of their own and shared by concurrent requests.
 //!
 //! Limits: one survey at a time, which is valid for [`FRESH`]. A survey holds `http.topics_shown` topics and
-//! `http.subscriptions_shown` subscriptions. A user within a tenant's bounds gets a survey of that tenant; of those,
-//! too, one is made at a time.
+//! `http.subscriptions_shown` subscriptions. A user within a tenant's bounds gets a survey of that tenant;
+//! the server makes one of those at a time, too.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,8 @@ pub(crate) struct Surveys(Mutex<LastSurvey>);
 #[derive(Debug, Default)]
 struct LastSurvey {
     survey: Option<(Instant, Arc<Survey>)>,
-    /// The highest totals so far: deleting a topic during a survey must not decrease a counter.
+    /// The highest totals so far, because the deletion of a topic during a survey must not decrease a
+    /// counter.
     totals: Totals,
 }
 
@@ -32,7 +33,7 @@ impl Surveys {
     pub(super) async fn of(context: &Context) -> Arc<Survey> {
         let shared = context.shared();
         let Some(bounds) = context.bounds() else { return Surveys::take(shared).await };
-        // One at a time, so that a tenant occupies at most one thread.
+        // Makes one survey at a time, so that a tenant occupies at most one thread.
         let _last = shared.surveys.0.lock().await;
         let (node, limits) = (shared.node.clone(), shared.limits);
         let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);

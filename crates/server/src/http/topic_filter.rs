@@ -1,7 +1,7 @@
 //! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
 //!
-//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which others run. If it stops before the
-//! last topic, it returns the name to continue after.
+//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which other tasks run. If the
+//! request stops before the last topic, it returns the name after which to continue.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl TopicFilter {
         }
     }
 
-    /// The page size: full if most topics may be filtered out, else what is wanted.
+    /// The page size: full if the filter may reject most topics, or else the requested number.
     fn page_topics(&self, context: &Context, limit: usize) -> usize {
         let most = context.node().config().limits.page_topics_max;
         if self.contains.is_none() && self.state.is_none() { limit } else { most }

@@ -5,8 +5,8 @@
 //! share.
 //!
 //! Invariants:
-//! - No messages are queued: a subscription is a set of cursors, which move by what the socket took of a write. A
-//!   session keeps the rest of at most one message.
+//! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket
+//!   took. A session keeps the rest of at most one message.
 //! - Between two polls, a session holds no segment of a log.
 //! - Operations take effect in order: records that were read are appended before any later operation.
 //! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one response. Above that, the session stops reading.
@@ -96,13 +96,14 @@ pub(crate) struct Session {
     /// Operations that the last read completed, and small reads in a row that completed none.
     operations: usize,
     trickles: u32,
-    /// Nothing is read until the timer fires.
+    /// Whether reading pauses until the timer fires.
     is_held: bool,
-    /// The last read was so large that other sessions of the thread run first.
+    /// Whether the last read was large, so that other sessions of the thread run first.
     read_much: bool,
     /// Bytes to read at once, by the size of recent operations.
     read_bytes: usize,
-    /// Since when the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks it.
+    /// Since when the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer
+    /// checks this time.
     unread_since_ns: u64,
     unread_is_watched: bool,
     pressure: SubscriberPressure,
@@ -124,11 +125,11 @@ pub(crate) struct Session {
     /// The subscriptions by the client's names for them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// Channels that wait for another node to say where they start.
+    /// Channels that wait for their start position from another node.
     opening: Vec<PendingChannel>,
-    /// The client's permissions have changed since these channels were requested.
+    /// Whether the client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
-    /// How many channels have been opened or refused.
+    /// The number of channels that have been opened or refused.
     opened: u64,
     /// The next publish waits for a channel of the client's own; the value of `opened` when it began to wait.
     waits_for_opening: Option<u64>,
@@ -165,15 +166,15 @@ pub(crate) struct NatsScratch {
 /// The connection's state.
 #[derive(Debug)]
 enum Phase {
-    /// The client has sent nothing.
+    /// Whether the client has sent nothing yet.
     Greeting,
     Open,
     Closing(Closing),
 }
 
 impl Session {
-    /// Starts a session; if the node has as many connections as it may, the session refuses the client. `told` is the
-    /// session's number if the client was greeted before TLS began.
+    /// Starts a session. At the node's limit of connections, the session refuses the client. `told` is the
+    /// session's number if the client received INFO before TLS began.
     pub(crate) fn begin(shared: Arc<Shared>, stream: Stream, told: Option<u64>) -> Session {
         let (id, waiter) = (told.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let place = shared.admit(id, &waiter);
@@ -268,7 +269,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Takes notifications: which channels may have records, and what else happened.
+    /// Takes notifications: the channels that may have records, and other events.
     fn take_woken(&mut self) {
         let (mut newcomers, mut stop, mut users, mut answered, mut nodes) =
             (false, false, false, false, false);
@@ -280,7 +281,7 @@ impl Session {
             USERS => users = true,
             OWNER_RESPONDED => answered = true,
             NODES => nodes = true,
-            // The code that waits for it polls anyway.
+            // The code that waits for the result polls anyway.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
@@ -309,7 +310,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is to be done until the task is woken.
+    /// Whether the session has no work until its task is woken.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.timer.poll_due(cx) {
             self.on_timer();

@@ -103,9 +103,9 @@ fn rates(
     })
 }
 
-/// Jain's fairness index of what each tenant received ÷ what was due to it; 1 is fair. Due is the smaller of its
-/// demand and its weighted share; demand is what it received plus what could start now. `None` with fewer than two
-/// busy tenants.
+/// Jain's fairness index of each tenant's received amount ÷ due amount; 1 is fair. The due amount is the
+/// smaller of demand and weighted share. Demand is the received amount plus the tasks that could start now.
+/// `None` with fewer than two busy tenants.
 fn jain(
     tenants: &[TenantView],
     queues: &[QueueView],
@@ -154,7 +154,7 @@ fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, TenantTas
     })
 }
 
-/// The hard limit, beyond which nothing starts; `None` without one.
+/// The hard limit, at which no further task starts; `None` without one.
 fn hard(quota: &Quota) -> Option<u64> {
     (quota.hard > 0).then_some(quota.hard)
 }

@@ -14,10 +14,10 @@ pub(super) struct MirrorFeedLink {
     feed: Arc<MirrorFeed>,
     subscriber: Subscriber,
     stands: bool,
-    /// The last turn ended with events left.
+    /// Whether the last turn ended with events left.
     is_behind: bool,
     frame: Vec<u8>,
-    /// The record in `frame` waits for the subscriber of a private mirror.
+    /// Whether the record in `frame` waits for the subscriber of a private mirror.
     stuck: Option<(Arc<LogName>, Position, u64)>,
 }
 

@@ -38,9 +38,9 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
 /// The interest queries of one connection.
 #[derive(Default)]
 pub(super) struct InterestQueries {
-    /// Those that wait for a connection.
+    /// Queries that wait for a connection.
     pub(super) wanted: Vec<InterestQuery>,
-    /// Those that were sent.
+    /// Queries that were sent.
     sent: Vec<Arc<InterestQuery>>,
 }
 

@@ -12,9 +12,9 @@ pub(super) struct RemoteJoin {
     member: Member,
     /// The logs of the received records.
     logs: Vec<Arc<LogName>>,
-    /// The owner was asked to deliver nothing more.
+    /// Whether the owner was asked to stop delivering.
     is_ending: bool,
-    /// The last record was delivered; the owner waits for the consumed positions.
+    /// Whether the last record was delivered. The owner then waits for the consumed positions.
     is_over: bool,
 }
 
@@ -50,7 +50,7 @@ impl RemoteJoin {
         }
         self.say_consumed();
         if !is_wanted {
-            // The second UNSUBSCRIBE gives unconsumed records back to the owner.
+            // The second UNSUBSCRIBE returns unconsumed records to the owner.
             return None;
         }
         if self.is_over {

@@ -36,9 +36,9 @@ pub(super) struct NodeLink {
     pub(super) queries: Mutex<InterestQueries>,
     /// Presences that the thread has yet to announce.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
-    /// The connection is given up: no response will come, whatever the kernel reports.
+    /// Whether the connection is given up: no response will come, even if the kernel reports data.
     is_cut: AtomicBool,
-    /// The node is back in the cluster, so that the thread may connect again.
+    /// Whether the node is back in the cluster, so that the thread may connect again.
     is_back: AtomicBool,
     ended: AtomicBool,
 }
@@ -61,8 +61,8 @@ struct LiveConnection {
 /// The relay of one topic's batches.
 struct TopicRelay {
     relay: Relay,
-    /// A batch was not accepted. Later ones fail, too, until that batch is sent again, perhaps elsewhere. Or the
-    /// topic was deleted, and another may have its name.
+    /// Whether a batch was not accepted. Later batches fail, too, until that batch is sent again, perhaps to
+    /// another node. Or the topic was deleted, and another may have its name.
     is_stale: Arc<AtomicBool>,
 }
 
@@ -155,7 +155,7 @@ impl NodeLink {
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
             relays.retain(|_, open| open.relay.has_unanswered());
         }
-        // Not while a batch is under way, which must not be overtaken.
+        // Not while a batch is in flight, which no other batch may overtake.
         let is_of_no_use =
             |open: &TopicRelay| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
         if relays.get(&key).is_some_and(is_of_no_use) {
@@ -260,8 +260,8 @@ impl NodeLink {
         feeding.into_iter().for_each(|feeding| feeding.end(LOST));
     }
 
-    /// Reads on after the node has left the cluster: a stopping node sends the last records of its durable topics
-    /// before it closes the connection.
+    /// Continues to read after the node has left the cluster: a stopping node sends the last records of its
+    /// durable topics before it closes the connection.
     fn read_on(&self, client: &Client, feeding: &mut Vec<MirrorFeedLink>) {
         let began = Instant::now();
         while client.is_up()

@@ -8,7 +8,7 @@ use dunlin::topic::ProducerMark;
 use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
 
-/// How late an owner may learn that the last publisher is gone.
+/// The largest delay until an owner learns that the last publisher has left.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The presences of one connection.
@@ -19,7 +19,7 @@ pub(super) struct Presences {
 }
 
 impl Presences {
-    /// Announces new presences, and withdraws those that are over.
+    /// Announces new presences, and withdraws presences that have ended.
     pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {

@@ -12,12 +12,12 @@ pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
 /// Output besides the records that are in logs.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
-    /// Unsent parts of a message; they go out first.
+    /// Unsent parts of a message, which are sent first.
     pub(crate) rest: VecDeque<UnsentPart>,
     /// Whole messages, without the first `control_sent` bytes.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
-    /// The socket's buffer is full.
+    /// Whether the socket's buffer is full.
     pub(crate) full: bool,
 }
 

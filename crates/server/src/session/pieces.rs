@@ -1,4 +1,4 @@
-//! The pieces of one write: small ones are copied together, larger ones are borrowed from where they are.
+//! The pieces of one write: small pieces are copied together, larger ones are borrowed from their buffers.
 
 use std::io::IoSlice;
 use std::ops::Range;

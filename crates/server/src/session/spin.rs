@@ -1,7 +1,7 @@
 //! Busy polling: on threads that never park, a session tries to read from its socket instead of waiting for
 //! readiness.
 //!
-//! A read attempt is cheaper than waiting, but costs a system call each time. A session that stays quiet therefore
+//! A read attempt costs less than a wait, but a system call each time. A session that stays quiet therefore
 //! waits for readiness, as on other threads.
 
 /// Failed attempts after which a session waits for readiness: some tens of milliseconds.

@@ -27,7 +27,7 @@ pub struct SpaceConfig {
     pub balance: Option<BalancePolicy>,
     /// Allows an address that other machines can reach, without encryption.
     pub insecure: bool,
-    /// Secret that admits processes; processes that use a cluster's keys find it there.
+    /// The secret that admits processes. Processes that use a cluster's keys find it in a key.
     pub secret: Secret,
     /// Limits of the runner.
     pub limits: SpaceLimits,
@@ -49,8 +49,8 @@ pub struct SpaceLimits {
     pub peers_max: usize,
     /// Connections whose process is not verified yet.
     pub strangers_max: usize,
-    /// Bytes that wait to be sent to one process. Beyond it, messages are dropped; handovers and ghosts are sent
-    /// again.
+    /// Bytes that wait to be sent to one process. Beyond the limit, messages are dropped; handovers and
+    /// ghosts are sent again.
     pub queued_bytes_max: usize,
     /// Bytes of a message; a whole region for a standby is the largest.
     pub frame_bytes_max: usize,
@@ -60,7 +60,7 @@ pub struct SpaceLimits {
     pub ticks_behind_max: u64,
     /// Orders that wait for the runner's thread.
     pub orders_max: usize,
-    /// Reports kept until they are taken; further ones are only counted.
+    /// Reports kept until they are taken. Further reports are only counted.
     pub reports_max: usize,
 }
 

@@ -75,7 +75,7 @@ impl WriteBuffer {
         self.parts_bytes + self.last.len() - self.sent
     }
 
-    /// Adds bytes; many are not copied.
+    /// Adds bytes, without a copy if they are many.
     fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.last.extend_from_slice(bytes);
@@ -170,7 +170,7 @@ impl Connection {
         frame.encode(&mut self.out.last);
     }
 
-    /// Queues a frame whose body is passed apart and, if large, not copied.
+    /// Queues a frame whose body is passed apart. A large body is not copied.
     pub(super) fn put_with(&mut self, frame: &Frame<'_>, body: &Bytes) {
         frame.encode_before(body.len(), &mut self.out.last);
         self.out.put(body);
@@ -287,7 +287,7 @@ mod tests {
                 written += 1;
             });
             came.end += count;
-            // Sometimes all of it, else a part.
+            // Sometimes all bytes, otherwise a part.
             let unread = came.unread();
             let taken =
                 if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };

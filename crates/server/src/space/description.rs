@@ -4,7 +4,7 @@
 //!  space/WORLD/world   {"version": 2, "dimensions", "low", "high", "regions", "processes", "standby", "tick_us",
 //!                       "components": [{"name", "bytes"}], "recipe"}       "bytes" is null for a component that is one f32
 //! ```
-//! A world's processes write it if it is missing, so that every world can be found.
+//! A world's processes write a missing description, so that every world can be found.
 
 use dunlin::space::{ComponentKind, RegionId, RegionSetup, Schema, World};
 use dunlin_client::{Kv, KvError};
@@ -40,11 +40,11 @@ pub struct WorldDescription {
     /// Length of a tick, µs.
     pub tick_us: u64,
     components: Vec<Component>,
-    /// Data from which the world's program creates the world again; null if it needs none.
+    /// Data from which the world's program creates the world again; null if the program needs none.
     pub recipe: Value,
 }
 
-/// Why a description cannot be read.
+/// The reason why a description cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldDescriptionError {

@@ -88,7 +88,7 @@ fn respond(
     node.create_topic(subject, config, true).map_err(|why| failed(why.to_string()))?;
     let handler = move |mut request: Request<'_, '_>| {
         if let Err((why, text)) = hear(&request) {
-            // The client may be gone.
+            // The client may have disconnected.
             let _ = request.reply(&bytes_of(&WorldResponse::Refused { why, text: &text })[..]);
         }
     };
@@ -176,7 +176,7 @@ fn answer(to: Option<Publisher>, done: Result<(RegionId, u64), (Denial, String)>
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
     };
     if let Some(mut to) = to {
-        // The client may be gone.
+        // The client may have disconnected.
         let _ = to.publish(&bytes_of(&answer)[..]);
     }
 }

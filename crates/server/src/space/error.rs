@@ -8,7 +8,7 @@ use dunlin::space::{HostError, RegionId, WorldNameError};
 
 use super::owners::TTL_MIN;
 
-/// Why a runner cannot start, or cannot do an order.
+/// The reason why a runner cannot start, or cannot execute an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
@@ -74,7 +74,7 @@ pub enum SpaceError {
     },
 }
 
-/// Why two runners do not connect.
+/// The reason why two runners do not connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {

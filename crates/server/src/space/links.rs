@@ -1,12 +1,14 @@
 //! The connections to all other runners, and the process of each region.
 //!
-//! Of two processes, the higher number connects to the lower, and tries again while that is away. A connection begins
-//! with the hellos and proofs of both sides (`secret`). A newer connection of a process replaces the older one.
+//! Of two processes, the one with the higher number connects to the other, and retries until it succeeds. A
+//! connection begins with the hellos and proofs of both sides (`secret`). A newer connection of a process
+//! replaces the older one.
 //!
 //! Invariants:
 //! - Before a connection has proved that it belongs to a process of this world, only its hello is read.
 //! - Messages for a region go to the process with its highest epoch.
-//! - A newly connected process learns all regions that run here, including changes after our hello was written.
+//! - A newly connected process receives all regions that run here, including changes after this side's hello
+//!   was written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,19 +39,19 @@ pub(super) struct ProcessLink {
     pub(super) process: Option<u64>,
     /// The process that this side connected to; `None` for an accepted connection.
     expected: Option<u64>,
-    /// The regions in our hello.
+    /// The regions in this side's hello.
     told: Vec<(RegionId, u64)>,
     hello: Vec<u8>,
     /// The peer's hello, decoded and as bytes, until it is proved.
     heard: Option<(Hello, Vec<u8>)>,
     since_ns: u64,
-    /// This turn's first frame was queued.
+    /// Whether this turn's first frame was queued.
     turned: bool,
-    /// The next frame belongs to a later tick.
+    /// Whether the next frame belongs to a later tick.
     pub(super) waits: bool,
     /// Tick and time of the received frames.
     pub(super) turn: (u64, u64),
-    /// The connection ends when everything is sent.
+    /// Whether the connection ends when everything is sent.
     ending: bool,
 }
 
@@ -59,7 +61,7 @@ impl ProcessLink {
         if self.expected.is_some() { Role::Connects } else { Role::Listens }
     }
 
-    /// Tells the peer which regions started or stopped running here.
+    /// Informs the peer which regions started or stopped running here.
     fn tell_regions(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
         let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
         for (region, _) in before.iter().filter(is_gone) {
@@ -184,7 +186,7 @@ impl ProcessLinks {
         }
     }
 
-    /// When [`ProcessLinks::dial`] has something to do.
+    /// The time at which [`ProcessLinks::dial`] has work.
     pub(super) fn next_dial_ns(&self) -> Option<u64> {
         let strangers = self.links.values().filter(|link| link.process.is_none());
         let patience_ns = self.limits.hello_ms_max * 1_000_000;
@@ -197,7 +199,8 @@ impl ProcessLinks {
         while let Ok((stream, _)) = self.listener.accept() {
             let strangers =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
-            // At the limit, the oldest unverified connection is closed, so that strangers keep no process out.
+            // At the limit, the oldest unverified connection is closed, so that strangers cannot exclude a
+            // process.
             let oldest = strangers().next().map(|(key, _)| *key);
             if strangers().count() >= self.limits.strangers_max
                 && let Some(oldest) = oldest
@@ -309,11 +312,11 @@ impl ProcessLinks {
         self.routes.iter().map(|(region, (process, epoch))| (*region, *process, *epoch))
     }
 
-    /// Sets the regions that run here, and tells the other processes.
+    /// Sets the regions that run here, and informs the other processes.
     pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
         let before = std::mem::replace(&mut self.hello.regions, regions);
         let regions = &self.hello.regions;
-        // A connection that is not verified yet learns them later.
+        // A connection that is not verified yet receives them later.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
             link.tell_regions(&before, regions);
         }
@@ -392,7 +395,7 @@ impl ProcessLinks {
         let by_them = matches!(refused, Refused::ByThem(_));
         if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
             link.connection.put(&Frame::Refused(&refused.to_string()));
-            // The connection ends, whether the refusal arrives or not.
+            // The connection ends, even if the refusal does not arrive.
             let _ = link.connection.flush();
             link.ending = true;
         }

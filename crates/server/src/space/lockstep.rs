@@ -16,7 +16,7 @@ pub(super) struct Lockstep {
     said: Option<u64>,
     /// The last step that each other process has settled.
     others: BTreeMap<u64, Option<u64>>,
-    /// The next tick may begin.
+    /// Whether the next tick may begin.
     open: bool,
 }
 

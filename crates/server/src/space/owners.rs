@@ -14,15 +14,17 @@
 //! [`plan`](plan::plan).
 //!
 //! Invariants:
-//! - A region acts only while its owner's lease is certain to last, whatever this thread does.
-//! - The standby that takes over has everything that the owner counted as known. `standby` names it; while a new
-//!   standby has yet to begin (`before` is set), the previous one counts. Both receive everything, and the owner
-//!   waits for both once the new one has begun.
+//! - A region acts only while its owner's lease is certain to last, even if this thread stalls.
+//! - The standby that takes over has everything that the owner counted as confirmed. `standby` names it;
+//!   while a new standby has yet to begin (`before` is set), the previous one counts. Both standbys receive
+//!   everything, and the owner waits for both once the new one has begun.
 //! - A copy counts only for the owner whose epoch it has: a standby of an earlier owner cannot take over.
-//! - Without another process, a region continues alone. `standby` names process 0 first, so that no older copy
-//!   counts. The region stops again before a standby is named, until that has a copy.
-//! - A lost response does no lasting harm: the next turn sees what a turn did, and continues from there.
-//! - Epochs only grow, even if the cluster has lost its keys: the cluster's epoch of revisions is higher then.
+//! - Without another process, a region continues alone. `standby` names process 0 first, so that no older
+//!   copy counts. Before a standby is named, the region stops until that standby has a copy.
+//! - A lost response does no lasting harm: the next turn reads the result of the last one, and continues from
+//!   there.
+//! - Epochs only grow, even if the cluster has lost its keys: after a loss, the cluster's epoch of revisions
+//!   is higher.
 //! - An owner whose lease expired keeps its regions' state, and continues unless another process has claimed them,
 //!   which `epoch` shows.
 //! - After the cluster has lost its keys, its processes write them again. Of the copies in memory, the highest epoch

@@ -1,4 +1,4 @@
-//! One `poll` for everything that a runner waits for.
+//! One `poll` for all events of a runner.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -27,7 +27,7 @@ pub struct WorldConfig<const D: usize> {
     pub name: String,
     /// The address of this process's node for clients.
     pub url: String,
-    /// The setup of every region, except its number. It also says whether regions have standbys.
+    /// The setup of every region, except its number. The setup also decides whether regions have standbys.
     pub setup: RegionSetup<D>,
     /// The regions of the world.
     pub regions: Vec<RegionId>,
@@ -67,7 +67,7 @@ impl<const D: usize> WorldConfig<D> {
 #[derive(Debug)]
 pub struct WorldProcess<const D: usize, B> {
     number: u64,
-    // In this order: regions are given up first.
+    // Dropped in this order: regions are given up first.
     owners: RegionOwnership,
     endpoint: SpaceEndpoint,
     space: Arc<Space<D, B>>,
@@ -77,8 +77,9 @@ pub struct WorldProcess<const D: usize, B> {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
-    /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv` holds
-    /// the world's keys. `populate` fills a region that begins for the first time; `tell` receives events.
+    /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv`
+    /// holds the world's keys. `populate` fills a region that begins for the first time; `tell` receives
+    /// events.
     pub fn start(
         node: &Node,
         kv: Kv,

@@ -72,7 +72,7 @@ pub struct Runner<const D: usize, B> {
     /// Ticks made; equal to the regions' tick if they began together.
     ticks: u64,
     elapse_at_ns: u64,
-    /// All processes have the last tick's results, as far as lock-step needs it.
+    /// Whether all processes have the last tick's results, as far as lock-step needs it.
     open: bool,
     ended: bool,
 }
@@ -191,7 +191,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.route(region, process, epoch);
         self.standby_tracker.forget_older(region, epoch);
-        // Regions that may not act learn of it from messages.
+        // Regions that may not act learn this owner's epoch from messages.
         let _ = self.host.meet(region, epoch, now_ns);
         if self.standby_tracker.wants(region) {
             self.links.send(process, &Frame::Follow(region));
@@ -212,7 +212,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
                 for process in self.standby_tracker.listeners(*region) {
-                    // A copy without a record is useless: it begins again with the next connection.
+                    // A copy that misses a record is useless: it begins again with the next connection.
                     self.links.send_or_end(process, &Frame::Record { region: *region, bytes: &[] }, bytes);
                 }
             }
@@ -247,7 +247,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         &mut self.host
     }
 
-    /// Tells other processes that the regions of this process have changed.
+    /// Informs other processes that the regions of this process have changed.
     pub fn regions_changed(&mut self) {
         self.links.set_regions(regions(&self.host));
         let now_ns = monotonic_ns();
@@ -300,19 +300,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.standby_tracker.strict = true;
     }
 
-    /// Names the standby of a region; with `counts`, it is the one that would take over. Idempotent.
+    /// Names the standby of a region. With `counts`, this standby would take over. Idempotent.
     pub fn name_standby(&mut self, region: RegionId, process: u64, counts: bool) {
         self.standby_tracker.name(region, process, counts);
         self.count_known(region, monotonic_ns());
     }
 
-    /// Whether the named standby has everything that counts as known, and receives changes.
+    /// Whether the named standby has everything that counts as confirmed, and receives changes.
     pub fn has_candidate(&self, region: RegionId) -> bool {
         let counted = |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
         self.host.region(region).is_some_and(|ours| self.standby_tracker.has_candidate(region, counted(ours)))
     }
 
-    /// Tells the host how much the standbys know that it waits for.
+    /// Reports to the host which progress the awaited standbys have confirmed.
     fn count_known(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standby_tracker.known(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);
@@ -396,8 +396,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Calls `watcher` after every tick with the regions and the tick's number until it returns `false`. It delays
-    /// the tick.
+    /// Calls `watcher` after every tick with the regions and the tick's number until it returns `false`. The
+    /// watcher delays the tick.
     pub fn after_ticks(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
         self.watchers.push(Box::new(watcher));
     }

@@ -1,12 +1,14 @@
-//! The secret that admits a process to its world: only processes that may read the world's keys know it.
+//! The secret that admits a process to its world, known only to processes that may read the world's keys.
 //!
-//! Each side proves its knowledge by an HMAC-SHA-256 (RFC 2104) over its role and both hellos, which have random
-//! nonces. The secret itself is never sent.
+//! Each side proves its knowledge by an HMAC-SHA-256 (RFC 2104) over its role and both hellos, which have
+//! random nonces. The secret itself is never sent.
+//!
+//! A proof is valid for one connection and one role: no process can replay it, or forward it to another
+//! process.
 //!
 //! ```text
 //!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 who connects, 2 who listens
 //! ```
-//! A proof is valid for one connection and one role: it can neither be replayed nor forwarded to another process.
 
 use std::fmt;
 
@@ -64,7 +66,7 @@ impl Secret {
             inner[at] ^= byte;
             outer[at] ^= byte;
         }
-        // The lengths come first, so that no byte of one hello counts as the other's.
+        // The lengths come first, so that no byte of one hello can count as the other's.
         let lengths = [(own.len() as u64).to_le_bytes(), (others.len() as u64).to_le_bytes()].concat();
         let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own, others];
         let inner = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
@@ -75,13 +77,13 @@ impl Secret {
     pub(super) fn check(&self, role: Role, theirs: &[u8], ours: &[u8], proof: &[u8]) -> Result<(), Refused> {
         let right = self.prove(role, theirs, ours);
         let differs = right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
-        // Constant time: all bytes are compared.
+        // Compares all bytes, in constant time.
         let is_same = std::hint::black_box(differs) == 0 && proof.len() == right.len();
         if is_same { Ok(()) } else { Err(Refused::Secret) }
     }
 }
 
-/// Without the secret.
+/// Prints no secret.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
@@ -101,7 +103,8 @@ mod tests {
 
     #[test]
     fn proof_is_an_hmac() {
-        // RFC 4231, test case 2, has a key of other bytes; the construction is tried by its own parts instead.
+        // RFC 4231, test case 2, has a key of another length. This test therefore checks the parts of the
+        // construction.
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"a", b"b");
         let message = [CONTEXT, &[1], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"a", b"b"].concat();

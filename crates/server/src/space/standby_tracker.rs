@@ -17,7 +17,7 @@ pub(super) struct StandbyTracker<const D: usize> {
     /// Whether only named processes may follow.
     pub(super) strict: bool,
     named: BTreeMap<RegionId, u64>,
-    /// Promoted standbys: after a lost connection, they are waited for again.
+    /// Promoted standbys. After a lost connection, the owner waits for them again.
     promoted: BTreeMap<RegionId, u64>,
     /// Named standbys that receive everything. Once such a standby has begun, the owner waits for it as well, so that
     /// it knows everything when it is promoted.
@@ -33,7 +33,7 @@ pub(super) type StandbyProgress = (u64, u64);
 #[derive(Debug)]
 struct RegionFollower {
     process: u64,
-    /// Its progress; `None` until it has begun.
+    /// The follower's progress; `None` until it has begun.
     knows: Option<StandbyProgress>,
 }
 
@@ -51,7 +51,8 @@ impl<const D: usize> StandbyTracker<D> {
         StandbyTracker { wanted, copies, fresh, followers, strict, named, promoted, candidates, lost: 0 }
     }
 
-    /// Names the standby of a region; with `counts`, it alone is waited for, because it would take over. Idempotent.
+    /// Names the standby of a region; with `counts`, the owner waits only for this standby, because it would
+    /// take over. Idempotent.
     pub(super) fn name(&mut self, region: RegionId, process: u64, counts: bool) {
         if self.named.insert(region, process) != Some(process) {
             self.promoted.remove(&region);
@@ -64,7 +65,8 @@ impl<const D: usize> StandbyTracker<D> {
         match self.candidates.remove(&region) {
             _ if follows => {}
             Some(candidate) => drop(self.followers.insert(region, candidate)),
-            // Its connection broke: the owner waits for no other process, because no other would take over.
+            // The standby's connection broke. The owner waits for no other process, because no other would
+            // take over.
             None => drop(self.followers.remove(&region)),
         }
     }
@@ -83,7 +85,7 @@ impl<const D: usize> StandbyTracker<D> {
         named
     }
 
-    /// Records a follower's progress; returns what all awaited followers know.
+    /// Records a follower's progress. Returns the progress that all awaited followers have confirmed.
     pub(super) fn hear(
         &mut self,
         region: RegionId,
@@ -103,7 +105,7 @@ impl<const D: usize> StandbyTracker<D> {
         Some(candidate.map_or(knows, |other| (knows.0.min(other.0), knows.1.min(other.1))))
     }
 
-    /// Whether the named standby has begun and knows everything that counts as known.
+    /// Whether the named standby has begun and has everything that counts as confirmed.
     pub(super) fn has_candidate(&self, region: RegionId, counted: StandbyProgress) -> bool {
         let named = self.named.get(&region).copied();
         let follows = self.followers.get(&region).is_some_and(|one| Some(one.process) == named);

@@ -1,11 +1,12 @@
 //! A WebSocket, either as a stream of bytes or as text messages. As a stream, it sends and receives binary messages
 //! whose boundaries mean nothing.
 //!
-//! A frame's header is written together with the borrowed payload; only what the socket does not take of a frame is
-//! copied.
+//! A frame's header is written together with the borrowed payload; only bytes that the socket does not take
+//! are copied.
 //!
-//! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which bounds the output of a client that does not read. As
-//! texts, it holds the texts that the caller has [put](Framed::put_text). Only the last unanswered ping is kept.
+//! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which bounds the output of a client that does not
+//! read. In text mode, the WebSocket holds the texts that the caller has [put](Framed::put_text). Only the
+//! last unanswered ping is kept.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -229,7 +230,7 @@ impl WebSocketStream {
         Ok(payload?)
     }
 
-    /// Writes what the socket takes. The rest of a started frame is kept, and counts as written.
+    /// Writes the bytes that the socket takes. Keeps the rest of a started frame, which counts as written.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -261,7 +262,7 @@ impl WebSocketStream {
         }
     }
 
-    /// Whether the socket took the whole frame; the rest is kept.
+    /// Whether the socket took the whole frame. Keeps the rest.
     fn send(&mut self, frame: &FramePieces<'_>) -> io::Result<bool> {
         let mut head = Vec::with_capacity(10);
         head_of(OpCode::Data(Data::Binary), frame.bytes, &mut head);
@@ -280,7 +281,7 @@ impl WebSocketStream {
         Ok(self.unsent.is_empty())
     }
 
-    /// Must be called when all output is sent.
+    /// Call this when all output is sent.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         self.queue_close(NORMAL);
         self.flush()?;

@@ -80,7 +80,8 @@ impl FrameDecoder {
         }
     }
 
-    /// Decodes frames, and moves their payload to the beginning of `bytes`. Reads nothing after a close frame.
+    /// Decodes frames, and moves their payload to the beginning of `bytes`. Reads no bytes after a close
+    /// frame.
     pub(super) fn decode(
         &mut self,
         bytes: &mut [u8],
@@ -134,7 +135,7 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Reads what there is of a frame header, and returns how many bytes belong to it.
+    /// Reads the available part of a frame header, and returns how many bytes belong to it.
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, WebSocketError> {
         let before = self.head_bytes;
         let more = bytes.len().min(HEAD_BYTES_MAX - before);

@@ -24,11 +24,11 @@ thread_local! {
 pub(crate) struct TlsStream {
     socket: TcpStream,
     codec: Codec,
-    /// Bytes that were given back; they are read first.
+    /// Bytes that were returned to the connection; they are read first.
     returned: Vec<u8>,
 }
 
-/// A TLS connection on its way to another thread.
+/// A TLS connection that moves to another thread.
 #[derive(Debug)]
 pub(crate) struct DetachedTlsStream {
     socket: std::net::TcpStream,
@@ -77,7 +77,7 @@ impl TlsStream {
         self.codec.has_unsent()
     }
 
-    /// Gives back bytes that were read; the next read returns them.
+    /// Returns bytes that were read to the connection. The next read returns them.
     pub(crate) fn give_back(&mut self, bytes: &[u8]) {
         self.returned.splice(..0, bytes.iter().copied());
     }
@@ -162,8 +162,8 @@ impl TlsStream {
                 into[at..at + payload.len()].copy_from_slice(payload);
                 at += payload.len();
             });
-            // This may be a handshake message or an alert. The rest is sent before the next write, which also reports
-            // a broken socket.
+            // The bytes may be a handshake message or an alert. The rest is sent before the next write, which
+            // also reports a broken socket.
             let flushed = self.flush();
             let read = read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if read > 0 {
@@ -190,7 +190,7 @@ impl TlsStream {
     }
 }
 
-/// Why a TLS handshake failed, for the log.
+/// The reason why a TLS handshake failed, for the log.
 pub(crate) fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the client closed the connection".to_owned(),

@@ -4,8 +4,8 @@
 //! a log, the timer or the server wakes it.
 //!
 //! Invariants:
-//! - Between two polls, a session holds no segment of a log: what the socket did not take of a batch is copied, and
-//!   the cursor is after it.
+//! - Between two polls, a session holds no segment of a log. It copies the rest of a batch that the socket
+//!   did not take, and moves the cursor past the batch.
 //! - The read buffer and the write buffer are the thread's. A session owns its incomplete message, its output besides
 //!   records, and the rest of one batch.
 //! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one message. Above that, the session stops reading.
@@ -65,8 +65,9 @@ use subscription::{Channel, PendingChannel, ResumePositions, Subscription};
 use tasks::{TASKED, TaskRequests};
 use waiting::{Preparation, PreparationResult};
 
-/// Sessions to which a woken session passes the notification on. With 16, the last of 1,000 subscribers is notified
-/// in three steps; with two, in ten, each of which may wait for a turn of the thread.
+/// The number of sessions to which a woken session passes the notification. With 16, the last of 1,000
+/// subscribers is notified in three steps. With two, it takes ten steps, each of which may wait for a turn of
+/// the thread.
 const WAKES: usize = 16;
 /// Output besides records, above which the session stops reading.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
@@ -74,7 +75,7 @@ const CONTROL_BYTES_MAX: usize = 64 << 10;
 /// One connection.
 pub(crate) struct Session {
     shared: Arc<Shared>,
-    /// A server that stops waits for this session's responses.
+    /// A stopping server waits for this session's responses.
     _answering: Arc<()>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -92,14 +93,14 @@ pub(crate) struct Session {
     unread_needs: usize,
     /// Bytes still to be skipped of a message that was refused.
     skip_bytes: usize,
-    /// Bytes of waiting messages that were searched for credit.
+    /// The bytes of waiting messages that were searched for credit.
     ahead: usize,
     outbound: Outbound,
     publishing: SessionPublishers,
-    /// The preparation that the first message of `unread` waits for, and its result.
+    /// The preparation for which the first message of `unread` waits, and its result.
     waiting: Option<Preparation>,
     waited: Option<PreparationResult>,
-    /// Other nodes' figures of the topics that are listed or described next.
+    /// Other nodes' counters of the topics that are listed or described next.
     figures: Arc<Mutex<ClusterFigures>>,
     unstored: PendingAcks,
     control_requests: ControlRequests,
@@ -111,9 +112,9 @@ pub(crate) struct Session {
     following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
     announcing: VecDeque<u32>,
-    /// Channels that wait for another node to say where they start.
+    /// Channels that wait for their start position from another node.
     opening: Vec<PendingChannel>,
-    /// The client's permissions have changed since these channels were requested.
+    /// Whether the client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
@@ -133,7 +134,7 @@ pub(crate) struct Session {
     /// The node with the permissions of the client's user.
     node: Node,
     entrance: LoginState,
-    /// The client is another node; its messages are for this node alone.
+    /// Whether the client is another node; its messages are for this node alone.
     from_node: bool,
     _place: Option<SessionGuard>,
 }
@@ -148,7 +149,7 @@ enum Phase {
 }
 
 impl Session {
-    /// Starts a session; if the node has as many connections as it may, the session refuses the client.
+    /// Starts a session. At the node's limit of connections, the session refuses the client.
     pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
         let (id, waiter) = (shared.node.next_session(), Waiter::new());
         let place = shared.admit(id, &waiter);
@@ -165,7 +166,7 @@ impl Session {
         let mut session = Session::begin(shared, stream);
         session.entrance = LoginState::Node;
         session._place.iter_mut().for_each(SessionGuard::is_of_node);
-        // A server that stops waits for clients only.
+        // A stopping server waits for clients only.
         session._answering = Arc::default();
         session
     }
@@ -252,7 +253,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Takes notifications: which channels may have records, and what else happened.
+    /// Takes notifications: the channels that may have records, and other events.
     fn take_woken(&mut self) {
         let (mut newcomers, mut room, mut stop, mut stored, mut users) = (false, false, false, false, false);
         let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
@@ -261,10 +262,10 @@ impl Session {
             NewLogs::TOKEN => newcomers = true,
             STOP => stop = true,
             STORED => stored = true,
-            // Their results are sent when there is room.
+            // The results are sent when there is room.
             CONTROLLED | TASKED => {}
             USERS => users = true,
-            // The code that waits for it polls anyway.
+            // The code that waits for the result polls anyway.
             LOGIN => {}
             NODES => {}
             number => {
@@ -293,7 +294,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is to be done until the task is woken.
+    /// Whether the session has no work until its task is woken.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.alive.poll_due(cx) {
             self.on_timer();

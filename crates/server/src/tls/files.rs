@@ -1,6 +1,6 @@
 //! The node's certificate and key, and the authorities of its clients.
 //!
-//! The last valid content of the files is in force.
+//! The last valid content of the files applies.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// Permission bits of users outside the key file's group.
 const OTHERS: u32 = 0o007;
 
-/// Why the TLS files cannot be used.
+/// The reason why the TLS files cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {

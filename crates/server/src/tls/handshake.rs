@@ -1,8 +1,8 @@
 //! The TLS handshake of a new connection.
 //!
-//! Limits: `handshake_ms_max` for the whole handshake, however slow; the connection counts as a session meanwhile
-//! (`sessions_max`) and needs the memory of [`Codec`]. `handshakes_max` handshakes run at a time; others wait after
-//! their first byte, within the same time limit.
+//! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session
+//! (`sessions_max`) and needs the memory of [`Codec`]. `handshakes_max` handshakes run at a time; others wait
+//! after their first byte, within the same time limit.
 
 use std::future::poll_fn;
 use std::io;
@@ -42,7 +42,7 @@ pub(crate) struct TlsConnection {
     pub(crate) told: Option<u64>,
 }
 
-/// Does the TLS handshake with a client; `None` if it fails. The client receives the reason as far as possible.
+/// Does the TLS handshake with a client; `None` if it fails. The client receives the reason if possible.
 pub(crate) async fn let_in(
     shared: &Arc<Shared>,
     identity: &TlsIdentity,
@@ -150,8 +150,8 @@ async fn part(mut tls: Box<TlsStream>) -> io::Result<()> {
     hear_out(tls.socket()).await
 }
 
-/// Reads and discards the client's data until it ends: closing a socket with unread bytes would destroy what is on
-/// its way to the client.
+/// Reads and discards the client's data until it ends: closing a socket with unread bytes would discard
+/// output in flight.
 async fn hear_out(socket: &TcpStream) -> io::Result<()> {
     let mut bin = [0; 4 << 10];
     let mut unheard = 0;
@@ -182,8 +182,8 @@ async fn unless_stopped<T>(shared: &Shared, waiter: &Waiter, future: impl Future
     .await
 }
 
-/// Refuses a client for lack of a session: in plain text to a client that expects it (with the session's number),
-/// else by an alert.
+/// Refuses a client at the limit of sessions: in plain text (with the session's number) to a client that
+/// expects plain text, otherwise by an alert.
 async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
     let mut said = Vec::new();
     match told {
@@ -212,7 +212,7 @@ async fn refuse_in_plain(protocol: Protocol, socket: &mut TcpStream, refused: &R
 }
 
 async fn say_and_part(socket: &mut TcpStream, said: &[u8]) {
-    // A client that does not read this either is not waited for.
+    // Does not wait for a client that does not read this either.
     let _ = timeout(FAREWELL, async {
         socket.write_all(said).await?;
         socket.shutdown().await?;

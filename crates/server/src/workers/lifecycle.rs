@@ -1,4 +1,4 @@
-//! State machine of a worker process: observations and time come in, events and signals go out.
+//! State machine of a worker process. Observations and the time are inputs; events and signals are outputs.
 //!
 //! ```text
 //!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
@@ -13,11 +13,11 @@
 /// State of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerState {
-    /// The process must attach until then.
+    /// The process must attach until this time.
     Starting {
         until_ms: u64,
     },
-    /// The process must report that it is prepared until then.
+    /// The process must report until this time that it is prepared.
     Preparing {
         until_ms: u64,
     },
@@ -37,7 +37,7 @@ enum WorkerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     stage: WorkerState,
-    /// Since when no worker of its name is attached.
+    /// The time since which no worker of the process's name is attached.
     unseen_ms: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ impl WorkerLifecycle {
         is_warm
     }
 
-    /// Records whether a worker of its name is attached.
+    /// Records whether a worker of the process's name is attached.
     pub(super) fn seen(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
         if !is_attached {
             self.unseen_ms.get_or_insert(now_ms);
@@ -102,7 +102,7 @@ impl WorkerLifecycle {
                 self.stage = WorkerState::Ready;
                 Some(LifecycleEvent::Ready)
             }
-            // The process takes tasks that it was not called for.
+            // The process takes tasks before it was called.
             WorkerState::Preparing { .. } | WorkerState::Warm => {
                 self.stage = WorkerState::Ending;
                 Some(LifecycleEvent::Failed)
@@ -148,7 +148,7 @@ impl WorkerLifecycle {
                 self.stage = WorkerState::Draining { until_ms };
                 ProcessSignal::Ask
             }
-            // A second drain may shorten the grace period, never extend it.
+            // A second drain may shorten the grace period, but never extend it.
             WorkerState::Draining { until_ms: before_ms } => {
                 self.stage = WorkerState::Draining { until_ms: until_ms.min(before_ms) };
                 ProcessSignal::Nothing

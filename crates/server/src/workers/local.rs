@@ -14,9 +14,9 @@ use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
 
 /// Variable with the name under which a worker attaches.
 const NAME: &str = "DUNLIN_WORKER_NAME";
-/// Variable that asks a worker to end with its standard input.
+/// Variable that makes a worker end with its standard input.
 const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
-/// Variable that asks a worker to report that it is prepared, and to wait for its call before it attaches.
+/// Variable that makes a worker report that it is prepared, and wait for its call before it attaches.
 const WARM: &str = "DUNLIN_WORKER_WARM";
 /// The line that calls a warm worker.
 const WORK: &[u8] = b"work\n";
@@ -221,7 +221,8 @@ fn event(said: LifecycleEvent, instance: Instance) -> Event {
 }
 
 impl Process {
-    /// Whether the process wrote to its socket. It has one thing to report, so the content does not matter.
+    /// Whether the process wrote to its socket. The content does not matter, because the process has only one
+    /// message to send.
     fn has_spoken(&mut self) -> bool {
         matches!(self.line.read(&mut [0; 64]), Ok(1..))
     }

@@ -6,9 +6,9 @@ use dunlin_scale::{SchedulerSnapshot, Totals};
 
 use super::SchedulerState;
 
-/// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. Only tasks count
-/// that a further worker could run, judged by the workers whose names begin with `prefix`. Before the first of them
-/// attaches, all tasks count.
+/// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The
+/// function counts only tasks that a further worker could run, as the workers whose names begin with `prefix`
+/// show. Before the first of them attaches, all tasks count.
 pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerState> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");

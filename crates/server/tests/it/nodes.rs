@@ -360,7 +360,8 @@ impl Hall {
 fn tcp_readers_of_a_silent_owner_hold_up_no_others() {
     let hall = hall_with_a_silent_owner();
     let waits = hall.client(1);
-    // It is told where it begins when its owner is there again: not in this test.
+    // The subscription receives its start position when the owner is back, which does not happen in this
+    // test.
     thread::spawn(move || drop(waits.subscribe("dead", from(Start::Latest))));
     let reads = hall.client(1);
     hall.publishing(|| {
@@ -375,7 +376,7 @@ fn nats_readers_of_a_silent_owner_hold_up_no_others() {
     let mut peer = NatsPeer::at(hall.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
-    // The answer says that all of them are read, and waits.
+    // The response shows that all records are read, and that the subscriber waits.
     hall.publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
 }
 

@@ -36,7 +36,7 @@ fn hurried() -> Options {
     Options { limits: Limits { connect_ms_max: 100, ..Limits::default() }, ..Options::default() }
 }
 
-/// Forwards and counts connections: a client that reconnects was refused before.
+/// Forwards and counts connections. A client that reconnects was refused before.
 struct Relay {
     address: SocketAddr,
     count: Arc<AtomicUsize>,

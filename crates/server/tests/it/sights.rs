@@ -1,4 +1,4 @@
-//! Viewers and commands of a world over several nodes, in lock-step, so that results are exact.
+//! Viewers and commands of a world over several nodes, in lock-step, which makes results exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -211,7 +211,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
         assert_eq!(stage.everybody()[id].1, 77);
     }
-    // It is put where the other process's entities are, and goes there.
+    // The entity is spawned near the other process's entities, and moves there.
     let away = EntityCommand {
         position: Some([90.0; 3]),
         velocity: Some([0.0; 3]),
@@ -234,13 +234,13 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let flat = EntityCommand { kind: Some(1), ..EntityCommand::<2>::of(CENTER) };
     assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Refused(_)));
 
-    // A region that began and has no owner now may have it.
+    // A region that has begun, but has no owner at present, may have the entity.
     connect(&stage.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
     let refused = world.command(&nobody, PATIENCE).unwrap_err();
     assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
     assert!(refused.to_string().contains("it may be in region 3, without an owner now"), "{refused}");
 
-    // An owner whose lease has run out changes nothing.
+    // An owner whose lease has ended changes no entity.
     let ends = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
         runner.host_mut().set_authority(RegionId(2), None);
     };

@@ -134,7 +134,7 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
 fn warm_worker_process_attaches_after_it_is_called() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
-    // It says so on its standard input, which is where it is called.
+    // The process reports that on its standard input, where it is also called.
     let script = format!(
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()
@@ -166,7 +166,7 @@ fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
     assert_eq!(stage.wait(2)[1], Event::Gone { instance: 2 });
     stage.act(&Action::Wake { instance: 2 });
     assert_eq!(stage.wait(3)[2], failed(2));
-    // This one does not know of the pool.
+    // This process does not know the warm pool.
     let mut stage = Stage::new("sleep 1000", WorkersLimits::default());
     stage.act(&warm(3));
     stage.attach(3);
@@ -185,7 +185,7 @@ fn dead_or_silent_worker_is_reported_gone() {
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert_eq!(stage.wait(3)[2], Event::Gone { instance: 1 });
-    // Of the other nothing is seen any more.
+    // The other process is no longer observed.
     stage.attach(9);
     stage.now_ms += 50;
     assert_eq!(stage.wait(4)[3], Event::Gone { instance: 2 });
@@ -201,7 +201,8 @@ fn workers_follow_the_backlog_and_end_with_the_node() {
     );
     let waiting = Arc::new(Mutex::new(0_u64));
     let seen = Arc::clone(&waiting);
-    // Whoever could be there is: a scheduler that has them all, busy while something waits.
+    // The number of possible workers is reached: the scheduler has all of them, and they are busy while tasks
+    // wait.
     let look = move || {
         let startable = *seen.lock().unwrap();
         let workers: Vec<(u64, String)> = (1..60).map(|worker| (worker, format!("here-{worker}"))).collect();

@@ -104,7 +104,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
     /// Kills the process: it sends nothing more, and gives no region away.
     pub fn kill(self) {
         self.space.stop().unwrap();
-        // Its lease ends now, and not after its time to live.
+        // The lease ends now, not after its time to live.
         drop(self.owners);
     }
 
@@ -162,7 +162,7 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     }
 }
 
-/// Each process has a region, and each region continues, so another process has its state.
+/// Each process has a region and each region continues, so that another process has its state.
 pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv: &Kv, members: &[Member<B>]) {
     let mut since: Option<Vec<BTreeMap<u32, u64>>> = None;
     until(when, kv, members, || {
@@ -172,7 +172,7 @@ pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv:
             return false;
         }
         let before = since.get_or_insert_with(|| now.clone());
-        // A region that went elsewhere meanwhile is looked at anew.
+        // A region that moved in the meantime is checked again.
         if before.iter().zip(&now).any(|(before, now)| !before.keys().eq(now.keys())) {
             since = None;
             return false;
@@ -220,7 +220,7 @@ fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> 
 /// Ends the lease of each process, as if it had been stopped for longer than that.
 fn end_leases(kv: &Kv, world: &str) {
     for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
-        // Its process may have taken another meanwhile.
+        // Its process may have taken another lease in the meantime.
         let _ = kv.revoke(entry.lease);
     }
 }
@@ -460,7 +460,7 @@ fn spawn_waits_for_regions_without_an_owner() {
     });
 }
 
-/// As where the node lost its keys, and a newcomer populated the world before this process was back.
+/// As if the node lost its keys, and a new process populated the world before this process was back.
 #[test]
 fn process_that_lost_its_region_reports_its_entities() {
     let keys = serve();
@@ -480,7 +480,7 @@ fn process_that_lost_its_region_reports_its_entities() {
     assert!(told.iter().any(|told| told.ends_with(&format!(", {ENTITIES})), heir: None }}"))), "{told:?}");
 }
 
-/// As where the owner was stopped for longer than its lease lasts.
+/// As if the owner was stopped for longer than its lease lasts.
 #[test]
 fn replaced_process_names_the_standby_that_took_over() {
     let keys = serve();

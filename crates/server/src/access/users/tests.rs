@@ -42,7 +42,8 @@ fn users_file_that_is_cut_off_is_refused() {
         let error = Users::parse(&text[..end], "u.toml").unwrap_err();
         assert!(error.why.contains("cut off"), "{end} bytes: {error}");
     }
-    // A user that is added behind the end by hand is taken; so is a file by hand that does not say how it ends.
+    // Accepts a user that was added by hand behind the last line, and a handwritten file without the last
+    // line.
     let added = Users::parse(&format!("{text}[users.cid]\n"), "u.toml").unwrap();
     assert!(added.by_name.contains_key("cid"));
     assert_eq!(Users::parse(&file(), "u.toml").unwrap().by_name.len(), 1);

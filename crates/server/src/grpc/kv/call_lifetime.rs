@@ -27,7 +27,7 @@ impl CallLifetime {
         Ok(CallLifetime { waiter, admission: connection.login.as_ref().map(Admission::of), _place: place })
     }
 
-    /// Fails if the call must end; the task is woken when that has to be checked again.
+    /// Fails if the call must end. Wakes the task when the check must run again.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
         loop {
             if let Some(admission) = &mut self.admission {

@@ -39,7 +39,7 @@ pub(in super::super) struct WatchWriter {
     reported: u64,
 }
 
-/// Starts a watch where the request says.
+/// Starts a watch at the revision that the request names.
 pub(in super::super) async fn watch(
     connection: &Arc<Connection>,
     request: v1::WatchRequest,

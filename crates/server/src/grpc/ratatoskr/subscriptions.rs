@@ -38,7 +38,7 @@ pub(super) struct SubscriptionHandle {
 }
 
 impl MessageSubscriptions {
-    /// Adds a stream of the topic; `None` if the topic has as many as it may.
+    /// Adds a stream of the topic; `None` at the limit of streams for the topic.
     pub(super) fn add(
         &self,
         connection: &Connection,
@@ -65,8 +65,8 @@ impl MessageSubscriptions {
         self.lock().by_topic.get(topic).map_or(0, HashMap::len)
     }
 
-    /// Ends the user's subscription with this reference, or the user's subscriptions with this subscriber id. Returns
-    /// whether there was one: subscriptions of other users do not exist.
+    /// Ends the user's subscription with this reference, or the user's subscriptions with this subscriber id.
+    /// Returns whether there was one. Subscriptions of other users are not considered.
     pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
         let known = self.lock();
         let Some(of_topic) = known.by_topic.get(topic) else { return false };

@@ -132,7 +132,7 @@ proptest! {
         let mut out = OutgoingMessages::default();
         say_records(&mut out, &run);
         prop_assert_eq!(&out.finish()[..], &expected[..]);
-        // Behind another message, too.
+        // Also behind another message.
         let mut out = OutgoingMessages::default();
         out.push(&v1::Advance::default());
         say_records(&mut out, &run);

@@ -151,7 +151,7 @@ pub(in crate::http) fn position_after(notice: &Notice) -> Option<(&std::sync::Ar
     }
 }
 
-/// Writes that logs which the subscriber was reading no longer exist.
+/// Writes that logs of the subscriber no longer exist.
 pub(in crate::http) fn write_gone(logs: usize, out: &mut String) {
     write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
 }

@@ -13,7 +13,7 @@ use crate::protocol::Protocol;
 
 /// Known query parameters.
 const KNOWN: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
-/// The header with the last event's id. The query has the same for clients that cannot set headers.
+/// The header with the last event's id. Clients that cannot set headers use the query parameter.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// The longest name of a subscription, bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -26,7 +26,7 @@ pub(in crate::http) struct EventsRequest {
     pub(in crate::http) form: RecordFormat,
 }
 
-/// The same parameters as the client wrote them.
+/// The same parameters in the client's notation.
 #[derive(Debug)]
 pub(in crate::http) struct RawEventsRequest<'a> {
     pub(in crate::http) from: Option<&'a str>,
@@ -57,7 +57,7 @@ impl EventsRequest {
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
-            // An empty id comes from a subscriber that has received none.
+            // A subscriber that has received no id sends an empty one.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             form,
             protocol: Protocol::Http,

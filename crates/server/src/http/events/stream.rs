@@ -42,7 +42,7 @@ impl TopicEvents {
     ) -> (TopicEvents, String) {
         let EventSubscription { subscriber, mut stream_positions, gone, charge } = subscribed;
         let mut beginning = String::new();
-        // Any number that differs between clients will do.
+        // Any number that differs between clients suffices.
         let jitter = shared.node.next_session().wrapping_mul(0x9e37_79b9_7f4a_7c15) % RETRY_JITTER_MS;
         write_retry(RETRY_MS + jitter, &mut beginning);
         if gone > 0 {

@@ -10,7 +10,7 @@ use dunlin::wire::http::{LogKey, ResumeToken, write_one};
 /// A stream's position in each log.
 #[derive(Debug)]
 pub(in crate::http) struct StreamPositions {
-    /// The stream has exactly one log, so an id is a position.
+    /// Whether the stream has exactly one log. An id is then a position.
     is_one: bool,
     /// The start position counts before the first record.
     begins: bool,
@@ -21,14 +21,14 @@ pub(in crate::http) struct StreamPositions {
 }
 
 impl StreamPositions {
-    /// Creates positions. A stream that starts with a state or at a time has no position before its first event:
-    /// resuming would skip what it asked for.
+    /// Creates positions. A stream that starts with a state or at a time has no position before its first
+    /// event, because resuming would skip the requested records.
     pub(in crate::http) fn new(is_one: bool, start: Start, follows_state: bool) -> StreamPositions {
         let begins = !follows_state && !matches!(start, Start::Time(_));
         StreamPositions { is_one, begins, positions: BTreeMap::new(), last: None, changed: false }
     }
 
-    /// Notes that everything of the log through this position was delivered.
+    /// Notes that every record of the log up to this position was delivered.
     pub(in crate::http) fn at(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,

@@ -1,4 +1,4 @@
-//! From a pattern to a subscriber that continues where the client was.
+//! Converts a pattern to a subscriber that continues at the client's position.
 
 use dunlin::topic::{
     Charge, ConsumeMode, Filter, Log, NewLogs, Pattern, Position, Start, SubscribeError, SubscribeOptions,
@@ -86,7 +86,7 @@ pub(in crate::http) async fn subscribe(
     Ok(EventSubscription { subscriber, stream_positions, gone, charge })
 }
 
-/// Where each log starts.
+/// The start position of each log.
 struct StartPositions(Option<BTreeMap<LogKey, wire::Position>>);
 
 impl StartPositions {
@@ -128,7 +128,7 @@ impl StartPositions {
         }
     }
 
-    /// How many logs no longer exist.
+    /// The number of logs that no longer exist.
     fn left(&self) -> usize {
         self.0.as_ref().map_or(0, |positions| positions.len())
     }

@@ -90,7 +90,7 @@ fn under(query: &Query) -> Result<u64, Problem> {
     })
 }
 
-/// Acquires the lock; with `wait`, waits for it as long as the request lasts.
+/// Acquires the lock. With `wait`, waits for the lock as long as the request lasts.
 pub(in crate::http) async fn acquire(
     Extension(context): Extension<Context>,
     PathName(name): PathName,

@@ -66,7 +66,7 @@ async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Res
     Ok(context.node().subscribe(KV, &options)?)
 }
 
-/// The start: after the last event's id, else where `from` says.
+/// The start: after the last event's id, or else at `from`.
 fn start(query: &Query, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {

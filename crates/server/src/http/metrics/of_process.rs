@@ -62,7 +62,7 @@ fn start_seconds() -> Option<f64> {
     Some(boot + stat(19)? as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// A field of `/proc/self/stat`, counted after the process name, which may contain anything.
+/// A field of `/proc/self/stat`, counted after the process name, which may contain any characters.
 fn stat(at: usize) -> Option<u64> {
     let line = fs::read_to_string("/proc/self/stat").ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()

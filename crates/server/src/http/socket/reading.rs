@@ -1,6 +1,7 @@
 //! A subscription over a JSON WebSocket: the events of `GET /v1/topics/{pattern}/events?as=json`, each as an object.
 //!
-//! Invariant: between two calls, nothing of a log is held, and everything read is sent before the next read.
+//! Invariant: between two calls, the subscription holds no segment of a log, and has sent everything that it
+//! read.
 
 use std::task::{Context as TaskContext, Poll};
 
@@ -75,7 +76,7 @@ impl SocketSubscription {
         Ok(reading)
     }
 
-    /// Ready when there is something to read, or with an error when the subscription has ended.
+    /// Ready when an event can be read, or with an error when the subscription has ended.
     pub(super) fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), SubscribeError>> {
         self.subscriber.poll_ready(cx)
     }

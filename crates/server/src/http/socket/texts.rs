@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Messages are handled in order. While the client does not read its responses, none of its messages is read.
-//! - Records that the client does not read stay in the log: all its subscriptions hold one chunk, and nothing of a log.
+//! - Records that the client does not read stay in the log: all its subscriptions hold one chunk, and no
+//!   segment of a log.
 //! - When the user loses access or the node stops, the client receives the reason.
 //!
 //! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the node's budget until the
@@ -249,7 +250,7 @@ impl JsonSocket {
         let JsonSocket {
             framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, ..
         } = self;
-        // This is checked with any event, at least with each heartbeat.
+        // The code checks this at each event, at least at each heartbeat.
         if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
             return Poll::Ready(Err(end_with(Refused::limit("ws.message_ms_max", ms_max.into()))));
         }
@@ -305,7 +306,7 @@ impl JsonSocket {
         }
     }
 
-    /// Ends what the user may no longer do, and sends the reasons.
+    /// Ends subscriptions without permission, and sends the reasons.
     async fn check_user(&mut self) -> Result<(), ConnectionEnd> {
         let Some(login) = self.context.login() else { return Ok(()) };
         login.validity().map_err(end_with)?;
@@ -380,7 +381,8 @@ impl JsonSocket {
         }
     }
 
-    /// Starts a subscription. Others continue meanwhile, because another node may have to say where it starts.
+    /// Starts a subscription. Others continue during the start, because another node may have to return the
+    /// start position.
     async fn subscribe(&mut self, asked: Subscribe) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;
@@ -409,7 +411,7 @@ impl JsonSocket {
     /// Adds a started subscription, or reports its refusal.
     async fn begun(&mut self, id: u64, begun: SubscribeOutcome) -> Result<(), ConnectionEnd> {
         let mut out = Vec::new();
-        // The permission may have been revoked meanwhile.
+        // The permission may have been revoked in the meantime.
         let begun = begun.and_then(|(mut reading, said)| match reading.check() {
             Ok(()) => Ok((reading, said)),
             Err(refused) => Err((Some(reading.reader.name.clone()), Box::new(Problem::from(refused)))),
@@ -439,7 +441,7 @@ impl JsonSocket {
             .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
         let bytes: usize = texts.iter().map(String::len).sum();
         let budget = self.context.shared().node.budget();
-        // The allowance of every connection is not charged.
+        // The basic allowance of a connection is not charged.
         let counted = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
         let charge = Charge::of(budget, 2 * counted)
             .map_err(|spent| end_with(Refused::from(&PublishError::from(spent))));

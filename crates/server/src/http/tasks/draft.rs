@@ -18,7 +18,7 @@ use crate::http::problem::Problem;
 #[serde(deny_unknown_fields)]
 pub(super) struct JsonTask<'a> {
     kind: String,
-    /// A string, whose text is the payload; or any other JSON, whose source text is.
+    /// A string, whose text is the payload; or other JSON, whose source text is the payload.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,

@@ -23,7 +23,7 @@ pub(super) enum LoginState {
     LoggedIn(Arc<Login>),
 }
 
-/// The error text that clients take for wrong credentials.
+/// The error text that clients interpret as wrong credentials.
 const VIOLATION: &str = "Authorization Violation";
 
 impl Session {
@@ -95,7 +95,8 @@ impl Session {
         self.login().map(|login| &**login.account()).filter(|account| account.is_metered())
     }
 
-    /// Ends what the user may no longer do after a change of the users file, and tells the client why.
+    /// After a change of the users file, ends the subscriptions that the user may no longer have, and sends
+    /// the reasons to the client.
     pub(super) fn users_changed(&mut self) {
         let Some(login) = self.login() else { return };
         if self.is_closing() {
@@ -105,7 +106,7 @@ impl Session {
             return self.fail("User Authentication Revoked");
         }
         self.set_step();
-        // Topics and permissions of the next records are looked up again.
+        // Looks up topics and permissions again for the next records.
         self.targets = Default::default();
         self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();

@@ -76,7 +76,7 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // A client that reads nothing gets no `PING`, but the missing `PONG` counts.
+        // A client that reads nothing receives no `PING`, but the missing `PONG` counts.
         if self.outbound.is_empty() {
             self.outbound.control.extend_from_slice(PING);
         }
@@ -89,7 +89,7 @@ impl Session {
 
     /// Starts the timer of the next `PING`.
     pub(super) fn start_ping_timer(&mut self) {
-        // There is one timer: an incomplete operation is watched again after the next read.
+        // The session has one timer. It watches an incomplete operation again after the next read.
         self.unread_is_watched = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }

@@ -15,7 +15,7 @@ const SLOW_CONSUMER: &str = "Slow Consumer";
 pub(super) struct Closing {
     /// The direction to the client was shut down.
     ended_writing: bool,
-    /// The time is over, or the client is gone.
+    /// The time is over, or the client has disconnected.
     pub(super) is_over: bool,
 }
 
@@ -37,8 +37,8 @@ impl Session {
         self.cut_off(SLOW_CONSUMER);
     }
 
-    /// Closes the connection of a client that broke no rule. The client receives no `-ERR`, after which libraries
-    /// would not reconnect. Operators see the reason.
+    /// Closes the connection of a client that broke no rule. The client receives no `-ERR`, because libraries
+    /// do not reconnect after one. Operators see the reason.
     pub(super) fn cut_off(&mut self, why: &str) {
         if !self.is_closing() {
             self.session_trace.cut_off(why, self.behind());
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// Records that the client has still to read, in the log where they are most.
+    /// The client's largest lag in one log, in records.
     fn behind(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
     }
@@ -59,7 +59,8 @@ impl Session {
         }
         if self.shared.is_stopping() {
             self.session_trace.node_is_stopping();
-            // The INFO message says that the node stops. A new client has received that in its first INFO.
+            // The INFO message announces that the node stops. A new client has received that in its first
+            // INFO.
             self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());

@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
-/// Clients choose features by this version: every supported feature exists in it.
+/// The version by which clients choose features. Every feature of this version is supported.
 const LIKE_VERSION: &str = "2.10.0";
 const PROTOCOL: u32 = 1;
 /// The cluster name in INFO.

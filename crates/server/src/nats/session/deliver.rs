@@ -1,7 +1,7 @@
-//! Writing to the client: which channels may write, how much, and how far their cursors move.
+//! Writing to the client: which channels may write, how much, and how their cursors move.
 //!
-//! Channels with records share a write equally, in turns. A message larger than a channel's share is compensated by
-//! turns without one (deficit round robin).
+//! Channels with records share a write equally, in turns. A message larger than a channel's share is
+//! compensated by turns without one (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records, from the head of the queue. Notices found on the way are sent.
+    /// Picks channels with records, from the head of the queue. Sends notices that it finds.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         for _ in 0..self.line.len() {
@@ -155,7 +155,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(Disconnected),
         };
-        // Without the memory for its rest, a started message cannot be finished.
+        // Without memory for its rest, the session cannot finish a started message.
         let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Disconnected)?;
         let before_records = self.outbound.sent(sent);
         debug_assert!(before_records <= sent);
@@ -164,8 +164,8 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the channels past what the socket took, or what is kept to be sent. `begins` is where the first message
-    /// begins.
+    /// Moves the channels past the bytes that the socket took or that are kept to be sent. `begins` is the
+    /// start of the first message.
     fn settle(&mut self, turn: &[u32], moves: &[CursorMove], mut begins: usize, sent: usize) {
         let mut moves = moves.iter().peekable();
         // Moves of one channel are adjacent.

@@ -1,4 +1,4 @@
-//! Encoding records as messages: where the bytes of one write are, and how they move the channels' cursors.
+//! Encodes records as messages: the positions of a write's bytes, and how they move the channels' cursors.
 
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ fn write_head_with_headers(
     sequenced: Option<RecordPosition<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
-    // A subscription with sequence numbers must be able to tell the node's headers from a publisher's.
+    // A subscription with sequence numbers must be able to distinguish the node's headers from a publisher's.
     let is_nodes = |name: &str| {
         let begins = name.as_bytes().get(..NODE_HEADERS.len());
         let is_dunlins = begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS));

@@ -1,5 +1,6 @@
-//! Operations that wait for earlier messages: `UNSUB` takes effect after records that were published before it, and
-//! `PONG` follows the messages that existed at its `PING`. Clients drain subscriptions by this.
+//! Operations that wait for earlier messages: `UNSUB` takes effect after records that were published before
+//! it, and `PONG` follows the messages that existed at its `PING`. Client libraries rely on this order to
+//! drain subscriptions.
 //!
 //! Limit: with [`PONGS_MAX`] pending `PONG`s, the session stops reading.
 

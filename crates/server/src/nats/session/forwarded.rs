@@ -1,7 +1,7 @@
 //! Batches that were forwarded to other owners, until the owners respond. A refusal is reported when it arrives,
 //! which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: the node's `handed_bytes_max`; beyond it nothing is forwarded.
+//! Limit: the node's `handed_bytes_max`; beyond it the session forwards no batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,14 +54,14 @@ impl Session {
         }
     }
 
-    /// Reports what owners have refused, unless earlier refusals wait for room.
+    /// Reports the owners' refusals, unless earlier refusals wait for room.
     pub(super) fn report_owner_refusals(&mut self) {
         while self.refusals.is_empty()
             && let Some((run, error)) = self.forwarded.refused(&self.waiter)
         {
             self.targets.forget(run.subject.as_bytes());
-            // If the requester is gone, nobody misses the reply. An inbox's topic has an inbox name, whatever its
-            // subjects are.
+            // If the requester has ended, no client misses the reply. An inbox's topic has an inbox name,
+            // regardless of its subjects.
             if !is_inbox(&run.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
                 self.refuse_publish(run.subject.as_bytes(), &error.to_string(), run.records);
             }

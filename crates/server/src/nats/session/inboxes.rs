@@ -32,7 +32,7 @@ struct OpenInbox {
 }
 
 impl Inboxes {
-    /// Opens the inbox of the pattern, unless it is open. Returns `false` if it is another user's.
+    /// Opens the inbox of the pattern, unless it is open. Returns `false` if another user owns the inbox.
     pub(super) fn open(
         &mut self,
         node: &Node,
@@ -44,7 +44,7 @@ impl Inboxes {
             return Ok(true);
         }
         let mut inbox = Inbox::of_client(node.clone(), key(pattern));
-        // If another connection has the inbox too, it exists until both have left it.
+        // If another connection has the inbox too, the inbox exists until both have left it.
         let is_new = match inbox.open_new() {
             Ok(is_new) => is_new,
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => false,
@@ -84,9 +84,9 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no topic
-    /// owns the reply subject and only clients of this node subscribe to it, so that no topic is left for each reply.
-    /// The inbox owns no subject.
+    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no
+    /// topic owns the reply subject and only clients of this node subscribe to it, so that a reply leaves no
+    /// topic behind. The inbox owns no subject.
     ///
     /// Limit: another node's answer about its subscribers stays valid for [`ALONE_FOR`].
     pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {

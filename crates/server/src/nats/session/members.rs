@@ -2,13 +2,13 @@
 //! matching topic, and each record goes to one member of the queue. The topic's owner keeps the membership, also on
 //! another node.
 //!
-//! When a subscription ends in order, the owner ends the membership, and the session delivers what it was given
-//! before.
+//! When a subscription ends in order, the owner ends the membership, and the session delivers the records
+//! that it received before.
 //!
 //! Records are copied into the output, a turn's worth at a time, and count as consumed then.
 //!
-//! Invariant: a group created by a NATS client ends with its last member, so a later member starts with new records,
-//! as in NATS.
+//! Invariant: a group created by a NATS client ends with its last member. A later member starts with new
+//! records, as in NATS.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct QueueMember {
     taken: Vec<u64>,
     /// The member waits to be woken.
     pub(super) waits: bool,
-    /// The owner gives it no new records; earlier ones are on their way.
+    /// Whether the owner gives the member no new records. Earlier records are in flight.
     pub(super) is_ending: bool,
     /// The memory charge.
     _charge: Charge,
@@ -155,8 +155,8 @@ impl Session {
         }
     }
 
-    /// Delivers what the subscription's groups have for it, and ends its memberships. A membership at another node
-    /// ends when the owner's last records have arrived.
+    /// Delivers the pending records of the subscription's groups, and ends its memberships. A membership at
+    /// another node ends when the owner's last records have arrived.
     pub(super) fn finish_turns(&mut self, subscription: u32) {
         let members = self.subscriptions.get(&subscription).map_or_else(Vec::new, |of| of.members.clone());
         for number in members {
@@ -225,7 +225,7 @@ impl Session {
                 }
                 Event::Notice(Notice::Deleted { .. }) => return TurnOutcome::Ended,
                 Event::Notice(notice) => {
-                    // Records of a member that died are lost to the group; that is not the fault of this client.
+                    // The group loses records of a member that died. This client did not cause the loss.
                     let given_up = std::mem::replace(&mut member.given_up, member.share.given_up());
                     if !subscription.is_sequenced && given_up < member.given_up {
                         self.close_slow_consumer();

@@ -6,8 +6,8 @@ use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
 impl Session {
-    /// Handles an operation. Records are added to the batch; any other operation is handled at once, after the batch.
-    /// If the batch has to wait for room, the operation was not handled.
+    /// Handles an operation. Records are added to the batch; any other operation is handled at once, after
+    /// the batch. If the batch has to wait for room, the operation is handled later.
     #[inline]
     pub(super) fn take<'b>(
         &mut self,

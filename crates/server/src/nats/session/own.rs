@@ -1,6 +1,6 @@
 //! The connection's own records, which clients with `"echo": false` do not receive.
 //!
-//! Limit: `own_ranges_max`; a client that falls so far behind is cut off.
+//! Limit: `own_ranges_max`; a client with a larger lag is disconnected.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dunlin::topic::Log;
 
-/// Above this many ranges in a log, those that all channels have passed are dropped.
+/// Above this many ranges in a log, the session drops ranges that all channels have passed.
 const RANGES_KEPT: usize = 64;
 
 /// The connection's own records in the logs that it reads.
@@ -45,8 +45,8 @@ impl OwnRecords {
         }
     }
 
-    /// Adds records that the connection published. Returns about how many ranges the log's channels have still to
-    /// pass.
+    /// Adds records that the connection published. Returns the approximate number of ranges that the log's
+    /// channels must still pass.
     pub(super) fn add(
         &mut self,
         log: &Arc<Log>,

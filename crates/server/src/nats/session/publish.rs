@@ -68,7 +68,8 @@ pub(super) struct BlockedPublish {
 /// The shortest pause of a session over its user's rate: the rate is used in few large steps.
 const HELD_NS_MIN: u64 = 5_000_000;
 
-/// The batch waits, and nothing of it was appended; operations from here on are handled again.
+/// The batch waits, and none of its records was appended. The session will handle the operations from here on
+/// again.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
     pub(super) from: usize,
@@ -123,7 +124,7 @@ impl Session {
         if is_alone { self.publish_run(run) } else { Ok(()) }
     }
 
-    /// Appends the batch. If its topic is full, nothing of it is appended, and the batch is read again.
+    /// Appends the batch. If its topic is full, appends no record of it, and reads the batch again.
     pub(super) fn publish_run(&mut self, run: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
         let Some(first) = run.first() else { return Ok(()) };
         self.pings = 0;
@@ -243,7 +244,8 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the topic on a thread that may wait, if finding it has to wait. Nothing of the batch is appended before.
+    /// Finds the topic on a thread that may wait, if finding it has to wait. No record of the batch is
+    /// appended before.
     fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let PublishOperation { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.begins)? {
@@ -316,7 +318,7 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// If the topic is full, the session is on its list of waiters, and a second attempt has failed too.
+    /// If the topic is full, the session is in its list of waiters, and a second attempt has failed too.
     fn try_append(
         &mut self,
         run: &PublishedBatch<'_>,
@@ -353,7 +355,7 @@ impl Session {
         }
     }
 
-    /// Remembers own records, for a client that does not want them back.
+    /// Remembers own records, for a client that does not want to receive them.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
         // A forwarded record has no position yet.
         if receipt.acknowledged == AckLevel::ByOwner {
@@ -408,7 +410,8 @@ impl Session {
         self.refuse_each(publish_refused(subject, why), records);
     }
 
-    /// Like nats-server, sends `Invalid Publish Subject` to pedantic clients only: client libraries close after it.
+    /// Like nats-server, sends `Invalid Publish Subject` only to pedantic clients, because client libraries
+    /// close after this error.
     fn refuse_subject(&mut self, subject: &[u8], records: usize) {
         match Subject::parse(&String::from_utf8_lossy(subject)).err() {
             Some(long @ SubjectError::TooLong { .. }) => {
@@ -421,7 +424,7 @@ impl Session {
     }
 }
 
-/// `None` if the subject is invalid; the append refuses it then.
+/// Returns `None` if the subject is invalid; the append refuses it then.
 fn pattern_of(subject: &[u8]) -> Option<Pattern> {
     let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
     subject.map(Pattern::from)
@@ -433,8 +436,8 @@ const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 /// nats-server's text for pedantic clients.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
-/// How many bytes were published to topics with a far-behind subscriber that receives no notices, and how many bytes
-/// that subscriber is behind at most.
+/// The bytes published to topics that have a far-behind subscriber without notices, and the largest lag of
+/// such a subscriber in bytes.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberPressure {
     behind: u64,
@@ -513,7 +516,7 @@ fn draft<'a>(
 
 type Headers<'a> = Vec<(&'a str, &'a [u8])>;
 
-/// `None` if there are too many headers.
+/// Returns `None` if there are too many headers.
 fn headers_of(block: &[u8]) -> Result<Option<Headers<'_>>, nats::Violation> {
     let headers: Vec<_> =
         HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;

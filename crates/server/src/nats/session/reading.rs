@@ -1,7 +1,7 @@
-//! From the socket to operations.
+//! Reads operations from the socket.
 //!
-//! Operations are parsed in the thread's read buffer. Only an incomplete operation is copied into the session; one
-//! larger than the buffer is collected there.
+//! Operations are parsed in the thread's read buffer. The session copies only an incomplete operation; it
+//! collects an operation larger than the buffer.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -15,13 +15,13 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{Disconnected, TurnProgress};
 use crate::shared::Shared;
 
-/// About how many operations one read handles: some 20 µs of work, which is what other clients of the thread wait
-/// beside one that floods the node. Large operations are limited by the read buffer.
+/// The approximate number of operations that one read handles: some 20 µs of work. Other clients of the
+/// thread wait this long beside a client that floods the node. The read buffer limits large operations.
 const TURN_OPERATIONS: usize = 512;
 /// The smallest read.
 const TURN_BYTES_MIN: usize = 16 << 10;
 
-/// A client that sends single bytes: so many small reads in a row completed no operation.
+/// A client that sends single bytes: this many small reads in a row completed no operation.
 const TRICKLES_MAX: u32 = 8;
 const TRICKLE_BYTES: usize = 512;
 
@@ -110,8 +110,8 @@ impl Session {
         }
     }
 
-    /// Pauses reading from a client that sends single bytes, each of which costs a turn of the thread. The socket
-    /// then collects them.
+    /// Pauses reading from a client that sends single bytes, because each read costs a turn of the thread.
+    /// The socket then collects the bytes.
     fn count_trickle(&mut self, bytes: usize) {
         let in_vain = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
         self.trickles = if in_vain { self.trickles + 1 } else { 0 };
@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// The client has closed its side, so it expects nothing more.
+    /// The client has closed its side, and expects no more data.
     fn client_ended(&mut self) -> Result<TurnProgress, Disconnected> {
         match &mut self.phase {
             Phase::Closing(closing) => {

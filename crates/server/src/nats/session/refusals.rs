@@ -1,7 +1,7 @@
 //! Refused records: one `-ERR` for each record, as from nats-server, even if many are refused together.
 //!
-//! Limit: `CONTROL_BYTES_MAX` of text at once. Above it only one text and its count wait, and the session stops
-//! reading and reporting owners' refusals.
+//! Limit: `CONTROL_BYTES_MAX` of text at once. Above the limit, only one text and its count wait. The session
+//! then stops reading, and stops reporting owners' refusals.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Reply subjects, other than `_INBOX` ones, of requests that were delivered to this client. A reply without a waiting requester must not
-//! leave a topic behind.
+//! Reply subjects outside `_INBOX` of requests that were delivered to this client. A reply without a waiting
+//! requester must not leave a topic behind.
 //!
 //! A record that the client publishes to any other subject is no reply, and gets a topic even if another client's request named the subject.
 //!
@@ -54,7 +54,7 @@ impl ReplySubjectSet {
 }
 
 impl Session {
-    /// Whether this is a reply without a requester that would have to create a topic.
+    /// Whether this is a reply without a requester for which a topic would be created.
     pub(super) fn is_reply_without_requester(
         &mut self,
         subject: &[u8],
@@ -71,7 +71,8 @@ impl Session {
         Ok(!self.has_subscriber(&Pattern::from(subject), from)?)
     }
 
-    /// The reply inbox for a reply. Queries other nodes; if one has a subscriber, the reply is published to a topic instead.
+    /// The reply inbox for a reply. Queries other nodes; if a node has a subscriber, the reply is published
+    /// to a topic instead.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],

@@ -1,4 +1,4 @@
-//! Subscribing: from a subject to channels.
+//! Creates the channels of a subscription.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -31,12 +31,12 @@ fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
     }
 }
 
-/// Why a subscription was refused. The connection goes on.
+/// The reason why a subscription was refused. The connection continues.
 enum SubscriptionRefusal {
     /// nats-server refuses the subject too.
     Unsound,
     Forbidden,
-    /// The connection has as many subscriptions as it may.
+    /// The connection has reached its limit of subscriptions.
     TooMany,
     Refused(String),
 }
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that cannot read all it asked for, and sends the reason.
+    /// Ends a subscription that cannot read all its subjects, and sends the reason.
     fn refuse_reading(&mut self, subscription: u32, why: SubscribeError) {
         if let Some(of) = self.subscriptions.get(&subscription) {
             let text = SubscriptionRefusal::from(why).in_words(&of.subject(), of.queue.as_deref());
@@ -380,7 +380,7 @@ impl Session {
     pub(super) fn end_subscription(&mut self, number: u32) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.opening.retain(|opening| opening.subscription != number);
-        // The name may be in use by another subscription.
+        // Another subscription may use the name.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);
         }

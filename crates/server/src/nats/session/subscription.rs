@@ -21,7 +21,7 @@ pub(super) struct Subscription {
     pub(super) pattern: Pattern,
     /// The queue group that shares the messages.
     pub(super) queue: Option<Box<str>>,
-    /// Each message carries its sequence number, and gaps are sent as messages.
+    /// Whether each message carries its sequence number, and gaps are sent as messages.
     pub(super) is_sequenced: bool,
     /// The subscription ends after this many messages.
     pub(super) max: Option<u64>,
@@ -29,7 +29,7 @@ pub(super) struct Subscription {
     /// Messages of the write that is being built.
     pub(super) in_write: Cell<u64>,
     pub(super) channels: Vec<u32>,
-    /// The subscription ends when its channels have ended.
+    /// Whether the subscription ends when its channels have ended.
     pub(super) is_ending: bool,
     /// Memberships in groups, instead of channels.
     pub(super) members: Vec<u32>,
@@ -61,15 +61,15 @@ pub(super) struct Channel {
     pub(super) cursor: Cursor,
     /// Progress of the channel, shown to operators.
     pub(super) reading: Arc<ReaderProgress>,
-    /// Records that the connection published itself are skipped.
+    /// Whether the channel skips records that the connection published itself.
     pub(super) skips_own: bool,
     /// The last record to deliver.
     pub(super) until: Option<Position>,
-    /// Bytes sent beyond its share, to be compensated.
+    /// Bytes sent beyond the channel's share, to be compensated.
     pub(super) debt: Cell<usize>,
-    /// The channel is part of the write that is being built.
+    /// Whether the channel is part of the write that is being built.
     pub(super) in_turn: bool,
-    /// Something was sent since the channel last ran out of records.
+    /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
     /// The memory charge.
     pub(super) _charge: Charge,
@@ -112,7 +112,7 @@ impl Channel {
         self.until.is_some_and(|until| self.is_past(until))
     }
 
-    /// Whether the record was delivered, or cannot be any more.
+    /// Whether the record was delivered, or can no longer be delivered.
     pub(super) fn is_past(&self, last: Position) -> bool {
         let next = self.cursor.next();
         next.epoch != last.epoch || next.seq > last.seq

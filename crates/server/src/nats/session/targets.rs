@@ -1,8 +1,8 @@
-//! Where published records go: the topic of each subject, looked up once.
+//! The destinations of published records: the topic of each subject, looked up once.
 //!
 //! A topic that was created for a record exists on if one of its records is accepted.
 //!
-//! Limit: `targets_max` subjects are remembered; beyond it all are looked up again.
+//! Limit: `targets_max` subjects are remembered; beyond the limit, the session looks up all of them again.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -136,7 +136,7 @@ impl PublishTargets {
     ) -> Result<PublishTarget<'a>, TargetError> {
         let subject = std::str::from_utf8(subject).map_err(|_| TargetError::Unsound)?;
         if is_inbox(subject) {
-            // The rest of an inbox subject is new each time, so it is checked each time.
+            // The rest of an inbox subject is new each time, and is therefore checked each time.
             Subject::parse(subject).map_err(|_| TargetError::Unsound)?;
         }
         if let Some((_, place)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {

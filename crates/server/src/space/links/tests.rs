@@ -42,7 +42,7 @@ fn turn(links: &mut ProcessLinks) {
     }
 }
 
-/// The lower process has written its hello, and neither has read the other's.
+/// The process with the lower number has written its hello, and neither has read the other's.
 fn half_met(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
     higher.add_peer(Peer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);

@@ -1,9 +1,9 @@
 //! The partition of the curve, agreed by one key.
 //!
 //! The owner of the first region weighs all regions. It writes the key only if the key and its own region are
-//! unchanged since it read them. So at most one of two processes that both believe to be this owner succeeds, and
-//! partitions follow each other one by one. Entities in another region's stretch are handed over as usual. A process
-//! with an old partition loses nothing.
+//! unchanged since it read them. If two processes both believe to be this owner, at most one succeeds, and
+//! partitions follow each other one by one. Entities in another region's stretch are handed over as usual. A
+//! process with an old partition loses no entity.
 
 use dunlin::space::Behaviour;
 use dunlin::state::{Comparison, Target};

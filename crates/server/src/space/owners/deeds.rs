@@ -71,12 +71,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let text = epoch.to_string();
                 let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
                 let claim = claim.then(Operation::Put { key: &own, value: &value, lease });
-                // A standby of the previous owner is none of this one's.
+                // A standby of the previous owner is not a standby of this one.
                 let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
-        // If it failed, an earlier attempt may have succeeded: the next turn sees that.
+        // If this fails, an earlier attempt may have succeeded: the next turn sees that.
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);
@@ -134,7 +134,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             (self.tell)(WorldEvent::WaitedOut { region, processes, expected });
         }
         (self.tell)(WorldEvent::Owns { region, epoch: authority.epoch, from_tick: None });
-        // Written again in a later turn if this fails.
+        // If this fails, a later turn writes the key again.
         let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
         Ok(())
     }
@@ -159,7 +159,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let key = key(&self.config.world, "standby", region.0.into());
         let value = serde_json::to_vec(&standby).unwrap_or_default();
         if !standby.is_nobody() {
-            // From here on, nothing may happen that a copy could lack.
+            // From here on, the region must make no change that a copy could lack.
             self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
         let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &owner });

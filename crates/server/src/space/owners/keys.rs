@@ -16,12 +16,13 @@ pub(super) struct ProcessRecord {
     pub(super) address: SocketAddr,
     /// The address of its node for clients.
     pub(super) url: String,
-    /// The regions that it had in memory when it registered, for a cluster that has lost its keys.
+    /// The regions that the process had in memory when it registered, for a cluster that has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) memory: BTreeMap<u32, RegionMemory>,
 }
 
-/// A region's state in a process that does not own the region. The higher epoch counts, and of one epoch the owner's.
+/// A region's state in a process that does not own the region. The higher epoch counts; within one epoch, the
+/// owner's state counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RegionMemory {
     /// The epoch of the owner whose state it is.
@@ -54,7 +55,7 @@ pub(super) struct StandbyKey {
 }
 
 impl StandbyKey {
-    /// No standby: the owner of this epoch continues alone, and no copy counts.
+    /// The region has no standby: the owner of this epoch continues alone, and no copy counts.
     pub(super) fn nobody(epoch: u64) -> StandbyKey {
         StandbyKey { process: 0, before: None, epoch }
     }
@@ -179,7 +180,7 @@ impl WorldSnapshot {
         seen
     }
 
-    /// The process whose memory of a region counts.
+    /// The process whose state in memory counts for a region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, place): (&u64, &ProcessRecord)| Some((*place.memory.get(&region.0)?, *process));

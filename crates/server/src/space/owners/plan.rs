@@ -1,5 +1,5 @@
-//! Decides the actions of a process from the world's keys and its own state. Pure: time comes in as the age of free
-//! regions.
+//! Decides the actions of a process from the world's keys and its own state. The function is pure: time is an
+//! argument, the age of free regions.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ pub(super) fn plan(seen: &WorldSnapshot, own: &LocalState) -> Vec<RegionAction> 
             None => deeds.extend(as_heir(seen, own, *region)),
         }
     }
-    // One region begins or is released at a time, so that its effects are seen first.
+    // Only one region begins or is released at a time, so that the effects are visible before the next.
     let (mut released, mut begun, mut given) = (false, false, false);
     deeds.retain(|deed| match deed {
         RegionAction::Release(_) => !std::mem::replace(&mut released, true),
@@ -104,8 +104,8 @@ fn as_owner(seen: &WorldSnapshot, own: &LocalState, region: RegionId, epoch: u64
     }
 }
 
-/// Whether this process has no region and cannot receive one: it owns nothing, is no standby, and no other process
-/// has a region to give.
+/// Whether this process has no region and cannot receive one: it owns no region, is no standby, and no other
+/// process has a region to give away.
 pub(super) fn is_idle(seen: &WorldSnapshot, own: &LocalState) -> bool {
     let busiest = seen.processes.keys().map(|process| seen.count(*process)).max().unwrap_or(0);
     let stands_by = seen.standbys.values().any(|standby| standby.process == own.process);
@@ -135,7 +135,8 @@ fn as_heir(seen: &WorldSnapshot, own: &LocalState, region: RegionId) -> Option<R
         && let Some(best) = seen.best_memory(region)
         && free_ms <= 2 * own.patience_ms
     {
-        // The cluster has lost its keys: the process with the best memory continues once all had time to return.
+        // The cluster has lost its keys: the process with the best state continues once all processes had
+        // time to return.
         let goes_on = best == own.process && memory.is_some() && enough;
         return goes_on.then_some(RegionAction::TakeOver(region));
     }
@@ -202,7 +203,8 @@ mod tests {
         assert_eq!(plan(&named, &own(1)), []);
         assert_eq!(plan(&named, &own(2)), [RegionAction::Follow(R)]);
         assert_eq!(plan(&named, &LocalState { begun_copies: vec![R], ..own(1) }), [key(2, None)]);
-        // The standby is gone: another is named, and the previous one counts until that has begun.
+        // The standby has ended: the owner names another, and the previous one counts until the new one has
+        // begun.
         assert_eq!(plan(&seen(&[1, 3], Some(1), Some((2, None))), &own(1)), [key(3, Some(2))]);
     }
 

@@ -27,8 +27,8 @@ pub fn process_number() -> Result<u64, SpaceError> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    /// Returns until when the lease is certain to last. Without a lease, the process registers first, with its
-    /// memory, under a free number.
+    /// Returns the time until which the lease is certain to last. Without a lease, the process first
+    /// registers its regions in memory, under a free number.
     pub(super) fn hold_lease(&mut self) -> Result<Instant, OwnershipError> {
         if let Some(lease) = &self.lease {
             return Ok(lease.check()?);
@@ -73,7 +73,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
-        // Last, because a missing description triggers this function.
+        // Written last, because a missing description triggers this function.
         self.create(description, &self.description.bytes())
     }
 
@@ -100,7 +100,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (key, bytes) = (secret_key(&self.config.world), own.bytes());
                 let create = Transaction::new().if_modified_at(&key, 0).put(&key, &bytes);
                 if !self.kv.transact(&create)?.succeeded {
-                    // Another process was faster: the next turn finds its secret.
+                    // Another process was faster: the next turn reads its secret.
                     return Ok(());
                 }
                 own

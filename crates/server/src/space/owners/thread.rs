@@ -76,8 +76,9 @@ pub enum WorldEvent {
         /// The tick from which it continues.
         tick: u64,
     },
-    /// Another process runs a region that this one owned. This process's state of it is lost, unless the other was
-    /// its standby: then the region continues there, at most one tick behind the end of this process's lease.
+    /// Another process runs a region that this one owned. This process's state of it is lost, unless the
+    /// other process was its standby. A standby continues at most one tick behind the end of this process's
+    /// lease.
     GivenUp {
         /// The region.
         region: RegionId,
@@ -98,7 +99,7 @@ pub enum WorldEvent {
     },
     /// The cluster has lost the world's keys; its processes write them again, and continue from memory.
     KeysLost,
-    /// A region's state is lost: its owner is gone, and no copy counts.
+    /// A region's state is lost: its owner has ended, and no copy counts.
     Lost(RegionId),
     /// A region continues without a standby, because there is no other process. Its state is lost if this process
     /// fails.
@@ -150,7 +151,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) asked: BTreeMap<RegionId, Instant>,
-    /// Claims whose responses were lost: they may have succeeded.
+    /// Claims whose responses were lost. They may have succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
@@ -356,7 +357,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Repeats to the runner and the cluster what a lost order or response would have told them.
+    /// Repeats to the runner and the cluster the content of lost orders and responses.
     fn say_again(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);

@@ -1,6 +1,6 @@
 //! Loads of regions, and changes of the partition.
 //!
-//! `owners` decides which process changes the partition: a change counts once the cluster has it.
+//! `owners` decides which process changes the partition: a change takes effect once the cluster has it.
 
 use dunlin::space::{BalancePolicy, Behaviour, LoadReport, Partition};
 

@@ -42,7 +42,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Whether a step has not begun here.
+    /// Whether the step has not begun here.
     fn is_ahead(&self, step: u64) -> bool {
         self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
     }
@@ -125,7 +125,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Handles a standby of a region of this process.
     fn begin_standby(&mut self, region: RegionId, process: u64) {
-        // Earlier records are not for this standby.
+        // Earlier records do not concern this standby.
         self.ship();
         if self.host.region(region).is_none() || !self.standby_tracker.begin(region, process) {
             return;

@@ -6,11 +6,11 @@
 //!  a program spawns:                                 spawned ── asked, as above ──► taken out again and reported where one has it
 //! ```
 //! Invariants:
-//! - If one of two entities with the same id is known to be the only one, the other is removed. Of two that were both
-//!   just spawned, the one in the region with the higher number is.
+//! - If one of two entities with the same id is known to be the only one, the other is removed. If both were
+//!   just spawned, the one in the region with the higher number is removed.
 //! - An entity that was handed over since its spawn is not removed: it may have returned, and another region's
 //!   response may have been about the same entity.
-//! - A region without an owner is asked once it has one. A client is refused meanwhile.
+//! - A query to a region without an owner waits for one. Until then, a client is refused.
 //! - A lost query is repeated; a repeated response changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,12 +22,12 @@ use crate::space::error::Refused;
 use crate::space::frame::{FieldReader, Frame};
 use crate::space::pace::monotonic_ns;
 
-/// Interval at which a query is repeated: a response about a million ids takes a while.
+/// Interval at which a query is repeated, because a response about a million ids takes a while.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
 /// How long a client's spawn waits for all responses.
 const CLIENT_NS: u64 = 1_500_000_000;
 
-/// Why a client's entity was not spawned.
+/// The reason why a client's entity was not spawned.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {

@@ -49,7 +49,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.wake_waiting();
     }
 
-    /// Whether the next tick may begin; sends what lock-step needs for it.
+    /// Whether the next tick may begin. Sends the frames that lock-step needs for it.
     fn may_tick(&mut self) -> bool {
         // A message to a disconnected process would be missed.
         let all_there = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
@@ -57,7 +57,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             return false;
         }
         loop {
-            // Only handovers that this process offered delay others; they end with the receivers' confirmation.
+            // Only handovers that this process offered delay others; these end with the receivers'
+            // confirmation.
             let settled = self.host.under_way().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {

@@ -23,7 +23,8 @@ pub(super) enum LoginState {
     Node,
 }
 
-/// The name prefix of clients that are nodes. A client that uses it without being one gets no topics created.
+/// The name prefix of clients that are nodes. For a client that uses the prefix but is no node, the node
+/// creates no topics.
 pub(crate) const NODE_CLIENT: &str = "$node";
 /// The tenant of clients without one, on a node without users.
 const TENANT: &str = "default";
@@ -86,7 +87,7 @@ impl Session {
         }
     }
 
-    /// Pauses reading from a client that was refused for its rate.
+    /// Pauses reading from a client that exceeded its rate.
     pub(super) fn slow_down(&mut self, refused: &Refused) {
         if let Some(pause) = pause(refused)
             && !self.publishing.is_held
@@ -96,7 +97,8 @@ impl Session {
         }
     }
 
-    /// Ends what the user may no longer do after a change of the users file, and tells the client why.
+    /// After a change of the users file, ends the subscriptions that the user may no longer have, and sends
+    /// the reasons to the client.
     pub(super) fn users_changed(&mut self) {
         let LoginState::LoggedIn(login) = &self.entrance else { return };
         if self.is_closing() {

@@ -27,8 +27,8 @@ impl Session {
 
     /// Sends a heartbeat with the positions of channels on which something was sent, so that a lost tail is noticed.
     ///
-    /// It is sent each time, because clients give a node up after two missing heartbeats. A client that reads nothing
-    /// gets none.
+    /// A heartbeat is sent each time, because clients give a node up after two missing ones. A client that
+    /// reads nothing receives none.
     fn heartbeat(&mut self) {
         if !self.outbound.is_empty() {
             return;
@@ -39,7 +39,8 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // A follower of the state receives its checksum once it has read everything, else with a later heartbeat.
+            // A follower of the state receives its checksum once it has read everything, or with a later
+            // heartbeat.
             if channel.cursor.owes_checksum() && channel.sending.is_none() {
                 unfinished.push(number);
                 if channel.in_flight.is_none() {

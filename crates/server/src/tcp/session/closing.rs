@@ -19,13 +19,13 @@ const RECONNECT_AFTER_MS: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    /// GOODBYE is sent when all accepted requests are answered.
+    /// Whether GOODBYE waits until all accepted requests have their responses.
     owes_goodbye: bool,
     /// How long the session has waited for responses, ms.
     waited_ms: u32,
     /// The direction to the client was shut down.
     ended_writing: bool,
-    /// The time is over, or the client is gone.
+    /// The time is over, or the client has disconnected.
     pub(super) is_over: bool,
 }
 
@@ -45,13 +45,13 @@ impl Session {
         self.begin_closing();
     }
 
-    /// Records that the client has still to read, in the log where they are most.
+    /// The client's largest lag in one log, in records.
     fn behind(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
     }
 
-    /// Whether the session must close. Connections of nodes stay until this node's clients are gone, and take their
-    /// last records.
+    /// Whether the session must close. Connections of nodes stay until this node's clients have disconnected,
+    /// and take their last records.
     pub(super) fn must_close(&self) -> bool {
         match self.entrance {
             LoginState::Node => self.shared.is_stopping_nodes(),
@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    /// Ends the time to close, unless responses are owed: without them the client would not know whether its commands
-    /// were done.
+    /// Ends the time to close, unless the session owes responses. Without them, the client would not know the
+    /// outcomes of its commands.
     pub(super) fn close_timed_out(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Refuses the client because the node has as many connections as it may.
+    /// Refuses the client because the node has reached its limit of connections.
     pub(super) fn refuse_connection(&mut self) {
         self.say_preamble(Preamble::OURS);
         self.fail(&self.shared.no_place());

@@ -2,8 +2,8 @@
 //! cluster together; results are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket takes one proposal, and one notification of its result, however many commands it
-//!   contains.
+//! - One read of the socket takes one proposal, and one notification of its result, regardless of the number
+//!   of commands.
 //! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
 //!
 //! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] without a response; one more is refused.
@@ -224,7 +224,7 @@ impl Session {
     }
 
     fn say_answered(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
-        // Only a refusal is decoded; any other result is sent as it is.
+        // Decodes only a refusal. Other results are sent unchanged.
         if matches!(bytes, [_, REFUSED, ..])
             && let Ok(Answered::Refused { refusal }) = Answered::decode(bytes)
         {

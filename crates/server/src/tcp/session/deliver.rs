@@ -1,7 +1,7 @@
-//! Writing to the client: which channels may write, how much, and how far their cursors move.
+//! Writing to the client: which channels may write, how much, and how their cursors move.
 //!
-//! Channels with records share a write equally, in turns. A record larger than a channel's share is compensated by
-//! turns without one (deficit round robin).
+//! Channels with records share a write equally, in turns. A record larger than a channel's share is
+//! compensated by turns without one (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records, from the head of the queue. Notices found on the way are sent.
+    /// Picks channels with records, from the head of the queue. Sends notices that it finds.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         if self.is_closing() || !self.announcing.is_empty() {
@@ -115,7 +115,7 @@ impl Session {
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
                     } else if has_lost || !channel.is_all_reported() {
-                        // A subscriber that lost the last record notices by the next heartbeat.
+                        // A subscriber that lost the last record notices that at the next heartbeat.
                         channel.touch(number, &mut self.touched);
                     }
                     let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -129,8 +129,8 @@ impl Session {
                     }
                 }
                 ReadOutcome::Notice(Notice::Snapshot(snapshot)) => {
-                    // The whole state counts against the credit now, so that nothing else starts without room at the
-                    // client.
+                    // The whole state counts against the credit now, so that no other message starts without
+                    // room at the client.
                     subscription.sent += channel.begin_sending(snapshot);
                     return true;
                 }
@@ -140,7 +140,7 @@ impl Session {
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
-                        // Only consumed records are waited for.
+                        // Publishers wait only for consumed records.
                         channel.in_flight = None;
                     }
                     match &notice {
@@ -202,7 +202,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(Disconnected),
         };
-        // Without the memory for its rest, a started record cannot be finished.
+        // Without memory for its rest, the session cannot finish a started record.
         let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Disconnected)?;
         let before_runs = self.outbound.sent(sent);
         debug_assert!(before_runs <= sent);
@@ -211,8 +211,8 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the channels past what the socket took, or what is kept to be sent. The other messages' credit is given
-    /// back.
+    /// Moves the channels past the bytes that the socket took or that are kept to be sent. Returns the credit
+    /// of the other messages.
     fn settle(&mut self, turn: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
         for made in moves {
             let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
@@ -266,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Sends the position if the channel has skipped records since the last one that the client knows.
+    /// Sends the position if the channel has skipped records since the last position that the client knows.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.sending.is_none() && !channel.is_all_reported() {

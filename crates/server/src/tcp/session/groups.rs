@@ -92,8 +92,8 @@ impl Session {
         Ok(group_member)
     }
 
-    /// Joins a share group for a client of another node. The other node knows the topic, so it is not created. The
-    /// start is after an epoch, whose records the group has had.
+    /// Joins a share group for a client of another node. The other node knows the topic, which is therefore
+    /// not created. The start is after an epoch whose records the group has received.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -147,7 +147,8 @@ impl Session {
         members.into_values().for_each(|member| member.group_member.leave(&self.node));
     }
 
-    /// Drops all memberships after a broken connection: records that the members had and did not consume are lost.
+    /// Drops all memberships after a broken connection. Records that the members received but did not consume
+    /// are lost.
     pub(super) fn drop_members(&mut self) {
         for member in std::mem::take(&mut self.members).into_values() {
             let (topic, group) =
@@ -157,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Raises the credit of a membership; a `share` member also says what it has consumed.
+    /// Raises the credit of a membership; a `share` member also reports consumed records.
     pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
         let number = credit.subscription;
         let Some(member) = self.members.get_mut(&number) else { return };
@@ -285,7 +286,8 @@ fn start(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // A member that resumes finds the group as it was. If the group is gone, it starts as early as possible.
+        // A member that resumes finds the group as it was. If the group is gone, it starts as early as
+        // possible.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }

@@ -1,4 +1,4 @@
-//! Messages on their way to the client.
+//! Outgoing messages.
 
 use dunlin::Refused;
 use dunlin::wire::{ErrorCode, FromNode};

@@ -1,4 +1,4 @@
-//! One write: where its bytes are, and how they move the channels' cursors.
+//! One write: the positions of its bytes, and how they move the channels' cursors.
 //!
 //! Small pieces are copied together; larger ones are borrowed from their segments.
 
@@ -27,7 +27,7 @@ pub(super) struct CursorMove {
     pub(super) advance_bytes: u32,
     /// The message's bytes in the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
-    /// The next message continues after this one: it is sent, or lost on purpose.
+    /// Whether the next message continues after this one: this one is sent, or lost on purpose.
     pub(super) is_reported: bool,
     /// Bytes of a state, instead of records.
     pub(super) state: Option<usize>,

@@ -29,19 +29,19 @@ use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wir
 #[derive(Debug, Default)]
 pub(super) struct SessionPublishers {
     by_number: HashMap<u32, Publisher>,
-    /// The topic as the next publisher to be opened expects it.
+    /// The topic that the next publisher to be opened expects.
     expected: Option<ExpectedTopic>,
-    /// Appended, but not acknowledged.
+    /// Batches that are appended, but not acknowledged.
     unanswered: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
-    /// The user is over a rate: nothing is read until the timer fires.
+    /// Whether the user is over a rate. Nothing is read until the timer fires.
     pub(super) is_held: bool,
 }
 
 #[derive(Debug)]
 enum Publisher {
     Open(Box<Open>),
-    /// Batches with its number are dropped.
+    /// Set when batches with this publisher's number are dropped.
     Refused,
 }
 
@@ -126,7 +126,8 @@ impl Session {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
-            // The client knows a configured topic of this name; the node has created another meanwhile.
+            // The client knows a configured topic of this name, but the node has created another in the
+            // meantime.
             Some(expected) if !expected.create && self.node.makes_by_itself(&found.topic) => {
                 Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
             }
@@ -288,7 +289,7 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// If the topic is full, the session is on its list of waiters, and a second attempt has failed too.
+    /// If the topic is full, the session is in its list of waiters, and a second attempt has failed too.
     fn append(
         &self,
         open: &Open,
@@ -411,7 +412,7 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
             let comes_again = match open.producer {
                 NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
-                // A forgotten duplicate was appended once, so the next batch does not depend on it.
+                // A forgotten duplicate was appended once. The next batch therefore does not depend on it.
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
             if comes_again {

@@ -1,7 +1,7 @@
-//! From the socket to messages.
+//! Reads messages from the socket.
 //!
-//! Messages are parsed in the thread's read buffer. Only an incomplete message is copied into the session; one larger
-//! than the buffer is collected there.
+//! Messages are parsed in the thread's read buffer. The session copies only an incomplete message; it
+//! collects a message larger than the buffer.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -88,7 +88,8 @@ impl Session {
             && self.subscriptions.values().any(|subscription| subscription.options.registered)
     }
 
-    /// Reads beyond a publish that waits for room, for credit only; other messages are handled in order.
+    /// Reads beyond a publish that waits for room, but only credit messages; other messages are handled in
+    /// order.
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let read = self.stream.read(&mut scratch.read)?;
         self.unread.extend_from_slice(&scratch.read[..read]);
@@ -100,7 +101,7 @@ impl Session {
         let unread = std::mem::take(&mut self.unread);
         while let Ok(Decoded::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..])
         {
-            // Credit never falls, so it may be applied twice.
+            // Credit never falls. Applying it twice is harmless.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }
@@ -136,7 +137,7 @@ impl Session {
     /// Without memory, the publisher is refused, and the connection continues after the message.
     fn collect(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
-        // First, enough bytes to know the message's publisher.
+        // Reads enough bytes first to identify the message's publisher.
         let step = if before < RUN_HEAD_BYTES { RUN_HEAD_BYTES } else { before.max(READ_BYTES) };
         let more = step.min(self.unread_needs - before);
         if before >= RUN_HEAD_BYTES
@@ -206,8 +207,8 @@ impl Session {
         }
     }
 
-    /// The client has closed its side. Earlier messages were handled. A client that still wanted responses would have
-    /// sent LEAVE.
+    /// The client has closed its side. Earlier messages were handled. A client that still waited for
+    /// responses would have sent LEAVE.
     fn client_ended(&mut self) -> Result<TurnProgress, Disconnected> {
         match &mut self.phase {
             Phase::Closing(closing) => {

@@ -1,4 +1,4 @@
-//! Acknowledgements that wait for the disk or for another owner; the session continues meanwhile.
+//! Acknowledgements that wait for the disk or for another owner; the session continues during the wait.
 //!
 //! Invariant: each publisher's acknowledgements for a partition are sent in order, and none before its level is
 //! reached. If the disk fails, the remaining batches are refused.
@@ -35,7 +35,7 @@ pub(super) struct PendingAck {
     pub(super) published: Published,
     pub(super) at: Position,
     pub(super) level: AckLevel,
-    /// Only a refusal is sent.
+    /// Whether only a refusal is sent.
     pub(super) is_quiet: bool,
     /// The state that the publisher knows.
     pub(super) claim: Option<Arc<StateClaim>>,
@@ -46,7 +46,7 @@ pub(super) struct PendingAck {
 struct AckOutcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
-    /// There may be more.
+    /// Whether more may be due.
     more: bool,
 }
 
@@ -100,7 +100,7 @@ impl AckQueue {
                 }
                 StoredState::Waiting => break,
                 StoredState::Failed(error) if first.level == AckLevel::ByOwner => {
-                    // Each forwarded batch after it has a result of its own, which comes later.
+                    // Each later forwarded batch has a result of its own, which comes later.
                     let lost = self.waiting.pop_front().map(|answer| answer.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;
@@ -117,7 +117,7 @@ impl AckQueue {
 }
 
 impl Session {
-    /// Sends what has been stored by now.
+    /// Sends acknowledgements and refusals that are due.
     pub(super) fn acknowledge_stored(&mut self) {
         if self.unstored.is_empty() {
             return;

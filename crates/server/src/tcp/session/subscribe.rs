@@ -1,4 +1,4 @@
-//! Subscribing: from a pattern to channels.
+//! Creates the channels of a subscription.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -281,10 +281,10 @@ impl Session {
         self.following.insert(follow.subscription, follow);
     }
 
-    /// Continues a log from another position. The log gets a new channel, so that messages on their way are not taken
-    /// for the continuation.
+    /// Continues a log from another position. The log gets a new channel, so that messages in flight do not
+    /// count as the continuation.
     pub(super) fn resync(&mut self, resync: Resync) {
-        // The channel may have ended meanwhile.
+        // The channel may have ended in the meantime.
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
         let after = position_from_wire(resync.after);
         let how = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
@@ -362,7 +362,7 @@ impl Session {
 }
 
 impl Subscription {
-    /// Where a log starts whose channel is opened now.
+    /// The start position in a log whose channel is opened now.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.of_newcomer(log).1;

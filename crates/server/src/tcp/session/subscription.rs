@@ -80,25 +80,25 @@ pub(super) struct Channel {
     pub(super) reported: Position,
     /// Progress of the channel, shown to operators.
     pub(super) reading: Arc<ReaderProgress>,
-    /// Bytes sent beyond its share, to be compensated.
+    /// Bytes sent beyond the channel's share, to be compensated.
     pub(super) debt: Cell<usize>,
-    /// The socket took no more of the channel in the last write.
+    /// Whether the socket took no more of the channel in the last write.
     pub(super) stopped: bool,
-    /// The channel is part of the write that is being built.
+    /// Whether the channel is part of the write that is being built.
     pub(super) in_turn: bool,
-    /// Something was sent since the channel last ran out of records.
+    /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
-    /// The channel is in the next heartbeat.
+    /// Whether the channel is in the next heartbeat.
     pub(super) touched: bool,
     /// The state that is being sent.
     pub(super) sending: Option<SnapshotTransfer>,
-    /// With conflation: what was sent and not yet consumed.
+    /// With conflation: records that were sent and not yet consumed.
     pub(super) in_flight: Option<Position>,
     /// The memory charge.
     pub(super) _charge: Charge,
 }
 
-/// A state, and how much of it was sent.
+/// A state, and the number of its bytes already sent.
 #[derive(Debug)]
 pub(super) struct SnapshotTransfer {
     pub(super) snapshot: Snapshot,
@@ -138,7 +138,8 @@ impl Channel {
         self.sending.insert(SnapshotTransfer { snapshot, offset: 0 }).message_bytes()
     }
 
-    /// Treats records lost on purpose as sent, without telling the client. Returns whether there were any.
+    /// Treats records lost on purpose as sent, without a notice to the client. Returns whether there were
+    /// any.
     pub(super) fn pass_over_lost(&mut self) -> bool {
         let given = self.cursor.prev_seq();
         let has_lost = self.reported.epoch == self.cursor.next().epoch && given > self.reported.seq;

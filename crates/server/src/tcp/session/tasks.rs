@@ -2,8 +2,8 @@
 //! Results, and orders for the client's workers, are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket takes one proposal, and one notification of its result, however many commands it
-//!   contains.
+//! - One read of the socket takes one proposal, and one notification of its result, regardless of the number
+//!   of commands.
 //! - A worker's number is sent before its first order.
 //! - Results and orders are encoded when there is room, so that they do not take memory twice.
 //!
@@ -57,7 +57,7 @@ pub(super) struct TaskRequests {
     outlet: Option<Arc<OrderQueue>>,
     /// The scheduler of the session's workers.
     scheduler: Weak<Tasks>,
-    /// The collected commands contain a worker's heartbeat.
+    /// Whether the collected commands contain a worker's heartbeat.
     beats: bool,
     workers: Arc<AtomicUsize>,
     /// Attached workers, by number.
@@ -80,7 +80,7 @@ struct PendingRequest {
 struct AttachedWorker {
     /// The request that attached it.
     request: u32,
-    /// The tenants whose tasks it runs; empty for all.
+    /// The tenants whose tasks the worker runs; empty for all.
     tenants: Vec<Vec<u8>>,
 }
 
@@ -88,7 +88,7 @@ struct AttachedWorker {
 #[derive(Debug)]
 struct CommandBatch {
     request: PendingRequest,
-    /// For each command, whether it is the client's or was added by the session.
+    /// For each command, whether the client sent it or the session added it.
     is_own: Vec<bool>,
 }
 
@@ -406,7 +406,7 @@ impl Drop for TaskRequests {
         self.attaching.iter().for_each(AbortHandle::abort);
         let Some(outlet) = self.outlet.take().filter(|outlet| outlet.has_workers()) else { return };
         if let (Some(tasks), Ok(runtime)) = (self.scheduler.upgrade(), Handle::try_current()) {
-            // If this fails, the workers' leases end it.
+            // If this fails, the workers' leases end at their usual time.
             runtime.spawn(async move { tasks.connection_ended(&outlet).await });
         }
     }
@@ -444,7 +444,7 @@ fn each(batches: Vec<CommandBatch>, answers: Result<Vec<Bytes>, TasksError>) -> 
         Ok(answers) => {
             let mut answers = answers.into_iter();
             let of = |CommandBatch { request, is_own }: CommandBatch| {
-                // One that is missing keeps its place, too.
+                // A missing command keeps its place, too.
                 let mut next = || answers.next().unwrap_or_default();
                 let own = is_own.into_iter().map(|is_own| (is_own, next()));
                 let own = own.filter_map(|(is_own, answer)| is_own.then_some(answer));

@@ -83,7 +83,8 @@ impl Session {
         self.outbound.push(FromNode::Settings(settings));
     }
 
-    /// Tells a requester whether its subject has a subscriber, before anything is created for the request.
+    /// Reports to a requester whether its subject has a subscriber, before the node creates anything for the
+    /// request.
     fn answer_subscriber_query(&mut self, request: u32, subject: &str) {
         let heard = match self.waited.take() {
             Some(heard) => heard,
@@ -184,7 +185,7 @@ impl Session {
         self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
     }
 
-    /// Queries other nodes for figures of the topics to list; `None` if no other node is needed.
+    /// Queries other nodes for counters of the topics to list; `None` if no other node is needed.
     pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Preparation> {
         let pattern = match list.pattern {
             "" => None,

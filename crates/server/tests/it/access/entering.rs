@@ -77,7 +77,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     for wrong in [String::new(), bearer("dunlin_guess"), basic("bob", "guess"), "Digest x".to_owned()] {
         for path in ["/v1/topics", "/metrics", "/v1/subscriptions", "/v1/topics/a/events"] {
             let answer = guarded.http("GET", path, &wrong, b"");
-            // The fifth failure is answered by the throttle.
+            // The throttle answers the fifth failure.
             assert!([401, 429].contains(&answer.status), "{path} {wrong:?}: {answer:?}");
             let challenge = answer.headers.iter().any(|(name, _)| name == "www-authenticate");
             assert_eq!(challenge, answer.status == 401, "{answer:?}");
@@ -86,7 +86,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     for wrong in ["", ",\"auth_token\":\"dunlin_guess\"", ",\"user\":\"carl\",\"pass\":\"guess\""] {
         let mut peer = guarded.nats(wrong);
         let line = peer.line();
-        // From the twentieth failure of this address on it is the throttle's.
+        // From the twentieth failure of this address on, the throttle answers.
         let is_throttled = line.starts_with("-ERR 'too many failed logins, try again in ");
         assert!(line == "-ERR 'Authorization Violation'" || is_throttled, "{wrong:?}: {line}");
     }
@@ -112,7 +112,7 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
         config.limits.access.logins_at_once = 1;
         config.limits.access.logins_waiting_max = 8;
     });
-    // The whole of 127/8 is this machine.
+    // All addresses of 127/8 belong to this machine.
     let mut flood: Vec<_> = (0..16)
         .map(|number| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -125,7 +125,8 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
             stream
         })
         .collect();
-    // Every connection of the flood was accepted, and its password sent before: it comes before those of the others.
+    // Every connection of the flood was accepted and has sent its password. The flood's attempts therefore
+    // come before those of other addresses.
     for stream in &mut flood {
         std::io::Read::read_exact(stream, &mut [0; 4]).unwrap();
     }
@@ -148,7 +149,7 @@ fn guessing_is_throttled_even_for_the_right_password() {
         }
     }
     assert_eq!(last, Some(ErrorCode::RateLimit));
-    // Fails until the throttle lets it: every refusal on the way is the throttle's.
+    // Fails until the throttle accepts the attempt. Every refusal before that is the throttle's.
     until("the throttle lets the right password in", || match ana() {
         Ok(_) => true,
         refused => {
@@ -180,7 +181,7 @@ fn throttled_login_says_when_to_try_again_everywhere() {
     });
     assert!(is_throttled, "40 failures of one address");
     let line = guarded.nats(&format!(",\"user\":\"bob\",\"pass\":\"{PASSWORD}\"")).line();
-    // Client libraries connect again after every text but those for wrong credentials, as nats-server words them.
+    // Client libraries reconnect after every error text except nats-server's texts for wrong credentials.
     let seconds = line
         .strip_prefix("-ERR 'too many failed logins, try again in ")
         .and_then(|rest| rest.strip_suffix(" s'"));

@@ -1,4 +1,4 @@
-//! Users through the gRPC door.
+//! Users of the gRPC listener.
 
 use dunlin::topic::{Publish as _, TopicConfig};
 use dunlin_server::grpc::proto::{dunlin as v1, ratatoskr as rata};
@@ -80,7 +80,7 @@ fn grpc_wildcard_counts_denied_records_as_skipped() {
         );
         let got = records(&mut stream, 2).await;
         assert_eq!((got[0].seq, got[1].seq, got[1].skipped), (1, 3, 1), "{got:?}");
-        // The permissions to read are others: the stream ends and says so.
+        // The permissions to read have changed: the stream ends with that reason.
         guarded.rewrite(&USERS.replace("\"secret.>\", ", "\"secret.>\", \"more.>\", "));
         let ended = next(&mut stream).await.unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");

@@ -44,7 +44,7 @@ fn told(watch: &mut Watch) -> String {
     format!("{} {}", change.revision, change.events.iter().map(event).collect::<Vec<_>>().join(" "))
 }
 
-/// Five revisions: of keys that `ana` may see, of others, and of both at once.
+/// Five revisions: of keys that `ana` may see, of other keys, and of both at once.
 fn write_all(root: &Kv) {
     root.put("a/1", "seen").unwrap();
     root.put("a/secret", "hidden").unwrap();
@@ -143,7 +143,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
     }
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
-    // Whoever reads the topic of changes itself is shown no more.
+    // A reader of the topic of changes itself sees no more than that.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
     let seen = raw(&guarded.by_password("ana"), options.clone(), 5);
     assert_eq!(seen, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
@@ -152,7 +152,8 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     let refused = guarded.by_password("guest").subscribe("$kv", options).unwrap_err();
     assert!(matches!(refused, SubscribeError::Forbidden(_)), "{refused:?}");
 
-    // The file changes: what is not allowed any more is shown no more, and what is now is.
+    // The users file changes: `ana` no longer sees keys without permission, and sees keys with a new
+    // permission.
     let mut later = ana.watch("a/x", WatchFrom::Now).unwrap();
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\", \"a/x2*\","));
     forbidden(ana.put("a/1", ""));

@@ -41,14 +41,14 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
     ana.send("PUB slow 1\r\nx\r\n".repeat(150).as_bytes());
     ana.settle();
     assert_eq!(last("slow"), 150, "none was refused");
-    // Ten minutes' worth: the others do not wait for it.
+    // Ten minutes' worth. Other users do not wait for it.
     guarded.rewrite(&users.replace("= 100\n", "= 1\n"));
     ana.send("PUB slow 1\r\nx\r\n".repeat(600).as_bytes());
     (0..20).for_each(|_| bob.publish("free", "x"));
     bob.settle();
     assert_eq!(last("free"), 20);
     assert!(last("slow") < 750, "the limit holds");
-    // Without the limit nothing waits any more.
+    // Without the limit, no publish waits.
     guarded.rewrite(&users.replace("publish_records_per_s = 100\n", ""));
     ana.send("PUB slow 1\r\nx\r\n".repeat(10_000).as_bytes());
     ana.settle();
@@ -134,7 +134,7 @@ fn idle_topics_make_room_within_the_tenant_topic_limit() {
     assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
     assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
     let answer = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
-    // The second may be over already, on a slow machine.
+    // On a slow machine, the second may have passed already.
     if answer.status != 200 {
         assert_eq!(answer.status, 429, "{answer:?}");
         assert!(String::from_utf8_lossy(&answer.body).contains("topics"), "{answer:?}");
@@ -212,7 +212,7 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
-/// Four users of one tenant had all groups, which stay for an hour without a member.
+/// Four users of one tenant had all groups, which remain for an hour without a member.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";

@@ -61,7 +61,7 @@ fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
     guarded.node.create_topic("all", config, false).unwrap();
     let ana = guarded.by_password("ana");
     let mut reader = guarded.node.subscribe("orders.>", &SubscribeOptions::default()).unwrap();
-    // The whole pattern: each record is looked at.
+    // With the whole pattern, each record is checked.
     let mut publisher = ana.publisher("orders.>").unwrap();
     let to = |tail: &'static str| {
         let meta = dunlin::topic::Meta { subject_tail: tail, ..Default::default() };
@@ -101,7 +101,8 @@ fn denied_subscription_is_refused() {
     }
 }
 
-/// `secret.>` is denied under `>`: of topics that are there, of those that come, and of one that holds more.
+/// `secret.>` is denied under `>`. The test covers existing topics, later topics, and one topic with more
+/// subjects.
 #[test]
 fn wildcard_omits_denied_records_and_loses_no_others() {
     let guarded = Guarded::new(USERS);
@@ -154,7 +155,8 @@ fn wildcard_omits_denied_records_and_loses_no_others() {
     );
 }
 
-/// Over HTTP the position stands on each event: what is denied between two is a hole, and none of `gap`.
+/// Over HTTP, each event has its position. A denied record between two events causes a jump in positions, but
+/// no `gap` event.
 #[test]
 fn server_sent_events_omit_denied_records_without_a_gap() {
     let guarded = Guarded::new(USERS);
@@ -239,7 +241,7 @@ fn denied_group_is_refused_before_its_topic_exists() {
     }
     nats.say("SUB orders.later workers 2");
     nats.settle();
-    // Joins over TCP make the topic, but not for a member that they refuse.
+    // A join over TCP creates the topic, but not if the join is refused.
     let ana = guarded.by_password("ana");
     let join = |name| ana.join(Group { topic: "orders.later", name }, GroupOptions::default()).map(drop);
     assert!(matches!(join("others"), Err(SubscribeError::Forbidden(_))));
@@ -262,7 +264,7 @@ fn group_denied_in_a_later_topic_has_an_error() {
         "-ERR 'Permissions Violation for Subscription to \"later\" using queue \"workers.of.later.+\": \
          no permission to join group \"workers.of.later.+\"'"
     );
-    // Nothing else is refused, and the connection goes on.
+    // No other operation is refused, and the connection continues.
     nats.settle();
 }
 
@@ -290,17 +292,17 @@ fn replies_reach_only_the_user_of_the_request() {
     asks.settle();
     let request = answers.message();
     let reply = request.reply.unwrap();
-    // Whoever was given the name may answer there, and not read it.
+    // A responder that received the inbox's name may publish to the inbox, but not read it.
     answers.say("SUB _INBOX.own.> 2");
     assert_eq!(answers.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.own.>\"'");
     answers.say(&format!("PUB {reply} 1\r\n!"));
     answers.settle();
     assert_eq!(asks.message().payload, b"!");
-    // Another connection of the same user may share the inbox, as clients do that come back.
+    // Another connection of the same user may share the inbox, as reconnected clients do.
     let mut again = guarded.nats_by_password("asks");
     again.say("SUB _INBOX.own.* 1");
     again.settle();
-    // Over the own protocol.
+    // Over Dunlin's own protocol.
     let client = guarded.by_password("asks");
     let mut requester = client.requester();
     let waiting = std::thread::spawn(move || requester.request("ask", "?", super::PATIENCE));
@@ -342,7 +344,7 @@ fn surveying_user_sees_only_its_own_tenant() {
     assert!(text("ana", "/metrics").contains("dunlin_topics 1\n"));
     let recent = guarded.http("GET", "/v1/subscriptions?recent", &basic("ana", PASSWORD), b"");
     assert_eq!(recent.status, 403, "{recent:?}");
-    // The node's own figures cover all tenants, so a tenant's users may not read them.
+    // The node's own counters cover all tenants. A tenant's users may therefore not read them.
     for path in ["/v1/node/stats", "/v1/topics/$node.%3E/events?from=snapshot"] {
         for user in ["ana", "bob"] {
             let refused = guarded.http("GET", path, &basic(user, PASSWORD), b"");

@@ -56,14 +56,14 @@ fn wildcard_subscription_continues_without_newly_denied_topics() {
     assert_eq!(read_to(&mut tcp, "first"), ["first"]);
     assert_eq!(nats.message().payload, b"first");
     guarded.rewrite(&users("\"secret.>\", \"orders.private.>\"", "\">\"", ""));
-    // A session looks at the file's change before anything else it is woken for.
+    // A session handles the change of the file before any other notification.
     publish("orders.private.x", "hidden");
     publish("secret.a", "hidden");
     publish("secret.later", "hidden");
     publish("orders.eu", "last");
     assert_eq!(read_to(&mut tcp, "last"), ["last"]);
     assert_eq!(nats.message().payload, b"last");
-    // And back: what is allowed again comes again.
+    // After the permission is granted again, records arrive again.
     guarded.rewrite(&users("", "\">\"", ""));
     publish("orders.private.x", "again");
     assert_eq!(read_to(&mut tcp, "again"), ["again"]);
@@ -124,7 +124,7 @@ fn leases_of_a_removed_user_end_and_no_others() {
     for (kv, key) in [(&ana, "of-ana"), (&bob, "of-bob")] {
         let lease = kv.lease(year).unwrap();
         kv.put_under(key, "1", lease.id()).unwrap();
-        // Not ended by the client.
+        // The client did not end it.
         std::mem::forget(lease);
     }
     guarded.rewrite(&user("bob"));

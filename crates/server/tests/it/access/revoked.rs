@@ -99,7 +99,8 @@ fn lock_wait_ends_with_the_permission() {
 
 #[test]
 fn lock_wait_ends_with_the_user() {
-    // A client of the node's own protocol is parted with. The wait may notice that nothing is allowed before who is let in.
+    // The node closes the connection of a client of Dunlin's own protocol. The wait may end before the
+    // session notices the change.
     lock_waits_end(&[over_http, over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 
@@ -116,7 +117,7 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
         until("it waits beside those whose clients are gone", || waits(&guarded) == count);
     }
-    // This changes another permission: the waits keep their places.
+    // The change concerns another permission: the waits keep their places.
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
     guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
     until("nothing waits", || waits(&guarded) == 0);
@@ -124,7 +125,7 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// Topics that need other permissions than to subscribe: a topic, and the permission that `ana` needs.
+/// Topics that need another permission than subscribing: a topic, and the permission that `ana` needs.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 
@@ -273,7 +274,7 @@ fn refusal_of_a_lock_wait_keeps_the_connection() {
         assert_eq!(waiting.join().unwrap().unwrap_err().code(), Some(ErrorCode::Forbidden));
     });
     kv.put("a/1", "still connected").unwrap();
-    // And back: what is allowed again is given.
+    // After the permission is granted again, records arrive again.
     guarded.rewrite(&users("keys = [\"*\"]"));
     lock.release().unwrap();
     kv.lock("gate", &lease, b"").unwrap().release().unwrap();

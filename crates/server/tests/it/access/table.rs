@@ -183,7 +183,7 @@ fn strangers_reach_only_the_routes_listed_as_open() {
         let path = path.replace("{*name}", "x").replace("{name}", "x");
         let stranger = guarded.http(method, &path, "", b"");
         assert_eq!(stranger.status != 401, is_open(&route), "{route}: {stranger:?}");
-        // A list of nothing is as good as a refusal, and so is that the request is no sound one.
+        // An empty list counts as a refusal, as does the error for an invalid request.
         let nobody = guarded.http(method, &path, &basic("nobody", PASSWORD), b"");
         let is_list = matches!(route.as_str(), "GET /v1/topics");
         assert_eq!(

@@ -74,7 +74,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     attachment.complete(&given, b"done", &Default::default());
     attachment.flush(PATIENCE);
     assert_eq!(attachment.load().answered, 1);
-    // The other tenant's task is older than this one, and would have been given first.
+    // The other tenant's task is older than this one, and would otherwise be assigned first.
     let second = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
     let given = attachment.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(given.task(), second);
@@ -85,7 +85,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     assert_eq!(refusal_of(walt.workers()), ErrorCode::Forbidden);
     assert_eq!(refusal_of(walt.submit("acme", NewTask::new(b"k", b""))), ErrorCode::Forbidden);
 
-    // A worker of somebody else is not its own.
+    // A worker may not use another user's worker id.
     let at_large = root.attach(options(&[])).unwrap();
     let given = at_large.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(given.task(), others);
@@ -263,7 +263,7 @@ fn dependency_of_another_tenant_is_not_shown() {
     let submit = |task| {
         let after = vec![TaskDependency::Task { task }];
         match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
-            // The number is what was asked for.
+            // The response has the requested number.
             Err(TasksError::Refused(refused)) => {
                 (refused.code, refused.text.replace(&format!("{task:x}"), "N"))
             }

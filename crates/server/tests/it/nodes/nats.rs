@@ -46,7 +46,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     let mut publishers = [1, 2, 3].map(|id| hall.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // The topics of the second are made by this, and found by the members then.
+        // This publish creates the second's topics. The members find them then.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
     let mut seen = BTreeSet::new();
@@ -60,7 +60,8 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     assert!(taken.try_recv().is_err(), "something was given twice");
 }
 
-/// The owner's thread for nodes once began anew to wait for the topic, for ever: its name is none of its subjects.
+/// A past bug: the owner's thread for nodes waited for ever for the topic, because the topic's name is none
+/// of its subjects.
 #[test]
 fn queue_group_of_a_topic_with_a_pattern_has_members_elsewhere() {
     let hall = Hall::of(2);
@@ -94,7 +95,7 @@ fn queue_group_ends_with_its_last_member_at_another_node() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
-/// Records that the owner gives a member before it learns of the end are still on their way.
+/// Records that the owner sent before it received the end are still in flight.
 #[test]
 fn draining_queue_member_elsewhere_loses_nothing() {
     let hall = Hall::of(2);
@@ -163,7 +164,7 @@ fn nats_clients_survive_the_owner_of_their_topic() {
     assert_eq!((plain.text().1, queue.text().1), ("first".to_owned(), "first".to_owned()));
     hall.kill(1);
     until("another node owns it", || hall.owner("t") != 1);
-    // Any `-ERR`, on which client libraries close for good, is no message.
+    // An `-ERR`, after which client libraries close permanently, is not a message.
     publisher.publish("t", "next");
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
     publisher.publish("t", "last");
@@ -179,11 +180,11 @@ fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
     hall.topic_at(2, "book", TopicConfig { fold, ..TopicConfig::default() });
     let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
     other.subscribe("live 1");
-    // An owner that lives refuses one.
+    // A living owner refuses one record.
     peer.publish("book", "no book");
     let text = reported(&peer.line(), "Publish", "book");
     assert!(text.contains("refuses it"), "{text}");
-    // One dies: what it has not answered by then may be refused at any time.
+    // One owner dies. Its batches without a response may be refused at any time.
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
     hall.kill(3);
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
@@ -212,10 +213,10 @@ fn queue_members_follow_a_moved_topic() {
             node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
         });
     };
-    // From another node to one more, to its own, and away from there.
+    // Moves the topic from another node to a third, to the publisher's own, and away from there.
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
-            // Not under the lock, which whoever agrees takes.
+            // Runs without the lock, because agreeing takes it.
             let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
             ownership.move_topic("t", id).unwrap();
         }
@@ -225,7 +226,7 @@ fn queue_members_follow_a_moved_topic() {
     }
 }
 
-/// Members of a queue group as sessions have them, read when the test says so.
+/// Members of a queue group like those of sessions, which read when the test requests it.
 #[test]
 fn moved_topic_loses_no_record_of_its_queue_group() {
     const RECORDS: usize = 100;
@@ -248,13 +249,13 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         }
     };
     let move_to = |id: u64| {
-        // Epochs follow the time: there are numbers between them.
+        // Epochs follow the time, so that there are numbers between them.
         let epoch = hall.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
         hall.apply(&Command::Move { topic: b"t", node: id, epoch }).unwrap();
         until("the owner has it", || !hall.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
     let mut seen = BTreeSet::new();
-    // A member is led to the topic's owner, and on to the next one, when it is asked for records.
+    // A request for records leads a member to the topic's owner, and later to the next owner.
     let mut read_until = |members: &mut [ShareMember], what: &str, is_so: &dyn Fn(usize) -> bool| {
         until(what, || {
             for member in members.iter_mut() {
@@ -269,7 +270,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
             is_so(seen.len())
         });
     };
-    // The only member is at the owner, and has read nothing when the topic is moved.
+    // The only member is at the owner, and has read no record when the topic moves.
     let mut members = vec![member(1)];
     publish(1, 0);
     move_to(3);

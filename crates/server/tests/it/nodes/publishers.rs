@@ -1,4 +1,4 @@
-//! Publishers and readers of a state that another node owns.
+//! Publishers and subscribers of a state that another node owns.
 
 use std::sync::mpsc;
 
@@ -20,7 +20,7 @@ fn follow(client: &Client) -> dunlin_client::Subscriber {
     client.subscribe("md", options).unwrap()
 }
 
-/// Reads until it is told that this is so.
+/// Reads until a notice reports this presence.
 fn until_told(reader: &mut dunlin_client::Subscriber, connected: bool) {
     loop {
         match reader.next_timeout(PATIENCE).unwrap() {
@@ -31,7 +31,7 @@ fn until_told(reader: &mut dunlin_client::Subscriber, connected: bool) {
     }
 }
 
-/// A level of a book; a size below zero is refused.
+/// A level of a book. A negative size is refused.
 fn level(number: i64) -> Vec<u8> {
     let size = if number % 100 == 0 { -1 } else { number };
     [&[1, 1, 0, 0, 0, 0, 0, 0][..], &number.to_le_bytes(), &size.to_le_bytes()].concat()
@@ -68,7 +68,7 @@ fn refused_remote_record_does_not_fail_others() {
     }
     burst.extend_from_slice(b"PING\r\n");
     peer.send(&burst);
-    // The owner answers in its own time: `PONG` may come before.
+    // The owner answers asynchronously: `PONG` may come before.
     let (pongs, refused): (Vec<_>, Vec<_>) = (0..11).map(|_| peer.line()).partition(|line| line == "PONG");
     assert_eq!(pongs.len(), 1, "{refused:?}");
     refused
@@ -85,7 +85,8 @@ fn refused_remote_record_does_not_fail_others() {
     assert_eq!((log().0.seq, log().1.entries), (2_970, 2_970));
 }
 
-/// Publishes levels through node 3 in one stream: how far it was answered, and which were refused.
+/// Publishes levels through node 3 in one stream. Returns the number of answered records, and the refused
+/// ones.
 async fn stream_levels(hall: &Hall, numbers: std::ops::RangeInclusive<i64>) -> (u64, Vec<u64>) {
     let address = format!("http://{}", hall.address(3, Protocol::Grpc));
     let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
@@ -179,7 +180,7 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
         outcome.unwrap()
     };
     let relay = node.relay("t", None);
-    // It owns the topic by the time at which what was sent behind the first arrives.
+    // The node owns the topic by the time at which the records behind the first one arrive.
     let given_back = hand_on(&relay, "first");
     assert!(matches!(given_back, RelayOutcome::NotTaken(_)), "{given_back:?}");
     let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
@@ -196,8 +197,8 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
     }
 }
 
-/// A publisher that says what it knows of the state it goes on with: over a connection of the client, in the process of a node, by
-/// requests over HTTP, by calls of gRPC.
+/// A publisher that names the state with which it continues: over a client's connection, in a node's process,
+/// by HTTP requests, and by gRPC calls.
 enum GoesOn {
     Tcp(dunlin_client::Publisher),
     Inside(dunlin::topic::Publisher),
@@ -205,7 +206,7 @@ enum GoesOn {
     Grpc(std::net::SocketAddr, Option<v1::LastPosition>),
 }
 
-/// Where a record was appended, or the name of the refusal.
+/// The position at which a record was appended, or the name of the refusal.
 type Outcome = Result<(Position, bool), String>;
 
 impl GoesOn {
@@ -266,7 +267,7 @@ impl GoesOn {
         }
     }
 
-    /// Over the time in which the owner cannot be reached.
+    /// Covers the time in which the owner cannot be reached.
     fn publish(&mut self, number: i64) -> Outcome {
         let mut outcome = Err(String::new());
         until("the owner has answered", || {
@@ -287,7 +288,8 @@ fn lost_state_is_refused_once_through_each_node_and_protocol() {
         assert_eq!(publisher.publish(number).unwrap().0.seq, number as u64);
     }
     let before = last();
-    // Killed, and started again before its lease has ended: it owns the topic again, and has none of its records.
+    // Killed and restarted before its lease has ended: the node owns the topic again, but has none of its
+    // records.
     hall.silence(2);
     hall.start(2);
     for publisher in &mut publishers {
@@ -311,7 +313,7 @@ fn records_sent_before_a_loss_was_known_are_refused_too() {
     let mut publisher = client.publisher("md").unwrap();
     publisher.publish(&level(1)[..]).unwrap();
     hall.silence(2);
-    // They wait for the owner.
+    // The publishers wait for the owner.
     for number in 2..=50 {
         publisher.send(&level(number)[..]).unwrap();
     }
@@ -342,17 +344,17 @@ fn state_that_is_whole_at_its_new_owner_refuses_no_publisher() {
         publisher.publish(number).unwrap();
     }
     let count = publishers.len() as u64;
-    // Moved to a node that has none of it, and on.
+    // Moved to a node that has none of the state, and then to another.
     for owner in [3, 1, 2] {
         let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
         until("the owner has it", || !hall.node(owner).topic("md").unwrap().logs()[0].is_mirror());
-        // One of them stays with what it knew of the first owner.
+        // One of them keeps its knowledge of the first owner's state.
         for publisher in &mut publishers[1..] {
             publisher.publish(1).unwrap();
         }
     }
-    // Taken over by a node that has read all of it.
+    // A node that has read the whole state takes over.
     let mirror = hall.node(3).topic("md").unwrap();
     let client = hall.client(3);
     let _reader = follow(&client);

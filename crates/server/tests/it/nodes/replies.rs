@@ -1,5 +1,5 @@
-//! A request may name any subject for its reply. The subject stays free for
-//! others: their records have topics, and reach the subscribers of all nodes. A reply leaves nothing.
+//! A request may name any subject for its reply. Other clients may still use the subject: their records have
+//! topics, and reach the subscribers of all nodes. A reply leaves no topic behind.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ fn request_takes_no_subjects_from_subscribers_elsewhere() {
     let mut after = hall.nats(3);
     after.subscribe("shop.> 1");
     let mut publisher = hall.nats(2);
-    // One that was named, one that was not; by a client that has nothing to do with the request, and by the service.
+    // One subject that a request named, and one that none named. Publishers are a client unrelated to the
+    // request, and the service.
     for subject in ["shop.orders.1", "shop.orders.2"] {
         publisher.publish(subject, "order");
         let order = (subject.to_owned(), "order".to_owned());
@@ -55,11 +56,11 @@ fn request_takes_no_subjects_from_subscribers_elsewhere() {
 fn subject_named_as_a_reply_has_a_topic_for_others() {
     let hall = Hall::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
-    // Nobody subscribes but the client that named it.
+    // Only the client that named the subject subscribes to it.
     hall.nats(3).publish("shop.orders.1", "order");
     assert_eq!(asker.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
     until("it has a topic", || is_topic_everywhere(&hall, "shop.orders.1"));
-    // The reply goes where everything goes then.
+    // The reply then goes to the subscribers of all nodes.
     service.publish("shop.orders.1", "reply");
     assert_eq!(asker.text().1, "reply");
     let mut reader = hall.client(2).subscribe("shop.orders.1", from(Start::Earliest)).unwrap();

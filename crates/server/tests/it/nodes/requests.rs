@@ -1,5 +1,5 @@
-//! Requests and replies of NATS clients at different nodes: a request that nobody on any node hears is answered at once, and
-//! what is used once leaves nothing on any node.
+//! Requests and replies of NATS clients at different nodes. A request without a subscriber on any node fails
+//! at once. Subjects that are used once leave no topic on any node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use dunlin_wait::{PATIENCE, until};
 use super::Hall;
 use crate::nats_peer::{Got, NatsPeer};
 
-/// Asks for an answer at `_INBOX.me.1`.
+/// Requests a reply at `_INBOX.me.1`.
 fn ask(asker: &mut NatsPeer, subject: &str) -> Got {
     asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
     asker.message()
@@ -23,7 +23,7 @@ fn is_no_responder(got: &Got) -> bool {
 }
 
 impl Hall {
-    /// Nodes that wait for each other's answers as long as it takes on a busy machine.
+    /// Nodes that wait for each other's responses as long as a busy machine needs.
     pub(super) fn patient(count: u64) -> Arc<Hall> {
         let mirror_wait_max = Duration::from_secs(600);
         Hall::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
@@ -35,14 +35,14 @@ impl Hall {
         asker
     }
 
-    /// A NATS client that answers each request with the subject it came to.
+    /// A NATS client that answers each request with the request's subject.
     fn answers(&self, id: u64, subscription: &str) -> NatsPeer {
         let mut service = self.nats(id);
         service.subscribe(subscription);
         service
     }
 
-    /// No node, and nothing that all agree on, has a topic whose name begins so.
+    /// Checks that no node, and no agreed topic, has a name with this prefix.
     pub(super) fn has_topics(&self, prefix: &str) -> bool {
         let members = self.members.lock().unwrap();
         members.values().any(|member| {
@@ -91,7 +91,7 @@ fn request_reaches_a_subscriber_at_another_node() {
 #[test]
 fn request_after_the_last_subscriber_has_left_gets_503() {
     let hall = Hall::patient(3);
-    // The owner, a node that reads the topic through its mirror, and the asker's own node.
+    // The owner, a node that reads the topic through its mirror, and the requester's own node.
     for (owner, id) in [(1, 2), (2, 3), (3, 1), (2, 2)] {
         let subject = format!("left.{owner}.{id}");
         hall.topic_at(owner, &subject, TopicConfig::default());
@@ -145,7 +145,7 @@ fn node_that_does_not_answer_may_have_a_subscriber() {
     let mut asker = hall.asker(1);
     assert!(is_no_responder(&ask(&mut asker, "help")));
     hall.silence(3);
-    // It takes part still: the request is published.
+    // The node is still a member: the request is published.
     asker.say("PUB help _INBOX.me.1 1\r\n?");
     asker.settle();
     assert!(hall.has_topics("help"));
@@ -215,7 +215,7 @@ fn inbox_with_custom_prefix_yields_to_a_topic_of_all_nodes() {
 #[test]
 fn reply_that_comes_too_late_leaves_nothing_on_any_node() {
     let hall = Hall::patient(3);
-    // To a subject that was an inbox, to one that was none, and by a member of a queue group.
+    // Publishes to a subject that was an inbox, to another subject, and by a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {
         let (mut asker, mut service) = (hall.nats(1), hall.answers(2, subscription));
         let reply = format!("acme.late.{number}.1");
@@ -228,7 +228,7 @@ fn reply_that_comes_too_late_leaves_nothing_on_any_node() {
         asker.say("UNSUB 1");
         asker.settle();
         service.publish(&reply, "too late");
-        // Nothing is refused either.
+        // No record is refused either.
         service.settle();
     }
     assert!(!hall.has_topics("acme."));

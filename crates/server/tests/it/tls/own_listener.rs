@@ -127,7 +127,7 @@ fn node_of_an_unknown_authority_is_not_trusted() {
     let (_node, server) = serve_tls(&theirs, false);
     let said = refused(connect(&server, mine.trusted()));
     assert!(said.contains("signed by an authority that is not trusted here"), "{said}");
-    // The system's authorities do not know it either, or there are none.
+    // The system's authorities do not trust it either, or there are none.
     let said = refused(connect(&server, TlsOptions::default()));
     assert!(said.contains("authority"), "{said}");
 }
@@ -213,14 +213,14 @@ fn slow_handshakes_time_out_and_do_not_block_others() {
         (0..20).map(|_| TcpStream::connect(server.tcp_addresses()[0]).unwrap()).collect();
     // The beginning of a ClientHello of 512 bytes.
     dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
-    // A client of the machine's own pace is not let down by the short limit.
+    // The short limit does not affect a client of normal speed.
     let patient = unhurried(authority.trusted());
     let url = format!("tls://{}", at(&server, Protocol::Tcp));
     let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
     client.publisher("t").unwrap().publish("hello").unwrap();
     for socket in &mut dripping {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Some drip on; all come to an end.
+        // Some clients continue byte by byte. All of them are disconnected in the end.
         while socket.write_all(&[1]).is_ok() {
             match socket.read(&mut [0; 64]) {
                 Ok(0) | Err(_) => break,
@@ -256,12 +256,12 @@ fn handshakes_over_the_limit_wait_for_their_turn() {
     let mut stalled = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     stalled.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
     until("it is a session", || server.sessions() > 0);
-    // One that has not said anything takes no turn.
+    // A client that has sent no byte takes no turn.
     let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| connect(&server, authority.trusted()));
         until("it waits for its turn", || server.sessions() == 3);
-        // The server's thread comes to others again and again.
+        // The server's thread repeatedly serves other clients.
         let _more: Vec<_> = (4..24)
             .map(|sessions| {
                 let more = TcpStream::connect(server.tcp_addresses()[0]).unwrap();

@@ -1,4 +1,4 @@
-//! One membership: what it receives in a turn, and how much.
+//! One membership: the records that it receives in a turn, and their number.
 
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
@@ -20,7 +20,7 @@ pub(in super::super) struct GroupMembership {
     /// Records wanted, and delivered; in `work` groups only.
     pub(super) wanted: u64,
     given: u64,
-    /// The membership is for another node's client, and leaves in two steps.
+    /// Whether the membership is for another node's client, and leaves in two steps.
     pub(super) gives_back: bool,
     /// The progress of leaving.
     pub(super) ending: Option<LeaveProgress>,
@@ -28,12 +28,13 @@ pub(in super::super) struct GroupMembership {
     _charge: Charge,
 }
 
-/// The progress of a membership that gives unconsumed records back.
+/// The progress of a membership that returns unconsumed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
-    /// It receives no more than this many records, which the group had when it began to leave.
+    /// The member receives no more than this many records, which the group had when the member began to
+    /// leave.
     After(u64),
-    /// It has received all of them, and the client is informed of the end.
+    /// The member has received all of them, and the client is informed of the end.
     Over,
 }
 
@@ -79,7 +80,7 @@ impl GroupMember {
         }
     }
 
-    /// Leaves; the other members receive what it has not consumed.
+    /// Leaves; the other members receive the unconsumed records.
     pub(super) fn give_back(self, node: &Node) {
         match self {
             GroupMember::Share(share) => {
@@ -166,7 +167,7 @@ impl GroupMembership {
         matches!(self.group_member, GroupMember::Share(_)) || self.given < self.wanted
     }
 
-    /// Begins to leave: the member receives only what the group has now.
+    /// Begins to leave: the member receives only the records that the group has now.
     pub(super) fn end(&mut self) {
         let there = match &mut self.group_member {
             GroupMember::Share(share) => share.waiting(),
@@ -177,7 +178,7 @@ impl GroupMembership {
 
     pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> TurnOutcome {
         if self.ending == Some(LeaveProgress::Over) {
-            // If the group woke this member, another is woken.
+            // If the group woke this member, wakes another one.
             self.group_member.sleep(false);
             return TurnOutcome::Waits;
         }
@@ -185,7 +186,8 @@ impl GroupMembership {
         let (mut turn, mut is_all) = (TurnOutcome::More, false);
         for _ in 0..TURN_RECORDS {
             if self.sent + writing.unfinished() >= self.granted {
-                // The member is queued again when it gets credit; until then the group wakes others.
+                // The member is queued again when it receives credit. Until then, the group wakes other
+                // members.
                 self.group_member.sleep(false);
                 turn = TurnOutcome::Waits;
                 break;
@@ -216,7 +218,7 @@ impl GroupMembership {
             && !matches!(turn, TurnOutcome::Ended(_))
         {
             self.ending = Some(LeaveProgress::Over);
-            // The group wakes others for later records.
+            // The group wakes other members for later records.
             self.group_member.sleep(false);
             return TurnOutcome::Over;
         }

@@ -1,4 +1,4 @@
-//! An open publisher of a session, and what a reopened publisher expects.
+//! An open publisher of a session, and the topic that a reopened publisher expects.
 
 use std::sync::Arc;
 
@@ -12,23 +12,24 @@ use dunlin::{Node, Refused};
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) topic: PublisherRegistration,
-    /// Where the topic has several subjects: the pattern that tails must match.
+    /// The pattern that tails must match, if the topic has several subjects.
     pub(super) pattern: Option<Pattern>,
-    /// The pattern that the client asked for.
+    /// The pattern that the client requested.
     pub(super) asked: Pattern,
-    /// The client may publish to only some of the topic's subjects.
+    /// Whether the client may publish to only some of the topic's subjects.
     pub(super) asks_of_each: bool,
     pub(super) producer: u64,
     pub(super) producer_epoch: u32,
     /// For a state topic: the state that the client knows, by partition.
     pub(super) claims: Box<[Arc<StateClaim>]>,
-    /// Partitions, with the first refused number that was not sent again. A log that does not know the producer would
-    /// take the next batch as a beginning. A node that forwards batches without a producer opens another publisher
-    /// for the refused batch and those after it.
+    /// Partitions, with the first refused number that was not sent again. A log that does not know the
+    /// producer would accept the next batch as its first. A node that forwards batches without a producer
+    /// opens another publisher for the refused batch and those after it.
     pub(super) refused: Vec<(u32, u64)>,
 }
 
-/// The topic as a reopened publisher expects it; from a node, as the publisher of its next batch expects it.
+/// The topic that a reopened publisher expects. From a node: the topic that the publisher of its next batch
+/// expects.
 #[derive(Debug)]
 pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
@@ -59,13 +60,13 @@ impl Open {
         self.claims.get(header.partition as usize)
     }
 
-    /// Accepts the loss of the state: the client knows it, and continues from nothing.
+    /// Accepts the loss of the state: the client knows the loss, and continues from an empty state.
     pub(super) fn forget_lost(&mut self, header: &PublishHeader) {
         let claim = self.claims.get_mut(header.partition as usize);
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
-    /// Whether no earlier batch was refused without being sent again.
+    /// Whether every refused earlier batch was sent again.
     pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
         let Some(at) = self.refused.iter().position(|(partition, _)| *partition == header.partition) else {
             return Ok(());

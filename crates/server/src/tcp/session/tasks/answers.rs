@@ -1,4 +1,4 @@
-//! The results of a request's commands as the client reads them: one for each command, in order.
+//! The results of a request's commands in the client's encoding: one for each command, in order.
 
 use bytes::Bytes;
 use dunlin::Refused;
@@ -8,7 +8,7 @@ use dunlin::wire::{ErrorCode, TaskCommandResult};
 /// The second byte of an accepted [`CommandOutcome`].
 const DONE: u8 = 1;
 
-/// Encodes the results. An unreadable one keeps its place as a refusal, because its outcome is unknown.
+/// Encodes the results. An unreadable result keeps its place as a refusal, because its outcome is unknown.
 pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
     let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 8).sum());
     let mut done = Vec::new();
