@@ -98,7 +98,8 @@ choice! {
             user: &'a [u8], /// Whether it may use the leases of all users. It never may use those of nodes.
             all_leases: bool, /// The encoded command, which is not bound itself.
             command: &'a [u8] } = 24,
-        /// A client's command bound to its user's tenant, whose share includes what it writes.
+        /// A client's command bound to its user's tenant, whose share includes the bytes that the command
+        /// writes.
         OfTenant { /// The tenant's name.
             tenant: &'a [u8], /// The encoded command, which may be bound to a user.
             command: &'a [u8] } = 25,
@@ -156,7 +157,7 @@ choice! {
 }
 
 choice! {
-    /// One step of a transaction. It sees the changes of earlier steps.
+    /// One operation of a transaction, which sees the changes of earlier operations.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Operation<'a> {
         /// Writes a key.
@@ -198,7 +199,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The leases that it uses, including 0 for a key without a lease.
+    /// The leases that the command uses, including 0 for a key without a lease.
     pub fn leases(&self) -> Vec<u64> {
         match self {
             Command::Put { lease, .. }
@@ -220,7 +221,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether clients may propose it. Other commands are for the cluster's nodes.
+    /// Whether clients may propose the command. Other commands are for the cluster's nodes.
     pub fn is_for_clients(&self) -> bool {
         matches!(
             self,
@@ -242,7 +243,7 @@ impl<'a> Command<'a> {
     /// The command itself, without its user and tenant.
     pub fn unbound(&self) -> Command<'a> {
         match self.without_tenant() {
-            // Decoding has validated it.
+            // Decoding has validated the command.
             ref bound @ Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| bound.clone()),
             command => command,
         }

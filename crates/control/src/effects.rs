@@ -1,4 +1,4 @@
-//! Effects of commands on others than their callers.
+//! Effects of commands on clients other than their callers.
 
 use crate::change::Change;
 use crate::item::Key;
@@ -21,6 +21,6 @@ pub struct LockGrant {
     pub name: Key,
     /// The new holder.
     pub lease: u64,
-    /// Its fencing token.
+    /// The new holder's fencing token.
     pub token: u64,
 }

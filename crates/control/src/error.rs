@@ -2,7 +2,7 @@
 
 use crate::layout::{choice, decode, encode};
 
-/// Why bytes cannot be decoded.
+/// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -29,7 +29,7 @@ pub enum DecodeError {
 }
 
 choice! {
-    /// Why a command was refused; nothing changed.
+    /// The reason why a command was refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum Refusal {
@@ -111,7 +111,7 @@ choice! {
         /// Another topic owns some of the subjects.
         #[error("another topic owns some of these subjects")]
         PatternOverlaps = 21,
-        /// The topic's records are on its owner's disk, so it cannot be moved.
+        /// The topic's records are on its owner's disk. The topic can therefore not be moved.
         #[error("the topic's records are on the disk of node {owner}: it cannot be moved")]
         Immovable { /// The owner.
             owner: u64 } = 22,

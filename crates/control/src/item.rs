@@ -25,9 +25,9 @@ pub struct Item {
     pub modified: u64,
     /// The number of writes since its creation.
     pub version: u64,
-    /// The lease with which it ends; 0 for none.
+    /// The lease with which the key ends; 0 for none.
     pub lease: u64,
-    /// The tenant that last wrote it, if there are tenants. Not part of replies.
+    /// The tenant that last wrote the key, if there are tenants. Not part of replies.
     pub tenant: Option<Value>,
 }
 

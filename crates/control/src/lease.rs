@@ -2,9 +2,9 @@
 //!
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
-//! Limits: [`Limits::leases_max`](crate::Limits). One lease in [`NODES_SHARE`] is reserved for nodes, which need
-//! leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that every further
-//! user still gets some. A single user gets a quarter of all.
+//! Limits: [`Limits::leases_max`](crate::Limits). One lease in [`NODES_SHARE`] is reserved for nodes, which
+//! need leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that
+//! every further user still gets some leases. A single user gets a quarter of all leases.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -27,7 +27,7 @@ pub(crate) struct Lease {
     pub(crate) ttl_ms: u64,
     pub(crate) end_ms: u64,
     pub(crate) keys: OrdSet<Key>,
-    /// Its tickets in the queues of locks, by lock name.
+    /// The lease's tickets in the queues of locks, by lock name.
     pub(crate) waits: OrdMap<Key, u64>,
     /// The user's name; empty for a node, or without users.
     pub(crate) owner: Value,
@@ -40,9 +40,9 @@ pub struct LeaseInfo {
     pub ttl_ms: u64,
     /// Remaining time without a renewal, ms.
     pub left_ms: u64,
-    /// Number of keys that end with it.
+    /// Number of keys that end with the lease.
     pub keys: usize,
-    /// Number of locks that it waits for.
+    /// Number of locks for which the lease waits.
     pub waits: usize,
 }
 
@@ -187,7 +187,7 @@ impl State {
 }
 
 impl RevisionBuilder<'_> {
-    /// Ends a lease with its keys. It leaves all queues first, so that its locks go to other leases.
+    /// Ends a lease with its keys. The lease leaves all queues first, so that its locks go to other leases.
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));

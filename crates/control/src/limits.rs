@@ -22,8 +22,8 @@ layout! {
         pub lease_ttl_ms_max: u64,
         /// Leases that may wait for one lock.
         pub waiters_max: u32,
-        /// Bytes of clients' keys with their overhead, and the same amount for the cluster's keys. Growth beyond it
-        /// is refused.
+        /// Bytes of clients' keys with their overhead, and the same amount for the cluster's keys. Growth
+        /// beyond the limit is refused.
         pub state_bytes_max: u64,
     }
 }

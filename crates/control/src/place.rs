@@ -4,12 +4,13 @@
 //! owner. Both can be watched and read like other keys. Only the commands of this module write them.
 //!
 //! Invariants:
-//! - A topic changes its owner with an epoch higher than any that its name had before, even if deleted meanwhile. The
-//!   epoch is the fencing token.
+//! - A topic changes its owner with an epoch higher than any that its name had before, even if the topic was
+//!   deleted in between. The epoch is the fencing token.
 //! - An owner loses a topic without consent only if its lease has ended and the topic is volatile.
 //! - No two topics share a subject.
 //!
-//! A topic stays with its dead owner until a node requests an owner, so unused topics cost nothing when a node dies.
+//! A topic stays with its dead owner until a node requests an owner, so that unused topics cost nothing when
+//! a node dies.
 
 use crate::effects::Effects;
 use crate::error::{DecodeError, Refusal};
@@ -26,7 +27,8 @@ pub const NODES: &[u8] = b"$node/";
 /// The key with the lowest epoch of new topics.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// A topic is created at the requesting node, unless another has fewer topics by more than a quarter and this many.
+/// A new topic is created at the requesting node, unless another node's number of topics is lower by more
+/// than a quarter and this many.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
@@ -52,11 +54,11 @@ layout! {
         pub epoch: u32,
         /// The policy while the owner is down.
         pub kind: TopicKind,
-        /// The pattern of the subjects that it owns.
+        /// The pattern of the subjects that the topic owns.
         pub pattern: &'a [u8],
         /// The encoded configuration.
         pub config: &'a [u8],
-        /// The previous owner, if it was moved from there; 0 if that node is down.
+        /// The previous owner, if the topic moved from there; 0 if that node is down.
         pub from: u64,
     }
 }
@@ -69,7 +71,7 @@ layout! {
         pub topic: &'a [u8],
         /// For a new topic: its pattern.
         pub pattern: &'a [u8],
-        /// For a new topic: what happens while its owner is down.
+        /// For a new topic: the policy while its owner is down.
         pub kind: TopicKind,
         /// For a new topic: its encoded configuration; empty to create none.
         pub config: &'a [u8],

@@ -59,15 +59,15 @@ layout! {
     /// Properties of a lease.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
-        /// Its number.
+        /// The lease's number.
         pub lease: u64,
         /// Time to live after a renewal, ms.
         pub ttl_ms: u64,
         /// Remaining time without a renewal, ms.
         pub left_ms: u64,
-        /// Number of keys that end with it.
+        /// Number of keys that end with the lease.
         pub keys: u64,
-        /// Number of locks that it waits for.
+        /// Number of locks for which the lease waits.
         pub waits: u64,
     }
 }

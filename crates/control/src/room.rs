@@ -1,8 +1,9 @@
 //! Room that keys take, in total and for each tenant.
 //!
-//! Clients' keys and locks may take [`state_bytes_max`](crate::Limits::state_bytes_max), and the cluster's keys the
-//! same amount again. A key belongs to the tenant that last wrote it. A tenant may use three times as much as is
-//! free: three quarters if it is alone, so that others always find room. Waiting leases count for no tenant.
+//! Clients' keys and locks may take [`state_bytes_max`](crate::Limits::state_bytes_max), and the cluster's
+//! keys the same amount again. A key belongs to the tenant that last wrote it. A tenant may use three times
+//! the free bytes, which is three quarters if no other tenant has keys. Other tenants thus always find room.
+//! Waiting leases count for no tenant.
 
 use std::ops::AddAssign;
 

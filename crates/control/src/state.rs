@@ -245,7 +245,7 @@ impl State {
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_put(CommandSource::Anyone, key, value, lease)?;
-        // If a new key fits, the existing key need not be looked up.
+        // If a new key fits, a lookup of the existing key is unnecessary.
         if self.check_room(CommandSource::Anyone, Growth::with_key(key, value)).is_err() {
             self.check_room(CommandSource::Anyone, self.growth(key, value))?;
         }

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - The same records give the same levels and checksum everywhere, whether they are applied one by one or
 //!   merged.
-//! - A crossed or locked book stays so until a record changes it; the book only counts and reports this.
+//! - A crossed or locked book remains crossed or locked until a record changes it. The book only counts and
+//!   reports this.
 //! - The state is always whole; depth only limits views. With `max_depth` the state keeps that many best
 //!   levels a side.
 //!
@@ -147,7 +148,7 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the level exists, asked only near the limit.
+    /// Whether the level exists. Called only near the limit.
     fn holds_while_full(&self, side: Side, price: i64) -> bool {
         let ladder = &self.half(side).ladder;
         ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()
@@ -184,7 +185,7 @@ impl Book {
             let first = if side == Side::Bid { 1 } else { 1 + bids };
             let in_entry = |error| SnapshotError::Entry { entry: first, error };
             self.check_room(side, levels.len()).map_err(in_entry)?;
-            // The worst level first, so that each page is written once.
+            // The worst level comes first, so that each page is written once.
             for (index, words) in levels.iter().enumerate().rev() {
                 let [price, size] = words.map(i64::from_le_bytes);
                 self.push_best(seq, side, price, size, first + index)?;

@@ -1,6 +1,6 @@
 //! Decimal numbers as integers with a fixed number of decimals, without floats.
 
-/// Why a text is not a number with this many decimals.
+/// The reason why a text is not a number with this many decimals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
@@ -47,7 +47,7 @@ pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
         .ok_or_else(|| DecimalError::TooLarge { text: text.to_owned() })
 }
 
-/// Parses bytes that programs write: as [`parse`], and exponents are allowed, as in `2.6e-06`.
+/// Parses bytes that programs write: like [`parse`], but also accepts exponents, as in `2.6e-06`.
 #[inline]
 pub fn read(text: &[u8], decimals: u8) -> Result<i64, DecimalError> {
     let failed = |make: fn(String) -> DecimalError| make(String::from_utf8_lossy(text).into_owned());

@@ -5,7 +5,7 @@ use dunlin_topic::ReducerError;
 use crate::scale::ScaleError;
 use crate::side::Side;
 
-/// Why an entry, or a payload as a whole, is refused.
+/// The reason why an entry, or a payload as a whole, is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {

@@ -24,7 +24,7 @@ pub fn fold(kind: &str, options: &BTreeMap<String, String>) -> Result<Box<dyn Re
     fold_within(kind, options, FeedLimits::default())
 }
 
-/// Does the same with limits.
+/// Like [`fold`], with limits.
 pub fn fold_within(
     kind: &str,
     options: &BTreeMap<String, String>,

@@ -8,8 +8,8 @@
 //! ```
 //! Invariants:
 //! - Keys grow towards the touch on both sides: a bid's key is its price, an ask's its price with all bits
-//!   flipped. So both sides share the code, and the touch is at the end of the arrays, where changes cost
-//!   least.
+//!   flipped. Both sides therefore share the code, and the touch is at the end of the arrays, where changes
+//!   cost least.
 //! - A page holds no key below its step's key, and none from the next step's key on.
 //! - A page in use is not empty, unless it is the only one.
 //!
@@ -36,7 +36,8 @@ const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
 /// Key of a price. Applied twice it gives the price.
 #[inline(always)]
 pub(crate) fn key(side: Side, price: i64) -> i64 {
-    // The mask has all bits set for asks. Sides alternate without order, so a branch would be mispredicted.
+    // The mask has all bits set for asks. Sides alternate without order, so that a branch would be
+    // mispredicted.
     price ^ -i64::from(side as u8)
 }
 
@@ -329,7 +330,8 @@ impl<L: Copy + Default> FrozenLadder<L> {
         self.len
     }
 
-    /// Iterates from the best to the worst. The order of pages is computed here, and so need not be stored.
+    /// Iterates from the best to the worst. Computes the order of pages here, which therefore need not be
+    /// stored.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
         let mut pages: Vec<&Page<L>> = self.pages.iter().filter(|page| page.len > 0).collect();
         pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.keys[0]));

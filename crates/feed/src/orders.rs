@@ -4,8 +4,8 @@
 //! Invariants:
 //! - A level's size is the sum of its orders' sizes, and a level without orders does not exist: the levels
 //!   equal those of a [`Book`](crate::Book) that received every sum.
-//! - In a queue, an earlier place means a lower priority number. An order receives both when it is added, or
-//!   added again.
+//! - In a queue, an earlier place means a lower priority number. An order receives its place and number when
+//!   it is added, or added again.
 //! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
 //!
 //! At most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within
@@ -119,7 +119,7 @@ impl Orders {
             let mut end = before + orders.len();
             self.check_room(end).map_err(|error| SnapshotError::Entry { entry: end, error })?;
             before = end;
-            // The worst price first: a page is cheapest to change at its better end.
+            // The worst price comes first, because a page is cheapest to change at its better end.
             for queue in orders.chunk_by(|[_, price, _], [_, next, _]| price == next).rev() {
                 end -= queue.len();
                 self.read_queue(seq, side, queue, end + 1)?;

@@ -12,7 +12,7 @@
 //! - Every page is in `own` or in a layer below; the uppermost is the live one.
 //! - There is at most one layer more than frozen states that are kept.
 //!
-//! Freezing costs as much as was changed since the last time, independent of the total. One `Arc` for each
+//! The cost of freezing depends on the changes since the last freeze, not on the total. One `Arc` for each
 //! page would need an atomic read-modify-write at every change; here a null check is enough.
 
 use std::sync::Arc;

@@ -4,14 +4,14 @@
 //! bytes of a file in pieces of any size, cuts them into lines, and keeps only what its books need.
 //!
 //! Invariants:
-//! - A line that cannot be used is reported with its number, and counted; the next one is read as usual.
+//! - An invalid line is reported with its number, and counted; the next line is read as usual.
 //! - Numbers become integers exactly or are refused, without floats.
 //! - Changes that take effect together at the exchange are one record.
 //!
 //! At most [`LINE_BYTES_MAX`] bytes in a line; longer lines are skipped and reported. At most [`RUNNERS_MAX`]
 //! books and [`ORDERS_MAX`] orders.
 //!
-//! Opening and decompressing files, and publishing, are up to the caller.
+//! The caller opens and decompresses files, and publishes.
 
 mod betfair;
 mod bitstamp;
@@ -96,12 +96,12 @@ pub enum Item<'a> {
     Record {
         /// Number of its book.
         book: usize,
-        /// Event time: when it took effect at the exchange.
+        /// Event time: when the record took effect at the exchange.
         event_time_ns: u64,
         /// Payload of the record.
         payload: &'a [u8],
     },
-    /// Something was skipped.
+    /// A defect: a part of the recording was skipped.
     Defect(Defect),
     /// An order of the opening snapshot cannot exist.
     Phantom(Phantom),
@@ -163,7 +163,7 @@ impl Recording {
         }
     }
 
-    /// Whether the file was not empty, but had nothing of the format; it is probably of another format.
+    /// Whether the file was not empty, but had no line of the format. The file is probably of another format.
     pub fn is_foreign(&self) -> bool {
         match &self.reader {
             Reader::Betfair(betfair) => betfair.is_foreign(),

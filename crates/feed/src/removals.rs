@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
     lately: VecDeque<(u64, T)>,
-    /// The newest record with a forgotten removal, or before which nothing is known.
+    /// The newest record with a forgotten removal, or the record before which no removal is known.
     forgotten: u64,
 }
 

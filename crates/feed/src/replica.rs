@@ -1,13 +1,13 @@
 //! A subscriber's copies of the states of one or many logs, which detect and repair their own errors.
 //!
-//! A replica consists of a [`Subscribe`] and a [`Reducer`], in process or over a connection. It detects a record
-//! that does not follow the last one, a checksum that differs, and a record that its state refuses. It then
-//! requests the missing records if they are enough, else the state.
+//! A replica consists of a [`Subscribe`] and a [`Reducer`], in process or over a connection. It detects a
+//! record that does not follow the last one, a checksum that differs, and a record that its state refuses.
+//! The replica then requests the missing records, or the whole state if records are not enough.
 //!
 //! Invariants:
 //! - Every reported state is whole: the result of all records up to its position.
-//! - A log in trouble reports nothing until its state is whole again, and requests without a response are
-//!   repeated.
+//! - After a fault, a log reports no changes until its state is whole again. The replica repeats requests
+//!   without a response.
 //!
 //! A replica has no clock: the caller passes the time.
 
@@ -103,8 +103,8 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         whole.filter_map(|followed| Some((&followed.log, followed.at?, &followed.state)))
     }
 
-    /// The owners' last reports on publishers of each state. There is none until a publisher disconnects or
-    /// connects after the replica began.
+    /// The owners' last reports on publishers of each state. The first report arrives when a publisher
+    /// connects or disconnects after the replica began.
     pub fn publishers(&self) -> impl Iterator<Item = &Publishers> {
         self.states.all.iter().flatten().filter_map(|followed| followed.publishers.as_ref())
     }
@@ -139,7 +139,7 @@ struct States<F> {
     free: Vec<usize>,
     by_address: HashMap<usize, usize>,
     by_name: HashMap<Arc<LogName>, usize>,
-    /// Log of the last event.
+    /// The log of the last event.
     last: (usize, usize),
     /// States that are not whole.
     pending: Vec<usize>,
@@ -179,7 +179,7 @@ impl<F: Reducer> States<F> {
             }
         };
         if let Some(Some(followed)) = self.all.get_mut(at) {
-            // The name is held, so no other name can have its address.
+            // The replica holds the name, so that no other name can have its address.
             let before = std::mem::replace(&mut followed.log, Arc::clone(log));
             self.by_address.remove(&(Arc::as_ptr(&before) as usize));
         }
@@ -211,7 +211,7 @@ fn handle_event<F: Reducer, R: FnMut(ReplicaReport<'_, F>)>(
         Event::Notice(Notice::EpochChanged(changed)) => &changed.log,
         Event::Notice(Notice::Publishers(publishers)) => &publishers.log,
         Event::Notice(Notice::Deleted { log, .. }) => log,
-        // Does not concern a state.
+        // The notice does not concern a state.
         Event::Notice(_) => return,
     };
     let at = states.place(log, make);

@@ -1,7 +1,7 @@
 //! Units of an instrument's integers, and their valid range.
 //!
 //! Prices and sizes are integers everywhere, in the instrument's smallest unit: with two price decimals
-//! 101.25 is 10125. Their magnitude ends at 2^53, so a JSON number holds them exactly.
+//! 101.25 is 10125. Their magnitude is at most 2^53, so that a JSON number holds them exactly.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Default for Scale {
     }
 }
 
-/// Why a state cannot be created with these options.
+/// The reason why a state cannot be created with these options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -69,7 +69,7 @@ pub enum OptionsError {
     },
 }
 
-/// Why an entry is refused, with the wrong number in units.
+/// The reason why an entry is refused, with the wrong number in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScaleError {

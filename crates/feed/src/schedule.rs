@@ -3,7 +3,8 @@
 //! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part
 //! of 1 ÷ r, so that instruments of one rate alternate. Delays do not move the schedule: a source that was
 //! held up sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay.
-//! Latency from the intended time therefore includes the source's own delay: no coordinated omission.
+//! Latency from the intended time therefore includes the source's own delay, which avoids coordinated
+//! omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
@@ -13,8 +14,8 @@
 //!
 //! The caller's thread waits: [`Schedule::next_action`] advises to sleep until shortly before the next
 //! record, and to spin for the rest, since a sleeping thread wakes late by tens of microseconds. Where
-//! records are too dense for that, it advises to sleep for a grain and then to send what is due: a thread
-//! that only spins takes a core from the subscribers.
+//! records are too dense for that, it advises to sleep for a grain and then to send the due records, because
+//! a thread that only spins takes a core from the subscribers.
 
 mod lane;
 mod slips;
@@ -59,9 +60,9 @@ pub struct DueRecord {
 pub enum ScheduleAction {
     /// A record is due: [`Schedule::take`] it.
     Emit,
-    /// The next record is too close for a sleep: ask again at once.
+    /// The next record is too close for a sleep: call again at once.
     Spin,
-    /// The next record is further away: sleep, then ask again.
+    /// The next record is further away: sleep, then call again.
     Sleep {
         /// End of the sleep, ns.
         until_ns: u64,

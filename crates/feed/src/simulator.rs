@@ -1,12 +1,13 @@
 //! Simulated order books: the same seed and instruments give the same bytes on any machine.
 //!
 //! Invariants:
-//! - Each instrument has its own random stream, so its records do not depend on when others are requested.
+//! - Each instrument has its own random stream, so that its records do not depend on requests for other
+//!   instruments.
 //! - Only integers decide. Floats occur only in the volatility, with operations that IEEE 754 rounds exactly.
 //! - A book is never crossed or locked unless the instruments allow it.
 //!
-//! [`Schedule`](crate::Schedule) says when a record is due. `docs/feeds.md` describes the algorithm; a golden
-//! hash in the tests pins it.
+//! [`Schedule`](crate::Schedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a
+//! golden hash in the tests pins it.
 
 mod half;
 mod market;

@@ -1,8 +1,8 @@
 //! Entries at fixed places, with the last change of each page.
 //!
-//! Invariants: a place in use is not given out again before it is returned; live and frozen states share
-//! pages as in [`Pages`]. A search for changes after a record skips unchanged pages by one comparison, so no
-//! order of changes is stored.
+//! Invariants: a place is assigned again only after it was returned; live and frozen states share pages as in
+//! [`Pages`]. A search for changes after a record skips unchanged pages by one comparison, so that no order
+//! of changes is stored.
 
 use std::array;
 

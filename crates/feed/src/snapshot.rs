@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Last = 3,
 }
 
-/// Why a snapshot cannot be read.
+/// The reason why a snapshot cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {

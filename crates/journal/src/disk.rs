@@ -1,8 +1,9 @@
 //! The disk interface of a log.
 //!
-//! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new bytes,
-//! and unchanged bytes stay. After [`DiskFile::sync`] returned, earlier writes are stored. After [`Disk::sync_dir`]
-//! returned, names are stored. Unsynced writes and names may be there or not, in any order.
+//! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new
+//! bytes, and unchanged bytes stay. After [`DiskFile::sync`] returned, earlier writes are stored. After
+//! [`Disk::sync_dir`] returned, names are stored. Unsynced writes and names may be stored or not, in any
+//! order.
 
 mod fake;
 mod memory;
@@ -45,8 +46,8 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
-    /// The file system's number of a file (its inode). It stays when the file is changed or renamed; a copy of the file has another
-    /// one. 0 on a disk that cannot tell.
+    /// The file system's number of a file (its inode). The number stays when the file is changed or renamed;
+    /// a copy of the file has another one. 0 on a disk without such numbers.
     fn file_number(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }

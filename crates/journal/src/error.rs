@@ -34,7 +34,7 @@ impl DiskError {
     }
 }
 
-/// Why a log cannot be opened.
+/// The reason why a log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -90,11 +90,12 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
-/// Why nothing was appended. The log is unchanged, except for [`AppendError::Ended`] and [`AppendError::Disk`].
+/// The reason why nothing was appended. The log is unchanged, except after [`AppendError::Ended`] and
+/// [`AppendError::Disk`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The disk is full. Nothing is lost; a later retry may succeed.
+    /// The disk is full. No record is lost; a later retry may succeed.
     #[error("the disk is full: {need} bytes are needed, but {free} are free")]
     Full {
         /// Bytes needed.
@@ -110,7 +111,7 @@ pub enum AppendError {
         /// The position that would have continued it.
         expected: Position,
     },
-    /// The log was not closed properly, so it continues only in a higher epoch.
+    /// The log was not closed properly, and continues only in a higher epoch.
     #[error("epoch {got} cannot continue after an unclean end: use {least} or higher")]
     Epoch {
         /// The given value.
@@ -129,15 +130,15 @@ pub enum AppendError {
     /// Count, times and bytes of the batch contradict each other.
     #[error("not a batch of frames: {0}")]
     Batch(&'static str),
-    /// The disk failed earlier: this log accepts nothing more. Synced records are kept.
+    /// The disk failed earlier, and this log accepts no more records. Synced records are kept.
     #[error("the log ended when the disk failed: {0}")]
     Ended(String),
-    /// The disk failed: this log accepts nothing more.
+    /// The disk failed. This log accepts no more records.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// Why a position cannot be read.
+/// The reason why a position cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {

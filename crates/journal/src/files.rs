@@ -1,8 +1,8 @@
-//! The files of one log in order, and how far they are readable.
+//! The files of one log in order, and the readable length of each.
 //!
 //! Invariants:
 //! - Files are ordered by the position of their first record; a file holds records of one epoch only.
-//! - Bytes below a file's `readable` never change, so they are read without a lock.
+//! - Bytes below a file's `readable` never change, so that they are read without a lock.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,8 @@ pub(crate) struct SharedLog {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub name: String,
-    /// A writer in this process sets how far the last file is readable; otherwise its content decides.
+    /// A writer in this process sets the readable length of the last file; otherwise the file's content
+    /// decides.
     pub written_here: bool,
     state: Mutex<Files>,
 }
@@ -139,7 +140,7 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // Not smaller than the previous file's time, so that times can be searched.
+            // Not earlier than the previous file's time, so that a search by time is possible.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });

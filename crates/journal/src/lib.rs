@@ -35,20 +35,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Recovered`] reports what was found at the start: the last record, the least next epoch, what was cut and what
-//!   is lost.
+//! - [`Recovered`] reports the state at the start: the last record, the least next epoch, the cut bytes and
+//!   the lost records.
 //! - [`Journal::append_noted`] writes a note of the caller beside the records; readers find it in [`Records::note`].
-//! - [`Journal::room`] ensures room before records are numbered. [`AppendError::Full`] means that nothing was changed
-//!   and a retry may succeed. After any other disk failure the log has ended.
+//! - [`Journal::room`] ensures room before records are numbered. After [`AppendError::Full`], the log is
+//!   unchanged, and a retry may succeed. After any other disk failure the log has ended.
 //! - [`DiskReserve`] keeps room free for a full disk; [`Journal::end_file`] allows dropping all files before the next
 //!   record.
 //! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] saves a
 //!   reducer's state.
 //!
 //! # Reading
-//! [`Journal::reader`] makes a [`Reader`] for any thread. [`Reader::load`] loads records that have left memory;
-//! [`Reader::scan`] streams blocks; [`Reader::position_at`] finds a time. They deliver only records that are on the
-//! disk, and a [`Hole`] where records are missing.
+//! [`Journal::reader`] makes a [`Reader`] for any thread. [`Reader::load`] loads records that have left
+//! memory; [`Reader::scan`] streams blocks; [`Reader::position_at`] finds a time. Readers deliver only
+//! records that are on the disk, and a [`Hole`] for missing records.
 //!
 //! # Limits
 //! See [`Limits`] and [`Config`]. No length field in a file makes this crate allocate more than the file's size.

@@ -28,19 +28,19 @@ impl Limits {
 /// The configuration of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Size at which a file is followed by a new one, bytes.
+    /// The size at which a new file follows, bytes.
     pub file_bytes: u64,
     /// The most zeros written ahead of the records, bytes. Commits then overwrite allocated blocks, and a full disk
     /// is noticed before a record is numbered.
     pub ahead_bytes: u64,
-    /// The largest size of the log, bytes; the oldest files beyond it are dropped. `None`: no limit.
+    /// The largest size of the log, bytes; the oldest files beyond the limit are dropped. `None`: no limit.
     pub retain_bytes: Option<u64>,
     /// The age after which a record's file may be dropped, ns. `None`: no limit.
     pub retain_ns: Option<u64>,
 }
 
 impl Default for Config {
-    /// Files of 64 MiB, up to 1 MiB of zeros ahead, everything is kept.
+    /// Files of 64 MiB, up to 1 MiB of zeros ahead, and no retention limits.
     fn default() -> Config {
         Config { file_bytes: 64 << 20, ahead_bytes: 1 << 20, retain_bytes: None, retain_ns: None }
     }

@@ -52,11 +52,11 @@ impl CommitMeasurement {
     }
 }
 
-/// Why a measurement failed.
+/// The reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// The directory is in memory, which says nothing about a disk.
+    /// The directory is in memory. A measurement there shows nothing about a disk.
     #[error("{0} is in memory only: durability is not measured there")]
     NotADisk(String),
     /// The log could not be opened.
@@ -73,7 +73,7 @@ pub enum MeasureError {
     Io(#[from] io::Error),
 }
 
-/// Commits records to a new log in this directory, which must be empty or missing, and on a disk.
+/// Commits records to a new log in this directory, which must be on a disk, and empty or missing.
 ///
 /// `now_ns` is a monotonic clock. A single thread runs one write and one sync of `in_flight` records per commit.
 pub fn measure_commits(

@@ -29,16 +29,16 @@ pub struct Hole {
     pub first: Position,
     /// Sequence of the last missing record; `None` if their number is unknown.
     pub last: Option<u64>,
-    /// Why they are missing.
+    /// The reason why the records are missing.
     pub cause: HoleCause,
 }
 
-/// Why records are missing.
+/// The reason why records are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoleCause {
-    /// Their file is damaged or missing.
+    /// The records' file is damaged or missing.
     Damaged,
-    /// Retention or a snapshot dropped them during the read.
+    /// Retention or a snapshot dropped the records during the read.
     Dropped,
 }
 

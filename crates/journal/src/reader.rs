@@ -1,4 +1,4 @@
-//! Reads a log, whether or not it is being written.
+//! Reads a log, even while a process writes it.
 //!
 //! Invariants:
 //! - Records come in order, each at most once. They are on the disk (if this process writes the log) or valid
@@ -85,7 +85,8 @@ impl Reader {
     /// The position of the first record appended at `time_ns` or later; `None` if there is none.
     pub fn position_at(&self, time_ns: u64) -> Result<Option<Position>, ReadError> {
         let start = {
-            // The record is in the last file that started before the time, or it is the next file's first one.
+            // The record is in the last file that started before the time, or is the first one of the next
+            // file.
             let files = self.shared.files();
             let later = files.all.partition_point(|file| file.first_time_ns < time_ns);
             files.all.get(later.saturating_sub(1)).cloned()

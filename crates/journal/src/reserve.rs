@@ -1,9 +1,10 @@
 //! A reserve of disk room: a file of zeros that is removed when the disk is full.
 //!
-//! A log on a full disk removes the file and can then write what frees room: deletions, compactions, changes of the
-//! leader. The zeros are written, because a sparse file reserves nothing.
+//! A log on a full disk removes the file. The log can then write operations that free room: deletions,
+//! compactions, changes of the leader. The zeros are written, because a sparse file reserves nothing.
 //!
-//! Limit: its configured bytes. It is filled only if twice as much is free, so that it does not fill the disk itself.
+//! Limit: its configured bytes. The reserve is filled only if twice as much is free, so that it does not
+//! itself fill the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub struct DiskReserve {
 }
 
 impl DiskReserve {
-    /// Opens the reserve with this name in a directory, as it was left; one of 0 bytes never exists. An incomplete
-    /// one is removed.
+    /// Opens the reserve with this name in a directory, in its last state. A reserve of 0 bytes never exists.
+    /// An incomplete reserve is removed.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
         let path = dir.join(name);
@@ -59,7 +60,7 @@ impl DiskReserve {
         self.is_filled
     }
 
-    /// Fills the reserve if twice as much is free; `true` if it is filled now.
+    /// Fills the reserve if twice as much is free. Returns whether the reserve is filled now.
     pub fn fill(&mut self) -> Result<bool, DiskError> {
         if !self.is_lacking() {
             return Ok(true);
@@ -76,7 +77,7 @@ impl DiskReserve {
         Ok(self.is_filled)
     }
 
-    /// Removes the reserve; `true` if it was filled.
+    /// Removes the reserve. Returns whether it was filled.
     pub fn release(&mut self) -> Result<bool, DiskError> {
         if std::mem::take(&mut self.is_filled) {
             return self.remove().map(|()| true);

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A returned block has the right checksum for its file and place, and as many valid frames as it states.
-//! - No length field makes it allocate more than the file's size.
+//! - No length field makes a scan allocate more than the file's size.
 //! - A search after damage reads at most [`Limits::SEARCH_FACTOR`] times the file.
 
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct BlockScan {
     buffer_at: u64,
     /// Range of the last block's frames in the buffer.
     body: Range<usize>,
-    /// Range of its note in the buffer.
+    /// Range of the last block's note in the buffer.
     note: Range<usize>,
     /// Bytes fetched at a time, unless a block is larger.
     read_bytes: usize,
@@ -44,7 +44,7 @@ pub(crate) enum ScanStep {
     Block { at: u64, header: BlockHeader },
     /// A mark.
     Mark { at: u64, mark: Mark },
-    /// No sound block.
+    /// No valid block.
     Bad { at: u64, why: BlockDefect },
     /// The end of the readable bytes, exactly after a block.
     End,
@@ -102,7 +102,7 @@ impl BlockScan {
         self.end = end.max(self.end);
     }
 
-    /// Reads the next block. After a bad one it stays: see [`BlockScan::search`].
+    /// Reads the next block. After a bad block, the scan stays there: see [`BlockScan::search`].
     pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<ScanStep> {
         let at = self.at;
         if at >= self.end {
@@ -125,8 +125,8 @@ impl BlockScan {
 
     /// Moves to the next valid block after a bad one; stays and returns `false` if there is none.
     ///
-    /// With `vouched`, a later valid block must state that the bad place was synced. Otherwise the bad block may be a
-    /// tail that a crash tore, and nothing after it counts.
+    /// With `vouched`, a later valid block must state that the bad place was synced. Otherwise the bad block
+    /// may be a tail that a crash tore, and no later block counts.
     pub fn search(&mut self, file: &dyn DiskFile, vouched: bool) -> io::Result<bool> {
         let bad = self.at;
         let Some((found, header)) = self.next_sound(file, bad + BLOCK_ALIGN as u64)? else {
@@ -185,7 +185,7 @@ impl BlockScan {
         Ok(last)
     }
 
-    /// The valid block at this offset, buffered as a whole; or why there is none.
+    /// The valid block at this offset, buffered as a whole, or the reason why there is none.
     fn look(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, BlockDefect>> {
         let left = self.end - at;
         self.fill(file, at, BLOCK_HEADER_BYTES)?;
@@ -201,7 +201,7 @@ impl BlockScan {
         at.checked_sub(self.buffer_at).and_then(|start| self.buffer.get(start as usize..)).unwrap_or(&[])
     }
 
-    /// Buffers `need` bytes from `at`, if the file reaches that far.
+    /// Buffers `need` bytes from `at`, if the file is long enough.
     fn fill(&mut self, file: &dyn DiskFile, at: u64, need: usize) -> io::Result<()> {
         let held = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
         if at >= self.buffer_at && held >= need as u64 {

@@ -15,7 +15,7 @@ pub(crate) struct FileSurvey {
     /// Sequence of the next record.
     pub next_seq: u64,
     pub last_time_ns: u64,
-    /// How far its blocks and marks state that it was synced.
+    /// The synced length that the file's blocks and marks state.
     pub synced: u64,
     /// Offset after the last valid block.
     pub end: u64,
@@ -33,8 +33,8 @@ pub(crate) struct FileSurvey {
     pub written: u64,
 }
 
-/// Reads a file. In the last file, which a crash may have torn, bad blocks end it unless a later block states that
-/// they were synced.
+/// Reads a file. A crash may have torn the last file: a bad block ends it, unless a later block states that
+/// it was synced.
 pub(crate) fn survey(
     file: &dyn DiskFile,
     name: FileName,
@@ -125,8 +125,8 @@ impl FileSurvey {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
-    /// The kind of the final mark, if the log was closed or cut here and not begun since. The mark also vouches for
-    /// all bad blocks before it, so that every recovery reads the file alike.
+    /// The kind of the final mark, if the log was closed or cut here and not begun since. The mark also
+    /// vouches for all bad blocks before it, so that every recovery reads the file alike.
     pub fn at_rest(&self) -> Option<BlockKind> {
         let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

@@ -1,8 +1,8 @@
 //! Verifies a recording: reads every block of every file and compares them.
 //!
-//! There are two results. *Wrong*: something is damaged, missing, moved or duplicated. *Not ended*: the log is being
-//! written, or a crash ended it, so its last records may be missing without a trace. The strict check requires that
-//! nothing is wrong and the log has ended.
+//! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process
+//! writes the log, or a crash ended it, so that its last records may be missing without a trace. The strict
+//! check requires that nothing is wrong and the log has ended.
 //!
 //! No check detects that the whole directory was replaced by an older copy.
 
@@ -39,7 +39,7 @@ pub struct VerifyReport {
     pub holes: Vec<Hole>,
     /// Defects.
     pub wrong: Vec<Problem>,
-    /// Why the log has not ended properly; empty if it has.
+    /// The reason why the log has not ended properly; empty if it has.
     pub unended: Vec<Problem>,
 }
 
@@ -54,7 +54,7 @@ pub struct FileReport {
     pub blocks: u64,
     /// Records in them.
     pub records: u64,
-    /// Its epoch, and the sequence of its first record.
+    /// The file's epoch, and the sequence of its first record.
     pub first: Position,
     /// Sequence of the next record.
     pub next_seq: u64,

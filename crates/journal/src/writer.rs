@@ -3,8 +3,8 @@
 //! Invariants:
 //! - [`Journal::append`] either writes a block or changes nothing; [`Journal::sync`] makes it durable. Records up to
 //!   [`Journal::durable`] survive any crash, unless the disk itself is damaged.
-//! - A failed write or sync ends the log. It is never retried, because the state of the system's cached pages is
-//!   unknown. A full disk is not a failure: nothing was changed.
+//! - A failed write or sync ends the log. A failed operation is never retried, because the state of the
+//!   system's cached pages is unknown. A full disk is not a failure, because the log is unchanged.
 //! - Sequences continue within an epoch; after an unclean end only a higher epoch is accepted.
 //! - There is always room for marks.
 
@@ -37,9 +37,9 @@ pub struct Journal {
     config: Config,
     current: Option<Current>,
     tail: Tail,
-    /// The next append begins a new file.
+    /// Whether the next append begins a new file.
     file_over: bool,
-    /// Why the log has ended.
+    /// The reason why the log has ended.
     ended: Option<String>,
     /// Buffer in which the parts of a small batch are joined.
     joined: Vec<u8>,
@@ -53,17 +53,17 @@ struct Current {
     file: Box<dyn DiskFile>,
     /// Offset of the next block.
     end: u64,
-    /// How far the file is written, with blocks or zeros.
+    /// The written length of the file, with blocks or zeros.
     prepared: u64,
-    /// How far the file is synced.
+    /// The synced length of the file.
     synced: u64,
     blocks: u64,
     records: u64,
-    /// The log was closed or cut at `end` and not begun since.
+    /// Whether the log was closed or cut at `end` and not begun since.
     at_rest: bool,
 }
 
-/// The last record of the log, and what may follow.
+/// The last record of the log, and the conditions for the next one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     last: Option<Position>,
@@ -73,7 +73,7 @@ struct Tail {
 }
 
 impl Journal {
-    /// Opens or creates the log of a directory, repairs it after a crash, and reports what it found.
+    /// Opens or creates the log of a directory, repairs it after a crash, and reports its state.
     ///
     /// The directory holds only this log and is locked while the journal lives. Dropping a journal without
     /// [`Journal::close`] leaves the log as a crash does.
@@ -86,7 +86,7 @@ impl Journal {
         recover::open(disk, dir, name, config.bounded())
     }
 
-    /// A reader of this log for any thread; it sees synced records.
+    /// Creates a reader of this log for any thread, which sees synced records.
     pub fn reader(&self) -> Reader {
         Reader { shared: self.shared.clone() }
     }

@@ -108,7 +108,7 @@ impl<T: Codec> Codec for Option<T> {
 impl<T: Codec> Codec for Vec<T> {
     fn read(bytes: &mut Bytes) -> Decoded<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
-        // Each item takes at least a byte, so a wrong count causes no large allocation.
+        // Each item takes at least a byte, so that a wrong count causes no large allocation.
         if count > bytes.len() {
             return Err(CodecError("a list"));
         }

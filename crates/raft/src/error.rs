@@ -7,11 +7,11 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError,
 use crate::network::Member;
 use crate::vocabulary::Types;
 
-/// Why a group did not execute a request.
+/// The reason why a group did not execute a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// This node does not lead; nothing changed. Ask the leader.
+    /// This node does not lead; nothing changed. Send the request to the leader.
     #[error("this node does not lead{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} does", leader.id, leader.address)))]
     NotLeader {
         /// The leader, if known.
@@ -38,7 +38,7 @@ pub enum GroupError {
     /// accepted.
     #[error("no room for commands that make the state larger: {0}")]
     NoRoom(String),
-    /// The group cannot do this now.
+    /// The group cannot execute the request at present.
     #[error("{0}")]
     Refused(String),
     /// This node's part in the group has ended.

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
 /// One part in this many of the maximum log is kept behind a snapshot.
 const KEPT_SHARE: usize = 4;
-/// The log may grow to one part in this many of the last snapshot, if that exceeds its maximum.
+/// The log may grow to one part in this many of the last snapshot, if that exceeds the log's maximum.
 const SNAPSHOT_SHARE: u64 = 8;
 /// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
@@ -91,9 +91,9 @@ pub struct Status {
     pub leader: Option<u64>,
     /// The present term.
     pub term: u64,
-    /// The last entry of its log.
+    /// The last entry of the node's log.
     pub last: Option<u64>,
-    /// The last entry applied to its machine.
+    /// The last entry applied to the node's machine.
     pub applied: Option<u64>,
     /// The last entry in a snapshot.
     pub snapshot: Option<u64>,
@@ -103,7 +103,8 @@ pub struct Status {
     pub voters: Vec<Member>,
     /// Members without a vote.
     pub learners: Vec<Member>,
-    /// The error of its disk while it has too little room; commands that make the state larger are then refused.
+    /// The error of the node's disk while it has too little room. Commands that make the state larger are
+    /// then refused.
     pub lacks_room: Option<String>,
     /// Why the node's part has ended.
     pub stopped: Option<String>,
@@ -210,7 +211,8 @@ impl UntypedGroup {
         })
     }
 
-    /// The last entry of its log at the start. [`UntypedGroup::status`] reports it only after a moment.
+    /// The last entry of the node's log at the start. [`UntypedGroup::status`] reports it only after a
+    /// moment.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
@@ -295,8 +297,8 @@ impl UntypedGroup {
         self.read_index().await.map(drop)
     }
 
-    /// The index that another node has to wait for with [`UntypedGroup::applied`], to read what [`UntypedGroup::catch_up`] guarantees
-    /// here.
+    /// The index for which another node has to wait with [`UntypedGroup::applied`] to read what
+    /// [`UntypedGroup::catch_up`] guarantees here.
     pub async fn read_index(&self) -> Result<u64, GroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
@@ -415,10 +417,11 @@ fn config(limits: &Limits) -> io::Result<Config> {
         election_timeout_min: limits.election_ms_min(),
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
-        // A leader may acknowledge an entry that two followers have synced and it has not. After a crash, it would
-        // continue its term without the entry and assign its index again. The power-cut test shows this.
+        // A leader may acknowledge an entry that two followers have synced but the leader has not. After a
+        // crash, it would continue its term without the entry and assign its index again. The power-cut test
+        // shows this.
         enable_leader_restore: Some(false),
-        // Entries differ in size, so bytes decide about snapshots, and about the size of requests.
+        // Entries differ in size. Bytes therefore decide about snapshots, and about the size of requests.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         max_payload_entries: 4_096,
@@ -428,9 +431,9 @@ fn config(limits: &Limits) -> io::Result<Config> {
     config.validate().map_err(io::Error::other)
 }
 
-/// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows with the
-/// last snapshot. On a disk with little room, all entries in a snapshot are removed, and a snapshot is taken as soon
-/// as it frees anything.
+/// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows
+/// with the last snapshot. On a disk with little room, the group removes all entries in a snapshot, and takes
+/// a snapshot as soon as that frees any bytes.
 async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
@@ -455,10 +458,10 @@ async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) 
         {
             return;
         }
-        // Each attempt costs time, so the pauses grow while room stays scarce.
+        // Each attempt costs time. The pauses therefore grow while the disk has little room.
         pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
         machines.fill_reserve().await;
-        // Once: without newly applied entries, another snapshot would be the same.
+        // Only once: without newly applied entries, another snapshot would be the same.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
         if is_long && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);

@@ -6,8 +6,9 @@ pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 /// Limits of a group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Interval of the leader's heartbeats, and time for each response, ms. A leader without timely responses takes
-    /// no writes, so this must exceed a round trip between nodes. Within [`HEARTBEAT_MS`], and equal on every node.
+    /// Interval of the leader's heartbeats, and time for each response, ms. A leader without timely responses
+    /// takes no writes. The interval must therefore exceed a round trip between nodes. Within
+    /// [`HEARTBEAT_MS`], and equal on every node.
     pub heartbeat_ms: u64,
     /// Commands that may wait to be proposed.
     pub waiting_max: usize,
@@ -61,15 +62,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A follower without heartbeats for [`election_ms_max`](Limits::election_ms_max), and then for a random time
-    /// between this and that, starts an election, ms.
+    /// If a follower receives no heartbeat for [`election_ms_max`](Limits::election_ms_max), and then for a
+    /// random time between that and this, it starts an election, ms.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5
     }
 
-    /// How long a response to a heartbeat counts, ms. openraft sends the next heartbeat up to 1.2 intervals later,
-    /// and the response may take one. Less than 2.2 intervals would stop the writes of a leader that all others
-    /// follow.
+    /// How long a response to a heartbeat counts, ms. openraft sends the next heartbeat up to 1.2 intervals
+    /// later, and the response may take one interval. Less than 2.2 intervals would stop the writes of a
+    /// leader that all other nodes follow.
     pub fn election_ms_max(&self) -> u64 {
         self.heartbeat_ms * 12 / 5
     }

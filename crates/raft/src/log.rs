@@ -24,7 +24,7 @@ pub use synced::is_begun;
 
 /// The journal's directory, in the group's.
 const DIR: &str = "log";
-/// The journal's name; it stands in each of its files.
+/// The journal's name, which each of its files contains.
 const NAME: &str = "raft";
-/// The file that is given up when the disk is full.
+/// The file that is removed when the disk is full.
 const RESERVE: &str = "reserve";

@@ -13,7 +13,7 @@ pub trait Machine: Any + Send {
     /// The last time set, ms.
     fn now_ms(&self) -> u64;
 
-    /// When the machine next needs the time to change by itself, if at all.
+    /// When the machine next needs the time for a change of its own, if at all.
     fn next_due_ms(&self) -> Option<u64>;
 
     /// Whether a command makes the state larger. Such commands are refused when the disk is nearly full.
@@ -48,8 +48,8 @@ pub trait Frozen: Send {
     /// Writes the state in blocks until `take` returns an error.
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
-    /// Writes further blocks with history before the state. Snapshots omit them on a disk with little room, backups
-    /// always.
+    /// Writes further blocks with history before the state. Snapshots omit them on a disk with little room;
+    /// backups always omit them.
     fn write_past(&self, _take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         Ok(())
     }

@@ -23,7 +23,8 @@ pub(crate) const LARGE_BYTES: usize = 128 << 10;
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle to the machine and its snapshots. It hides the machine's type, so that openraft is compiled once.
+/// A handle to the machine and its snapshots. The handle hides the machine's type, so that openraft is
+/// compiled once.
 #[derive(Clone)]
 pub(crate) struct Machines {
     running: Arc<Mutex<AppliedMachine>>,
@@ -31,7 +32,7 @@ pub(crate) struct Machines {
     pub(crate) grows: fn(&[u8]) -> bool,
     may_leave_out: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
-    /// Size of the last snapshot.
+    /// The size of the last snapshot.
     snapshot_bytes: Arc<AtomicU64>,
 }
 
@@ -90,7 +91,7 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. Large ones run on another thread, so that heartbeats are not delayed.
+    /// Applies an entry. A large entry is applied on another thread, so that it does not delay heartbeats.
     async fn apply_entry(
         &self,
         log_id: LogId,
@@ -109,7 +110,8 @@ impl Machines {
         self.snapshot_bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes a snapshot, without optional blocks if there is little room. Returns `false` if there is too little.
+    /// Writes a snapshot, without optional blocks if there is little room. Returns `false` if there is too
+    /// little room for the state.
     fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &mut Blocks) -> io::Result<bool> {
         if !snapshots.has_ample_room(blocks)? {
             blocks.0.retain(|block| !(self.may_leave_out)(block));
@@ -133,7 +135,7 @@ impl Machines {
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let kept = self.clone();
-            // A failing disk is reported by the next snapshot.
+            // The next snapshot reports a failing disk.
             let _ = blocking(move || lock(&kept.snapshots).fill_reserve()).await;
         }
     }
@@ -151,7 +153,7 @@ impl Machines {
         let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
-            // A later snapshot of another node has come meanwhile.
+            // A later snapshot of another node has arrived in the meantime.
             return Ok(snapshots.load()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }));
         }
         Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(Snapshot { meta, snapshot }))

@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     TransferLeader(TransferLeaderRequest<Types>),
-    /// Begins a snapshot. The response is the number of its blocks that are there already.
+    /// Begins a snapshot. The response is the number of blocks that the receiver has.
     Begin(Vote, SnapshotId, SnapshotMeta),
     /// A block with its number. The response is as for `Begin`.
     Block(Vote, SnapshotId, u64, Bytes),
@@ -32,7 +32,7 @@ pub(crate) enum Request {
     End(Vote, SnapshotId),
 }
 
-/// Identifies a snapshot by its content, whichever leader sends it.
+/// Identifies a snapshot by its content, regardless of the leader that sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotId {
     /// Number of blocks.

@@ -3,9 +3,9 @@
 //! Requests with entries follow one another without waiting for responses. A slow disk delays only later requests of
 //! the same lane. Heartbeats and votes have their own lane ([`RequestLane`]).
 //!
-//! Large requests have another lane than small ones, which the transport may serve on another thread. Copying and
-//! encrypting megabytes then delays no heartbeat. All sent requests are answered before the lane changes, so none
-//! overtakes another.
+//! Large requests have another lane than small ones, which the transport may serve on another thread. Copying
+//! and encrypting megabytes then delays no heartbeat. The lane changes only when all sent requests have
+//! responses, so that no request overtakes another.
 
 use std::future::Future;
 use std::io;
@@ -275,7 +275,7 @@ impl RaftNetworkV2<Types> for Peer {
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
     {
-        // openraft limits every request to a heartbeat's time, but a disk may take longer.
+        // openraft limits every request to the time of a heartbeat, but a disk may take longer.
         let within = match self.lane {
             RequestLane::Urgent => option.hard_ttl(),
             RequestLane::Log | RequestLane::Bulk | RequestLane::Forward => {

@@ -1,4 +1,4 @@
-//! A group's members, read from its files while nothing runs.
+//! A group's members, read from its files while no node runs.
 
 use std::io;
 use std::path::Path;
@@ -15,8 +15,9 @@ use crate::network::Member;
 use crate::snapshots::SnapshotRecord;
 use crate::vocabulary::Membership;
 
-/// Returns the voters and learners of the newest membership in a group's directory, which need not be committed. Without a membership,
-/// it returns none. It only reads, so another process may use the directory.
+/// Returns the voters and learners of the newest membership in a group's directory, which need not be
+/// committed. Without a membership, it returns none. The function only reads. Another process may therefore
+/// use the directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Member>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut note = |index: u64, membership: Membership| {
@@ -53,7 +54,7 @@ fn each_record(
         return Ok(());
     }
     let reader = match Reader::open(Arc::clone(disk), dir) {
-        // Made, and nothing was written yet.
+        // The directory exists, but nothing was written yet.
         Err(dunlin_journal::OpenError::NoLog(_)) => return Ok(()),
         opened => opened.map_err(io::Error::other)?,
     };

@@ -1,9 +1,9 @@
 //! Snapshots on disk: a journal with a begin record, blocks and an end record for each. A snapshot without an end is
 //! ignored.
 //!
-//! Each snapshot begins an epoch, and so a file, so that older files can be removed. It is written only if the disk
-//! has room for all of it. The [`DiskReserve`] is released for it if necessary, and filled again when older snapshots are
-//! gone.
+//! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written
+//! only if the disk has room for all of it. If necessary, this module releases the [`DiskReserve`], and fills
+//! it again when older snapshots are removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ const NAME: &str = "raft snapshots";
 const BATCH_BYTES: usize = 1 << 20;
 /// The reserve's file.
 const RESERVE: &str = "reserve";
-/// Upper bounds of what is written besides a snapshot's bytes: the frame of each block; header and marks of the first
-/// file; and for each further file also the room that the journal claims ahead.
+/// Upper bounds of the bytes written besides a snapshot's own: the frame of each block; header and marks of
+/// the first file; and for each further file also the room that the journal claims ahead.
 const BLOCK_BYTES_EXTRA: u64 = 64;
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
@@ -215,7 +215,7 @@ impl Snapshots {
         let begin = Position::new(self.epoch, self.next_seq);
         match self.write(meta, blocks) {
             Ok(()) => {}
-            // Another program took the room. The next snapshot removes what was written.
+            // Another program has taken the room. The next snapshot removes the written part.
             Err(AppendError::Full { .. }) => return Ok(false),
             Err(error) => return Err(io::Error::other(error)),
         }

@@ -1,7 +1,8 @@
 //! Decides when and where the curve is cut anew, from the loads that regions report.
 //!
 //! Invariants:
-//! - No new cut before the last one is done: entities on their way would be counted in the wrong region.
+//! - No new cut begins before the last one is done, because entities in handover would count for the wrong
+//!   region.
 //! - Regions with about the same load stay as they are, and so do small differences in number.
 //!
 //! ```text
@@ -37,7 +38,7 @@ impl Default for BalancePolicy {
 /// No new cut while more than this part of all entities is outside its region.
 const STRAYED_MAX: f64 = 0.02;
 
-/// A region's load, and how far it has carried out the last cut.
+/// A region's load, and its progress with the last cut.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
     /// The load in the region's own stretch.

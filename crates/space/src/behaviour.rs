@@ -91,7 +91,7 @@ pub trait NearbyEntities<const D: usize> {
     fn each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
-/// The tick, and what random numbers depend on.
+/// The tick, and the inputs of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct TickContext<const D: usize> {
     /// Number of this tick.

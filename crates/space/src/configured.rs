@@ -68,7 +68,7 @@ pub enum AnyRegion {
 }
 
 impl AnyRegion {
-    /// Builds the state from a topic's options; the error text says which option is wrong.
+    /// Builds the state from a topic's options. The error text names the wrong option.
     pub fn of(options: &BTreeMap<String, String>) -> Result<AnyRegion, String> {
         let known = ["region", "min", "max", "components"];
         if let Some(option) = options.keys().find(|option| !known.contains(&option.as_str())) {

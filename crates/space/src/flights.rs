@@ -39,7 +39,7 @@ pub struct Flights {
     pub left_out: usize,
 }
 
-/// Why a recording cannot be used.
+/// The reason why a recording cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlightsError {

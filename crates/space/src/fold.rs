@@ -1,7 +1,7 @@
 //! Region state as the reducer of its topic: the owner writes the records, and the standby holds the state.
 //!
-//! A snapshot contains everything. Almost every entity moves in each tick, so changes since a record are no
-//! shorter and not offered; a subscriber that falls behind receives a snapshot.
+//! A snapshot contains everything. Almost every entity moves in each tick, so that the changes since a record
+//! would not be shorter. A subscriber that falls behind receives a snapshot instead.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct RegionFold<const D: usize> {
     standby: StandbyMode,
     timing: HandoverTiming,
     state: Arc<RegionState<D>>,
-    /// Computed on request, since every record changes most of it.
+    /// Computed on request, because every record changes most of the state.
     checksum: Cell<Option<u64>>,
 }
 

@@ -98,7 +98,7 @@ impl<const D: usize> Ghosts<D> {
         self.beyond
     }
 
-    /// Visits all ghosts, extrapolated to an own tick. Skips neighbours without a batch for more than
+    /// Visits all ghosts, extrapolated to an own tick. Skips neighbours that have sent no batch for more than
     /// `ticks_max` ticks. For an entity in two neighbours' batches the newer batch counts.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |heard: &&NeighbourBatch<D>| heard.tick + ticks_max >= tick;

@@ -20,17 +20,17 @@
 //! Invariants:
 //! - The source decides, once. Before it commits, the target, the target's standby and the source's standby
 //!   know of the transfer.
-//! - A target takes only committed transfers. After it has sent `NotTaken` to a new source it never takes
-//!   that transfer: a late Commit belongs to an older epoch.
+//! - A target takes only committed transfers. After a target has sent `NotTaken` to a new source, it never
+//!   takes that transfer: a late Commit belongs to an older epoch.
 //! - A target sends `Taken` once its standby knows, and a source settles a transfer once its own standby
-//!   knows. So each side can be replaced by its standby at any moment, and the other side still has what the
-//!   standby lacks.
+//!   knows. A standby can therefore replace its side at any moment, because the other side still has
+//!   everything that the standby lacks.
 //! - A repeated message is recognised by its [`TransferId`]; messages of older epochs are dropped.
 //! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities at once.
 //!
 //! Between sending and receiving Commit no region moves the entities. This lasts as long as the network is
-//! cut: no protocol avoids it without a third party, and a request to one for every entity costs more than
-//! standing still.
+//! cut. Only a third party could avoid it, and a request to a third party for every entity would cost more
+//! than the pause.
 //!
 //! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns this
 //! from `Unknown`, and [`HandoverEffect::Lost`] names the entities.
@@ -129,11 +129,12 @@ pub enum HandoverEffect {
 
 /// Checks which entities a target can take.
 pub trait AdmissionCheck {
-    /// Why this entity cannot be taken in addition to `others` reserved ones; `None` if it can.
+    /// Returns the reason why this entity cannot be taken in addition to `others` reserved ones; `None` if it
+    /// can.
     fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal>;
 }
 
-/// Why an offer failed.
+/// The reason why an offer failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
@@ -201,17 +202,17 @@ pub struct Counts {
 pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, TransferId)>);
 
 impl StagedIds<'_> {
-    /// Whether this entity is among them.
+    /// Whether this entity is among the ids.
     pub fn contains(&self, id: EntityId) -> bool {
         self.0.contains_key(&id)
     }
 
-    /// How many there are.
+    /// The number of ids.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no ids.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -229,7 +230,7 @@ struct Peer {
     next: u64,
     outbound: BTreeMap<TransferId, Outbound>,
     inbound: BTreeMap<TransferId, Inbound>,
-    /// All transfers of the peer before this one are over.
+    /// All transfers of the peer before this one have ended.
     passed: TransferId,
     /// Value of `settled` that was last sent to the peer.
     told: TransferId,
@@ -320,7 +321,7 @@ impl Handover {
         committed.chain(self.staged.keys().copied()).collect()
     }
 
-    /// Records the epoch of another region's owner, from the cluster's ownership or from a message.
+    /// Records the epoch of another region's owner, read from the cluster's ownership or a message.
     pub fn meet(&mut self, peer: RegionId, epoch: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.see(now);
         self.learn(peer, epoch, effects);
@@ -522,7 +523,7 @@ impl Handover {
         effects.push(HandoverEffect::Send { to, message });
     }
 
-    /// The oldest transfer to a peer that is not over.
+    /// The oldest transfer to a peer that has not ended.
     fn settled(&self, to: RegionId) -> TransferId {
         let Some(peer) = self.peers.get(&to) else { return TransferId::default() };
         let next = TransferId { epoch: self.epoch, number: peer.next };

@@ -1,9 +1,8 @@
 //! Spatial indexes behind one trait.
 //!
-//! Every index is exact: it returns the same items as [`Scan`], which looks at all of them. Items are
-//! numbered by their position in the columns that [`Index::rebuild`] received. Indexes are rebuilt, not
-//! updated: where all points move, a rebuild is less work than single updates (`docs/space.md` has the
-//! measurements).
+//! Every index is exact: it returns the same items as [`Scan`], which checks every item. Items are numbered
+//! by their position in the columns that [`Index::rebuild`] received. Indexes are rebuilt, not updated: where
+//! all points move, a rebuild is less work than single updates (`docs/space.md` has the measurements).
 
 mod grid;
 mod near;

@@ -2,14 +2,14 @@
 //! byte budget for each tick.
 //!
 //! Invariants:
-//! - Rules apply at the source: a viewer receives nothing of an entity that it may not see.
-//! - `Enter` and `Leave` are sent at once, whatever their size. Only updates wait: those that waited longest
-//!   and are nearest go first.
+//! - Rules apply at the source: a viewer receives no data of an entity that it may not see.
+//! - `Enter` and `Leave` are sent at once, whatever their size. Only updates wait: the nearest entities that
+//!   waited longest go first.
 //! - A viewer that applies its events knows exactly the ids within its sight, each at the position that was
 //!   sent last.
 //!
-//! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight: it discards what it knew of
-//! this region.
+//! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight. The viewer then
+//! discards all entities of this region.
 //!
 //! A viewer may watch around an entity of a neighbour. Each region sends its own entities; together they are
 //! the ones within sight. `Enter` contains the whole entity. At most [`RegionLimits::viewers_max`](crate::Limits)
@@ -47,7 +47,7 @@ pub struct Interests<const D: usize> {
     waiting: Vec<(f32, u32)>,
 }
 
-/// Why a viewer is refused.
+/// The reason why a viewer is refused.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterestError {

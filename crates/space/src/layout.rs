@@ -8,7 +8,7 @@ use crate::world::Point;
 /// Version of every encoding in this crate.
 pub const VERSION: u8 = 1;
 
-/// Why bytes cannot be decoded.
+/// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -37,7 +37,7 @@ pub enum DecodeError {
     /// A count exceeds its limit.
     #[error("{count} {what} at once exceed the limit of {max}")]
     TooMany {
-        /// The counted things.
+        /// The name of the counted items.
         what: &'static str,
         /// The count.
         count: usize,

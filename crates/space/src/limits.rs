@@ -2,7 +2,7 @@
 
 use crate::handover::HandoverLimits;
 
-/// Limits of one region. Beyond a limit the region refuses; nothing is lost.
+/// Limits of one region. At a limit, the region refuses further items and loses none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Entities.

@@ -27,7 +27,7 @@ pub struct RegionLoad {
     pub quantiles: Vec<u64>,
 }
 
-/// Why a partition cannot be changed in this way.
+/// The reason why a partition cannot be changed like this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
@@ -139,9 +139,9 @@ impl Partition {
         Ok(self.next(cuts))
     }
 
-    /// Cuts anew for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if it does
-    /// not, or if one cell has so much load that no cut helps. After the cut, the same loads count as
-    /// balanced.
+    /// Cuts the curve anew for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if
+    /// the highest load does not, or if one cell has so much load that no cut helps. After the cut, the same
+    /// loads count as balanced.
     pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;

@@ -7,9 +7,9 @@
 //! - Messages are handled between ticks. An entity in handover stands still.
 //! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
 //!   row by row.
-//! - Without a valid lease the region moves nothing and sends nothing.
-//! - A behaviour that panics, or returns a position that is not finite, freezes that entity; the others go
-//!   on.
+//! - Without a valid lease, the region moves no entity and sends no message.
+//! - A behaviour that panics, or returns a position that is not finite, freezes that entity; other entities
+//!   continue.
 
 mod asking;
 mod crossing;
@@ -64,7 +64,7 @@ pub struct Takeover<'a> {
     pub now_ns: u64,
 }
 
-/// Why a tick or a message was refused.
+/// The reason why a tick or a message was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
@@ -110,7 +110,7 @@ pub struct Region<const D: usize, B> {
     view: View<D>,
     /// `None` while there are no viewers.
     watching: Option<RegionViewers<D>>,
-    /// Whether anyone receives the records.
+    /// Whether a standby or subscriber receives the records.
     told: bool,
     effects: Vec<HandoverEffect>,
     /// Rows that the last tick changed.
@@ -244,8 +244,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Sets whether anyone receives the records; `true` at first. While `false`, records may be skipped, and
-    /// a later receiver must begin with a [copy](Region::standby_starts).
+    /// Sets whether a standby or subscriber receives the records; `true` at first. While `false`, records may
+    /// be skipped, and a later receiver must begin with a [copy](Region::standby_starts).
     pub fn set_has_subscriber(&mut self, told: bool) {
         self.told = told;
     }

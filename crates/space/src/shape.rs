@@ -108,7 +108,7 @@ impl<const D: usize> Shape<D> for Ball<D> {
     }
 }
 
-/// All points within a radius of a line segment: what a ray hits.
+/// All points within a radius of a line segment, such as the targets of a ray.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beam<const D: usize> {
     /// Start of the segment.

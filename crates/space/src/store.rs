@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - All columns have one length; an id is in one row only.
-//! - The same operations in the same order give the same rows everywhere, so records may refer to rows.
-//! - Positions and velocities are finite. The store refuses others and stays unchanged.
+//! - The same operations in the same order give the same rows everywhere, so that records may refer to rows.
+//! - Positions and velocities are finite. The store refuses other values, and does not change.
 //!
 //! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
 //! last row replaces a removed one. At most [`RegionLimits::entities_max`](crate::Limits) entities exist.
@@ -62,7 +62,7 @@ pub(crate) struct Rows<'a, const D: usize> {
     pub(crate) velocity: [&'a mut [f32]; D],
 }
 
-/// Why an entity is refused.
+/// The reason why an entity is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -74,7 +74,7 @@ pub enum StoreError {
     Taken {
         /// Id of the entity.
         id: EntityId,
-        /// The region that has it.
+        /// The region that has the entity.
         region: RegionId,
     },
     /// No entity has this id.
@@ -214,7 +214,7 @@ impl<const D: usize> Store<D> {
         row_of(&self.velocity, row)
     }
 
-    /// Generation of a row: which of the entities that have had its id.
+    /// Generation of a row: distinguishes entities that have had its id.
     pub fn generation(&self, row: usize) -> u32 {
         self.generations[row]
     }
@@ -230,7 +230,7 @@ impl<const D: usize> Store<D> {
         self.flags[row] & FROZEN != 0
     }
 
-    /// Whether a row may move, which needs all flags clear.
+    /// Whether a row may move, which requires that no flag is set.
     #[inline(always)]
     pub(crate) fn moves(&self, row: usize) -> bool {
         self.flags[row] == 0
@@ -393,7 +393,7 @@ pub(crate) fn finite<const D: usize>(
     if at.iter().all(|along| along.is_finite()) { Ok(()) } else { Err(StoreError::NotFinite { id, what }) }
 }
 
-/// Programs assign ids, often consecutive ones, so they are mixed.
+/// Programs assign ids, which are often consecutive. The hash therefore mixes them.
 #[inline(always)]
 fn hash(id: EntityId) -> u64 {
     let product = u128::from(id.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;

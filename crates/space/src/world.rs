@@ -1,7 +1,7 @@
 //! A box of space in which entities move, and the grid under the curves.
 //!
-//! Invariant: the grid coordinate is monotonic in the coordinate, with any rounding. So a box of space is
-//! covered by the grid points from its lower corner's to its upper corner's.
+//! Invariant: the grid coordinate is monotonic in the coordinate, with any rounding. The grid points from a
+//! box's lower corner to its upper corner therefore cover the box.
 //!
 //! Coordinates are `f32` with 24 bits of precision, as many as the grid has. In a world of 1,000 km a
 //! position is exact to 6 cm.
@@ -30,7 +30,7 @@ pub struct World<const D: usize> {
     scale: Point<D>,
 }
 
-/// Why a world cannot be created.
+/// The reason why a world cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldError {

@@ -3,8 +3,8 @@
 //! (default none), and workers have all of them. Run one case for each process, since freed memory would
 //! count for the next case.
 //!
-//! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place, so the
-//! number of waiting tasks stays the same. The time is this thread's processor time.
+//! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place, so that
+//! the number of waiting tasks does not change. The time is this thread's processor time.
 
 use std::fs;
 

@@ -1,19 +1,19 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
 //! A worker that receives its next task only after it has reported the last one waits in between for a round
-//! trip and a disk. With a task ahead it continues at once. But such a task waits for this worker even if
-//! another becomes free sooner. So a task is given ahead only if that costs nothing: if more tasks are ready
-//! than workers could start, each would wait longer than one task takes.
+//! trip and a disk. With a task ahead, the worker continues at once. But such a task waits for this worker
+//! even if another becomes free sooner. A worker therefore receives a task ahead only if that costs nothing:
+//! if more tasks are ready than workers could start, each would wait longer than one task takes.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one: the worker predicted to
-//! finish next would be given that task in any case. Predictions use the recent cost of a lane's tasks, for
-//! workers whose last tasks took as long as predicted. A worker that is late by more than a report's travel
-//! time is not waited for.
+//! finish next would receive that task in any case. Predictions use the recent cost of a lane's tasks, for
+//! workers whose last tasks took as long as predicted. The scheduler does not wait for a worker that is late
+//! by more than a report's travel time.
 //!
 //! Invariants:
 //! - A task given ahead is held like any other, under a token, and takes no credit; credit of later reports
 //!   pays for it first.
-//! - Idle workers come first. A worker is given tasks ahead when it reports, or when it is about to finish
+//! - Idle workers come first. A worker receives tasks ahead when it reports, or when it is about to finish
 //!   and no worker is idle.
 
 use crate::effects::Effects;
@@ -26,7 +26,7 @@ use crate::state::SchedulerState;
 /// Time before the predicted end at which a worker may receive its next task: about the travel time of an
 /// order, with a disk, on busy machines.
 const SOON_MS: u64 = 4;
-/// Time after the predicted end during which a report may still be on its way.
+/// Time after the predicted end during which a report may still be in flight.
 const LATE_MS: u64 = 8;
 /// A worker's end is predicted only if its tasks were off by at most this fraction of the prediction.
 const STEADY_SHARE: u32 = 8;
@@ -60,7 +60,7 @@ impl TasksAhead {
 }
 
 impl SchedulerState {
-    /// Sets a worker's number of slots and of tasks ahead, whatever they were before.
+    /// Sets a worker's number of slots and of tasks ahead, regardless of the previous numbers.
     pub(crate) fn set_slots(
         &mut self,
         id: u64,
@@ -82,7 +82,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Gives a worker that has reported its tasks ahead.
+    /// Gives tasks ahead to a worker that has just reported.
     pub(crate) fn fill_ahead(&mut self, worker: u32, effects: &mut Effects) {
         while let Some(&ahead) = self.ahead.get(&worker)
             && ahead.given < ahead.most
@@ -142,7 +142,7 @@ impl SchedulerState {
         self.set_ahead(worker, TasksAhead { given: ahead.given + 1, ..ahead });
     }
 
-    /// Pays for tasks ahead from this credit; returns the rest.
+    /// Pays for tasks ahead with this credit; returns the rest.
     pub(crate) fn pay(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let paid = ahead.given.min(credit);

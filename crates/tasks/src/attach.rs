@@ -1,8 +1,7 @@
 //! Workers that attach to a node, for the first time or after a lost connection.
 //!
 //! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the
-//! tasks it still has. Tasks that only the cluster knows were lost on the way, and are given again under the
-//! same token.
+//! tasks it still has. Orders that only the cluster knows were lost, and are sent again under the same token.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +18,7 @@ layout! {
     pub struct Attach<'a> {
         /// Id of the worker from an earlier connection; 0 for a new worker.
         pub worker: u64,
-        /// Life of the cluster's tasks in which the id was given.
+        /// The epoch of the cluster's tasks in which the id was assigned.
         pub life: u32,
         /// Tasks that the worker runs at once, including those it has.
         pub slots: u32,
@@ -38,7 +37,7 @@ layout! {
     pub struct Attached {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
         pub worker: u64,
-        /// Life of the cluster's tasks. A node without a disk starts a new life each time, with new ids.
+        /// The epoch of the cluster's tasks. A node without a disk starts a new one each time, with new ids.
         pub life: u32,
         /// Tasks and tokens that the worker has but may no longer report.
         pub lost: Vec<(u64, u64)>,
@@ -48,7 +47,7 @@ layout! {
 /// Tasks of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
-    /// All of them, as they were given.
+    /// Starts of all its tasks.
     pub starts: Vec<Start>,
     /// Orders to stop some of them.
     pub stops: Vec<WorkerOrder>,

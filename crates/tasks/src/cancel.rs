@@ -17,8 +17,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Cancels tasks and everything that waits for them. Works with ids, since a cancelled task may be
-    /// forgotten meanwhile.
+    /// Cancels tasks and everything that waits for them. Works with ids, because the state may forget a
+    /// cancelled task in between.
     fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut Effects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
@@ -81,7 +81,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Restarts a dead letter with all its retries and without a deadline, which may have killed it.
+    /// Restarts a dead letter with all its retries. Removes its deadline, which may have caused the failure.
     fn begin_anew(&mut self, at: u32, effects: &mut Effects) {
         self.unlist_dead(at);
         let now_ms = self.now_ms;

@@ -1,7 +1,7 @@
 //! Numbers of lanes, classes and names that clients choose.
 //!
-//! A lane or class is in use while a task of it is known. An unused one stays until its number is needed for
-//! another. A name stays while a class or a pool has it.
+//! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number
+//! is needed for another. A name stays while a class or a pool has it.
 //!
 //! Bounds: [`Limits::lanes_max`] lanes of each tenant, [`LANES_MAX`] in all; [`Limits::classes_max`];
 //! [`Limits::DEMANDS_MAX`].

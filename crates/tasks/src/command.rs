@@ -9,7 +9,7 @@ use crate::retry::Retry;
 
 choice! {
     /// A change, applied as a whole or refused. Times from clients are milliseconds since 1970, 0 for none.
-    /// Elapsed times use the cluster's own clock, so a clock that is set does not affect them.
+    /// Elapsed times use the cluster's own clock, which setting a system clock does not affect.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Command<'a> {
         /// Creates or changes a tenant; its limits hold from the next start on.
@@ -88,19 +88,20 @@ choice! {
         /// Sets the time of the world's clock.
         Clock { /// Milliseconds since 1970.
             unix_ms: u64 } = 19,
-        /// Sets the limits; existing items stay.
+        /// Drains => Drains
         Limit { /// New limits.
             limits: Limits } = 20,
         /// Creates a tenant with weight 1 and without limits, unless it exists.
         Found { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
-        /// Sets how many tasks a worker runs at once, including those it holds, whatever it took before.
+        /// Sets how many tasks a worker runs at once, including those it holds, regardless of its earlier
+        /// credit.
         Slots { /// Id of the worker.
             worker: u64, /// Number of slots.
             slots: u32, /// Tasks that it may hold ahead.
             ahead: u32 } = 22,
-        /// Lets a worker that joined in another shard take tasks of this one, under the same id. A known
-        /// worker's lease is renewed.
+        /// Lets a worker that joined in another shard take tasks of this one, under the same id. Renews a
+        /// known worker's lease.
         Enlist { /// Id from the other shard.
             id: u64, /// The worker.
             worker: NewWorker<'a> } = 23,
@@ -112,9 +113,9 @@ choice! {
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
-        /// Begins a later epoch of events after a restore, and skips fencing tokens that workers may have from the time after the
-        /// backup. Sets the clock, too.
-        BeginRestored { /// Milliseconds since 1970.
+        /// The state was restored from an older copy: events from now on belong to a later epoch. The command
+        /// also gives the present time.
+        Anew { /// Milliseconds since 1970.
             unix_ms: u64 } = 26,
     }
 }
@@ -165,9 +166,9 @@ layout! {
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: &'a [u8],
-        /// Most tasks running at once; 0 for none, `u32::MAX` for any number.
+        /// Most task starts within a time, retries included.
         pub running_max: u32,
-        /// Most starts in a time; retries count as well.
+        /// Most starts within a time; retries count as well.
         pub rate: Option<Rate>,
     }
 }
@@ -204,7 +205,7 @@ layout! {
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
         pub retry: Option<Retry>,
-        /// A second task with the same key is taken as the first one; with another queue, kind, payload or
+        /// A second task with the same key counts as the first one; with another queue, kind, payload or
         /// subject it is refused. Empty for none.
         pub idempotency_key: &'a [u8],
         /// Tasks that must be done before.

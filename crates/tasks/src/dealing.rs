@@ -1,17 +1,17 @@
 //! Allocates workers' slots to the shards of a cluster's tasks, so that every tenant gets its share of all
-//! slots, whichever shard it is in.
+//! slots, regardless of its shard.
 //!
 //! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if
 //! each shard has as many slots as its tenants are due of the total: by weight, and at most what they can use
-//! ([`due`]). Slots are whole, so remainders go to each shard in turn ([`SlotApportioner`]); even of one slot each
-//! gets its share of the time. [`place`] then selects the workers whose slots move.
+//! ([`due`]). Slots are whole. Remainders therefore go to each shard in turn ([`SlotApportioner`]), and each
+//! shard gets its share of the time even of one slot. [`place`] then selects the workers whose slots move.
 //!
 //! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
 //! serve the same are allocated together. A worker that states its processors or memory is allocated to a
 //! single shard: two shards cannot both count on the same memory.
 //!
 //! Invariants:
-//! - Slots move only if a shard could use more than it has; unallocated slots are given away at once.
+//! - Slots move only if a shard could use more than it has; unallocated slots are allocated at once.
 //! - Allocation is repeated every [`EVERY_MS`], for workers of a single shard every [`EVERY_WHOLE_MS`]. A
 //!   moving slot changes its shard when its task is done.
 //!
@@ -118,7 +118,7 @@ impl SlotAllocator {
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
-            // A worker that a shard does not know is about to attach again, or is gone.
+            // A worker that a shard does not know is about to attach again, or has ended.
             let Some(has) = allotted(worker, shards) else { continue };
             let has: u32 = has.iter().sum();
             // A known worker with more slots than before has requested them.

@@ -65,8 +65,8 @@ layout! {
         pub worker: u64,
         /// Id of the task.
         pub task: u64,
-        /// Token that every report must contain. It grows with each start, so receivers can refuse older
-        /// ones.
+        /// Token that every report must contain. The token grows with each start, so that receivers can
+        /// refuse older ones.
         pub token: u64,
         /// Name of the tenant.
         pub tenant: Arc<[u8]>,
@@ -100,7 +100,7 @@ layout! {
         pub task: u64,
         /// Number of the tenant, for [`SchedulerState::tenant_name`](crate::SchedulerState::tenant_name).
         pub tenant: u32,
-        /// When, on the cluster's clock.
+        /// When the event happened, on the cluster's clock.
         pub at_ms: u64,
         /// The kind of the event.
         pub what: TaskEventKind,
@@ -144,7 +144,7 @@ choice! {
 }
 
 choice! {
-    /// Why an attempt failed.
+    /// The reason why an attempt failed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AttemptFailure {
         /// The worker reported an error.

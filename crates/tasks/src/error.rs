@@ -2,7 +2,7 @@
 
 use crate::layout::{choice, decode, encode};
 
-/// Why bytes cannot be decoded.
+/// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -32,7 +32,7 @@ pub enum DecodeError {
 }
 
 choice! {
-    /// Why a command is refused. A refused command changes nothing.
+    /// The reason why a command is refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum TaskRefusal {
@@ -121,7 +121,7 @@ choice! {
         NotHeld { /// Id of the worker.
             worker: u64, /// Id of the task.
             task: u64 } = 20,
-        /// The task is over.
+        /// The task has ended.
         #[error("task {task:x} is already over")]
         Over { /// Id of the task.
             task: u64 } = 21,

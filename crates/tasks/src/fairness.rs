@@ -1,7 +1,7 @@
 //! Fair shares, and measures of fairness.
 
-/// Divides `capacity` by weight, with at most its demand for each; unused shares go to the others (max-min
-/// fairness by progressive filling; Bertsekas and Gallager 1992).
+/// Divides `capacity` by weight. Each receives at most its demand, and unused shares go to the others
+/// (max-min fairness by progressive filling; Bertsekas and Gallager 1992).
 pub fn fair_shares(demands: &[f64], weights: &[f64], capacity: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by(|&a, &b| (demands[a] / weights[a]).total_cmp(&(demands[b] / weights[b])));
@@ -16,7 +16,7 @@ pub fn fair_shares(demands: &[f64], weights: &[f64], capacity: f64) -> Vec<f64> 
     shares
 }
 
-/// Fairness index of Jain, Chiu and Hawe (1984): 1 if all values are equal, 1/n if one has everything.
+/// Fairness index of Jain, Chiu and Hawe (1984): 1 if all values are equal, 1/n if one value is everything.
 pub fn jain_index(values: &[f64]) -> f64 {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }

@@ -1,4 +1,4 @@
-//! Ends of attempts, and what becomes of the task.
+//! Ends of attempts, and their consequences for the task.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Completes tasks whose payload was published. Ignores tasks that are unknown or over.
+    /// Completes tasks whose payload was published. Ignores tasks that are unknown or have ended.
     pub(crate) fn published(
         &mut self,
         tasks: &[u64],
@@ -68,7 +68,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Makes a task that may not publish its payload a dead letter. Ignores a task that is unknown or over.
+    /// Makes a task that may not publish its payload a dead letter. Ignores a task that is unknown or has
+    /// ended.
     pub(crate) fn unpublished(
         &mut self,
         task: u64,
@@ -159,7 +160,7 @@ impl SchedulerState {
         self.enter(at, effects);
     }
 
-    /// Puts a task back after its worker is gone.
+    /// Puts a task back after its worker has ended.
     pub(crate) fn lose_task(&mut self, at: u32, effects: &mut Effects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
@@ -306,7 +307,7 @@ impl SchedulerState {
         }
     }
 
-    /// Ends a task for good; it stays known for a while.
+    /// Ends a task permanently; it stays known for a while.
     pub(crate) fn end(&mut self, at: u32, stage: TaskStage) {
         self.tasks[at].stage = stage;
         let task = &self.tasks[at];
@@ -317,7 +318,7 @@ impl SchedulerState {
         self.finished = finished;
     }
 
-    /// Makes a task a dead letter. Tasks that wait for it go on waiting, since it may still be done.
+    /// Makes a task a dead letter. Tasks that wait for it continue to wait, because it may still be done.
     pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut Effects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
             self.set_outcome(at, Some(why), AttemptCost::default(), b"");
@@ -353,7 +354,7 @@ impl SchedulerState {
         if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
     }
 
-    /// Forgets tasks that were over for long enough, or exceed the limit.
+    /// Forgets tasks that ended long enough ago, or exceed the limit.
     pub(crate) fn trim_finished(&mut self) {
         while self.finished.len > 0 {
             let at = self.finished.head;

@@ -66,7 +66,7 @@ impl SchedulerState {
         self.workers[worker].takes() && self.give_next(worker, effects)
     }
 
-    /// Gives a worker its next task, whether it takes more or not.
+    /// Gives a worker its next task, even if it has no credit.
     pub(crate) fn give_next(&mut self, worker: u32, effects: &mut Effects) -> bool {
         while let Some((lane, at)) = self.choose(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
@@ -172,7 +172,7 @@ impl SchedulerState {
         }
     }
 
-    /// Increases a tenant's use; the caller has settled it before.
+    /// Increases a tenant's use. The caller has settled the use before.
     fn use_more(&mut self, tenant: u32, need: &[u64; 3]) {
         let tenant = self.tenant(tenant);
         let before = tenant.kept_free();
@@ -208,7 +208,7 @@ impl SchedulerState {
         self.update_idle(worker_at);
     }
 
-    /// Updates a worker's place among the idle of its pool.
+    /// Updates a worker's place among the idle workers of its pool.
     pub(crate) fn update_idle(&mut self, at: u32) {
         let worker = &mut self.workers[at];
         let idle = worker.takes().then_some(worker.held.len);

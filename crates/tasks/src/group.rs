@@ -1,9 +1,10 @@
 //! Limits by key: they apply to a tenant's tasks that have the same value under a key.
 //!
-//! A task takes a place in its group when it becomes ready, not when it starts. So a lane never holds more
-//! tasks of a group than may run, and no task that is next has to be skipped. The place is returned when the
-//! task neither runs nor waits to run. The same holds for rates (`rate`): a ready task reserves a token, and
-//! takes it when it starts. Tasks without a place wait with the group, by priority and age.
+//! A task takes a place in its group when it becomes ready, not when it starts. A lane therefore never holds
+//! more tasks of a group than may run, and the scheduler need not skip a task that is next. The place is
+//! returned when the task neither runs nor waits to run. The same holds for rates (`rate`): a ready task
+//! reserves a token, and takes it when it starts. Tasks without a place wait with the group, by priority and
+//! age.
 //!
 //! Invariant: a task that no worker could run keeps no place while another waits for it that a worker could
 //! run.
@@ -64,7 +65,7 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Whether nothing needs to be remembered.
+    /// Whether the group has no data to remember.
     pub(crate) fn is_empty(&self, limit: &Limited, now_ms: u64) -> bool {
         let is_full = limit.rate.is_none_or(|rate| self.bucket.missing(&rate, now_ms) == 0);
         self.places == 0 && self.waiting.is_empty() && is_full

@@ -43,7 +43,7 @@ impl Found {
     }
 }
 
-/// A worker is one and the same in all shards; its tasks are added up.
+/// A worker has the same entry in all shards. The numbers of its tasks are added up.
 fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<WorkerView> {
     let mut more: BTreeMap<u64, WorkerView> =
         more.into_iter().map(|worker| (worker.worker, worker)).collect();

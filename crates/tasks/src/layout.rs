@@ -6,8 +6,8 @@
 //! same rules with its own version.
 //!
 //! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow behind its bytes,
-//! in a [`Whole`], only if they are used and another part announces them. So old bytes keep their meaning,
-//! and older versions refuse new ones.
+//! in a [`Whole`], only if they are used and another part announces them. Old bytes therefore keep their
+//! meaning, and older versions refuse new ones.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Scheduler of many tenants' tasks: queues, workers, leases, fair shares and quotas.
 //!
-//! A [`SchedulerState`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. It has no
-//! clock, disk or socket: its caller replicates the commands, and passes the time.
+//! A [`SchedulerState`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. The
+//! state has no clock, disk or socket: its caller replicates the commands, and passes the time.
 //!
 //! ```
 //! use dunlin_tasks::{Command, Effects, Limits, NewTask, CommandReply, SchedulerState, Tenant};
@@ -15,7 +15,7 @@
 //! Invariants:
 //! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.
 //! - A refused command changes nothing.
-//! - A submitted task is in one [`TaskStage`] until it is over: completed, cancelled or dead.
+//! - A submitted task is in one [`TaskStage`] until it ends: completed, cancelled or dead.
 //! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
 //! - Every running task is counted for its tenant, and no quota or limit is exceeded.
 //! - The cost of a start depends on the kinds and label sets that a worker serves; on tenants, tasks and

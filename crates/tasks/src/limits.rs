@@ -34,21 +34,21 @@ layout! {
         pub credit_max: u32,
         /// Schedules at once.
         pub schedules_max: u32,
-        /// Different retry policies of one tenant's tasks, without those that are over.
+        /// Different retry policies of one tenant's tasks, without tasks that have ended.
         pub policies_max: u32,
-        /// Tasks that are not over.
+        /// Tasks that have not ended.
         pub tasks_max: u64,
         /// Approximate size of all tasks, bytes; growth beyond it is refused.
         pub state_bytes_max: u64,
-        /// Tasks that are over and still known.
+        /// Tasks that have ended and are still known.
         pub finished_max: u64,
-        /// How long tasks that are over stay known, ms.
+        /// How long tasks that have ended stay known, ms.
         pub finished_ms: u64,
         /// Dead letters of one tenant; the oldest are dropped.
         pub dead_max: u64,
         /// Longest time to live of a worker without a sign of life, ms.
         pub worker_ttl_ms_max: u64,
-        /// Timeout of a task that names none, ms.
+        /// Timeout of a task without its own, ms.
         pub timeout_ms_default: u32,
         /// Waiting time that counts as one level of priority, ms.
         pub ageing_ms: u32,

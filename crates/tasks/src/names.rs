@@ -1,5 +1,5 @@
-//! Numbers of names. A name exists while something uses it; its users bound how many exist. The number of a
-//! freed name is reused by the next new one.
+//! Numbers of names. A name exists while it has users, whose limits bound the number of names. The number of
+//! a freed name is reused by the next new one.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use imbl::shared_ptr::DefaultSharedPtr;
 use crate::pages::Pages;
 
 /// Numbers by name, in a hash map: an ordered map would compare a dozen scattered names for each look-up. The
-/// hash has no seed and its order is never used, so all nodes do the same.
+/// hash has no seed and its order is never used, so that all nodes do the same.
 pub(crate) type ByName =
     imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 

@@ -8,8 +8,8 @@
 //!   page     [ T ][ T ] … 32          shared until one of these is changed
 //! ```
 //! Every item is three steps away, and a change checks two reference counts. The persistent vector of `imbl`
-//! copies for nothing, but took half of the time of a dispatch: it keeps four buffers beside a tree of
-//! variable depth.
+//! makes copies without a cost, but took half of the time of a dispatch: it keeps four buffers beside a tree
+//! of variable depth.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Retry policies by number, as tasks refer to them.
 //!
 //! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed,
-//! cancelled or discarded. An unused policy makes room for another. The default policy stays, and is not
+//! cancelled or discarded. A new policy may replace an unused one. The default policy stays, and is not
 //! counted.
 //!
 //! Bounds: [`Limits::policies_max`](crate::Limits) for each tenant, 65,535 in all.

@@ -27,7 +27,7 @@ choice! {
             from: u32, /// Most tasks of the page; 0 for the limit.
             limit: u32, /// Whether payloads and results are included.
             whole: bool } = 2,
-        /// Why a task does not run, or what it does.
+        /// The reason why a task does not run, or what it does.
         Why { /// Id of the task.
             task: u64 } = 3,
         /// Waiting tasks of tenants, by queue and kind.
@@ -65,7 +65,7 @@ layout! {
 choice! {
     /// Result of a query.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    // Boxing is not worth it: one value at a time exists, on the stack of its encoder or reader.
+    // Boxing has no benefit: only one value exists at a time, on the stack of its encoder or reader.
     #[allow(clippy::large_enum_variant)]
     pub enum Found {
         /// A task.

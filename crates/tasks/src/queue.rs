@@ -1,4 +1,4 @@
-//! How a task enters and leaves its lane.
+//! Moves tasks into and out of their lanes.
 
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ impl SchedulerState {
         }
     }
 
-    /// Puts a task into its lane if each of its groups has a place, if need be one of a task that no worker
-    /// could run. Else the task waits with the first group without a place.
+    /// Puts a task into its lane if each of its groups has a place, if necessary the place of a task that no
+    /// worker could run. Otherwise the task waits with the first group without a place.
     pub(crate) fn admit(&mut self, at: u32, is_back: bool) {
         let groups = self.groups_of(at);
         let full = groups.iter().find(|key| !self.has_place(key) && self.place_to_yield(key, at).is_none());
@@ -246,7 +246,7 @@ impl SchedulerState {
         if is_new { self.stand(tenant_at) } else { self.rank_lane(lane_at) }
     }
 
-    /// Removes a task from its lane, for a worker or for good; it keeps its places in groups.
+    /// Removes a task from its lane, for a worker or permanently. The task keeps its places in groups.
     pub(crate) fn remove_from_lane(&mut self, at: u32) {
         let (tenant, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
         self.unreserve(at);
@@ -260,7 +260,7 @@ impl SchedulerState {
         self.classes[lane.class as usize].ready -= 1;
     }
 
-    /// Removes a task that waits for anything.
+    /// Removes a waiting task from the structure in which it waits.
     pub(crate) fn withdraw(&mut self, at: u32) {
         let (stage, tenant, lane) = (self.tasks[at].stage, self.tasks[at].tenant, self.tasks[at].lane);
         match stage {
@@ -340,7 +340,7 @@ impl SchedulerState {
         })
     }
 
-    /// Updates the time at which a group changes by itself; forgets a group with nothing to remember.
+    /// Updates the time at which a group changes by itself; forgets a group without data.
     pub(crate) fn settle_group(&mut self, key: &GroupKey) {
         let limit = self.limit_of(key);
         let Some(group) = self.groups.get(key) else { return };
@@ -392,7 +392,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whether this much is free besides what is reserved for other tenants.
+    /// Whether this much is free besides capacity reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].kept_free();
         (0..3).all(|at| {

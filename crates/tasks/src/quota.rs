@@ -1,8 +1,8 @@
-//! Quotas: what a tenant may use of a resource at once.
+//! Quotas: a tenant's bounds on the use of a resource at once.
 //!
-//! `reserved` is kept free for the tenant. Up to `soft` it comes before tenants that are beyond theirs.
-//! `hard` is the maximum; `burst` allows more than that for a time that it saved by using less than `hard`. A
-//! full burst lasts a minute.
+//! `reserved` is kept free for the tenant. A tenant below its `soft` amount comes before tenants above
+//! theirs. `hard` is the maximum; `burst` allows more for a time that the tenant saved by using less than
+//! `hard`. A full burst lasts a minute.
 
 use crate::layout::layout;
 
@@ -10,14 +10,14 @@ use crate::layout::layout;
 pub(crate) const BURST_MS: u64 = 60_000;
 
 layout! {
-    /// Amounts of one resource; 0 means none, and no limit for `soft` and `hard`.
+    /// Amounts of one resource. 0 means no amount; for `soft` and `hard`, no limit.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Quota {
         /// Amount that is kept free.
         pub reserved: u64,
         /// Amount beyond which other tenants come first.
         pub soft: u64,
-        /// Amount beyond which nothing starts, except for a burst.
+        /// Amount beyond which no task starts, except for a burst.
         pub hard: u64,
         /// Amount beyond `hard`, for a time.
         pub burst: u64,

@@ -8,9 +8,9 @@
 //!        a task is made ready ──────┤ only if a token lies there that no other ready task reserves
 //!        it starts ─────────────────▼ and takes it
 //! ```
-//! So in any time `t` at most `burst + t × count / per_ms` tasks start, however long workers were away, and a
-//! lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a whole
-//! number without rounding, so every node has the same.
+//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers,
+//! and a lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a
+//! whole number without rounding, so that every node has the same.
 
 use crate::layout::layout;
 

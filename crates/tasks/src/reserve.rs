@@ -1,9 +1,9 @@
 //! Reserves a worker for a task that needs much.
 //!
-//! A task that fits no worker is skipped, so that small tasks go on. With a steady stream of small tasks it
-//! would wait for ever. So for a task that is next and has waited for `reserve_ms`, the first large enough
-//! worker that asks takes no other task until its own tasks are done and the task fits; other workers go on
-//! (a reservation as in EASY backfilling, Lifka 1995, without estimates of run times).
+//! The scheduler skips a task that fits no worker, so that small tasks continue. With a steady stream of
+//! small tasks, the large one would wait for ever. After `reserve_ms`, the scheduler therefore reserves the
+//! first large enough worker, which takes no other task until the large one fits; other workers continue (a
+//! reservation as in EASY backfilling, Lifka 1995, without estimates of run times).
 //!
 //! Invariants: a reserved worker takes no other task, but only until its own tasks are done; a task has at most one
 //! reserved worker; at most a quarter of all workers, and `RESERVED_MAX`, are reserved, but one always may
@@ -16,7 +16,7 @@ use crate::task::TaskStage;
 const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {
-    /// If a worker is reserved, the lane and task that it is reserved for, once the task fits.
+    /// If a worker is reserved: the lane and task for which it is reserved, once the task fits.
     pub(crate) fn kept_for(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);
@@ -59,7 +59,7 @@ impl SchedulerState {
         may
     }
 
-    /// Ends the reservation for a task that waits no more.
+    /// Ends the reservation for a task that no longer waits.
     pub(crate) fn unreserve(&mut self, at: u32) {
         if self.reserved.is_empty() {
             return;

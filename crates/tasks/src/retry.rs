@@ -5,7 +5,7 @@
 
 use crate::layout::{choice, layout};
 
-/// One retry in units of the retry budget, and the unit of what each first start adds to it.
+/// One retry in units of the retry budget, and the unit of the amount that each first start adds to it.
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {

@@ -1,8 +1,8 @@
 //! Memory that tasks take, in all and by tenant.
 //!
 //! Completed and cancelled tasks make room for new ones, the oldest first. Of the rest, one tenant may have
-//! at most three times as much as is free: three quarters if no other tenant has anything, so there is always
-//! some room for another.
+//! at most three times the free memory: three quarters if no other tenant has tasks. There is thus always
+//! some room for another tenant.
 //!
 //! Bounds: [`Limits::state_bytes_max`](crate::Limits).
 
@@ -62,7 +62,7 @@ impl SchedulerState {
     }
 }
 
-/// The most that a new task takes before it has a result.
+/// The largest size of a new task before it has a result.
 pub(crate) fn bytes_of_new(task: &NewTask<'_>) -> u64 {
     let labels = task.labels.iter().map(|label| label.key.len() + label.value.len() + 64).sum::<usize>();
     let bytes =

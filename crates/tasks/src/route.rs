@@ -22,7 +22,7 @@ impl ShardRoute {
         ShardRoute::One(shard_of_tenant(tenant, shards))
     }
 
-    /// An id that no shard gave goes to the first shard, which does not know it either.
+    /// An id that no shard assigned goes to the first shard, which does not know it either.
     fn of_task(task: u64, shards: u8) -> ShardRoute {
         ShardRoute::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
     }
@@ -65,7 +65,7 @@ impl Command<'_> {
 }
 
 impl Query<'_> {
-    /// Selects the shards for this query. Lists go from shard to shard: the start of a page says in which.
+    /// Selects the shards for this query. Lists go from shard to shard; the start of a page names the shard.
     pub fn route(&self, shards: u8) -> ShardRoute {
         match *self {
             Query::Get { task } | Query::Why { task } => ShardRoute::of_task(task, shards),
@@ -112,8 +112,8 @@ impl Found {
 
 impl CommandOutcome {
     /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one
-    /// shard does not know must attach anew; else the first shard's outcome counts, where workers join.
-    /// `None` without outcomes.
+    /// shard does not know must attach anew. Otherwise the first shard's outcome counts, because workers join
+    /// there. `None` without outcomes.
     pub fn join(parts: Vec<CommandOutcome>) -> Option<CommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;

@@ -1,7 +1,7 @@
 //! Schedules: a task for each time of a cron expression, in UTC.
 //!
-//! If times pass unnoticed because the cluster stood still or its clock was set, one task makes up for them,
-//! and no time is used twice. A time at which the tenant has no room is skipped.
+//! If the cluster stands still or its clock is set, one task makes up for all missed times, and no time is
+//! used twice. A time at which the tenant has no room is skipped.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Inputs of the autoscaler.
 //!
 //! A task counts as startable if an additional worker could start it now. The caller describes that worker
-//! ([`WorkerShape`]); else the worker is like one of the existing ones. Without any of them all tasks count.
+//! ([`WorkerShape`]); otherwise the worker is like one of the existing ones. Without a description and
+//! without workers, all tasks count.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::view::WorkerView;
 use crate::worker::ServedSet;
 
 layout! {
-    /// The situation at one moment, as far as the number of workers depends on it.
+    /// The state at one moment, as far as it affects the number of workers.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
         /// Tasks that an additional worker could start now: ready, within their tenant's quota, and small

@@ -1,8 +1,8 @@
 //! Items in numbered slots, on pages (`pages`) that copies share.
 //!
 //! An id is a slot's number with a shard's mark (`shard`) and the number of times that the slot was used, so
-//! ids of removed items are recognised. The choice of the next slot depends only on earlier operations, so
-//! all nodes give out the same ids.
+//! that ids of removed items are recognised. The choice of the next slot depends only on earlier operations,
+//! so that all nodes assign the same ids.
 
 use std::ops::{Index, IndexMut};
 
@@ -10,7 +10,7 @@ use crate::error::DecodeError;
 use crate::layout::{Fields, Layout};
 use crate::pages::Pages;
 
-/// No slot.
+/// The absence of a slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A slot, as stored in snapshots.
@@ -87,7 +87,7 @@ impl<T: Clone> Slab<T> {
 
     /// Slot of an id, if the item still exists.
     pub(crate) fn find(&self, id: u64) -> Option<u32> {
-        // With another mark the slot is beyond all slots.
+        // With another mark, the slot is beyond all slots.
         let at = id as u32 ^ self.mark;
         let slot = self.slots.get(at as usize)?;
         (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(at)

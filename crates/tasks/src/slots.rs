@@ -3,8 +3,8 @@
 //! Invariants:
 //! - Due slots and given slots each add up to all slots. Over any number of rounds, a shard's given slots
 //!   differ from its due ones by less than the number of shards.
-//! - A shard with something to do is due a part, so after some rounds it has a slot.
-//! - A slot is first taken from a shard, and given to another when its task is done: no worker runs more
+//! - A shard with tasks is due a part, and has a slot after some rounds.
+//! - A shard first loses a slot, and another shard gets it when its task is done. No worker thus runs more
 //!   tasks at once than it has slots.
 
 use crate::fairness::fair_shares;
@@ -32,7 +32,7 @@ pub fn due(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     due
 }
 
-/// Shares by weight, at most what each can use, and at least what is reserved for it as far as possible.
+/// Shares by weight: at most what each can use and, if possible, at least what is reserved for it.
 fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     let kept: f64 = wants.iter().map(|want| want.kept as f64).sum();
     let scale = if kept > slots { slots / kept } else { 1.0 };
@@ -55,7 +55,7 @@ fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     }
 }
 
-/// Gives whole slots in repeated rounds, and remembers what each shard is owed.
+/// Divides whole slots in repeated rounds, and remembers each shard's claim to the remainder.
 #[derive(Debug, Clone, Default)]
 pub struct SlotApportioner {
     owed: Vec<f64>,
@@ -139,7 +139,7 @@ impl WorkerSlots {
     }
 }
 
-/// Moves slots towards the given numbers for each shard. Free slots are given away. With `may_take`, missing
+/// Moves slots towards the given numbers for each shard. Free slots are assigned. With `may_take`, missing
 /// slots are taken from shards with too many, idle ones first.
 pub fn place(dealt: &[u64], seats: &mut [WorkerSlots], may_take: bool) {
     let has = |shard: usize, seats: &[WorkerSlots]| {

@@ -1,7 +1,7 @@
 //! Selects lanes of a class for a pool's workers, which serve all tenants or only some.
 //!
-//! For workers of some tenants it looks up those tenants' lanes one by one, instead of all lanes of the
-//! class: there may be ten thousand tenants.
+//! For workers of some tenants, it looks up only those tenants' lanes, because a class may have lanes of ten
+//! thousand tenants.
 
 use crate::lane::LaneRank;
 use crate::state::SchedulerState;

@@ -34,7 +34,7 @@ const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Virtual time at which all tags are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
-/// All tasks, workers and tenants of a shard. Clones share their data, so a clone costs almost nothing.
+/// All tasks, workers and tenants of a shard. Clones share their data, so that a clone costs almost nothing.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerState {
     /// Number of the shard.
@@ -90,7 +90,7 @@ pub struct SchedulerState {
     pub(crate) is_held_back: bool,
     /// Workers that are reserved for a task, by the task's id.
     pub(crate) reserved: OrdMap<u32, u64>,
-    /// Workers' tasks ahead, where there are any.
+    /// Workers' tasks ahead.
     pub(crate) ahead: OrdMap<u32, TasksAhead>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,

@@ -23,7 +23,7 @@ use crate::task::{NEVER_MS, PRIORITY_MAX, StoredLabel, Task, TaskExtra, TaskStag
 const PRIORITY_USUAL: u8 = 5;
 /// Shortest and longest retry delay, ms.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
-/// Times further from now than ten years are taken as mistakes.
+/// Times further from now than ten years count as mistakes.
 const FAR_MS: u64 = 10 * 365 * 86_400_000;
 
 /// The fields that must be equal for two tasks with one idempotency key.
@@ -89,7 +89,7 @@ impl SchedulerState {
     /// Refuses times far from now: seconds, microseconds or nanoseconds read as milliseconds.
     fn check_time(&self, at_ms: u64) -> Result<(), TaskRefusal> {
         let now_ms = self.unix_ms();
-        // Before the first clock there is nothing to compare with.
+        // Before the first clock, no comparison is possible.
         let is_far = at_ms > 0 && now_ms > FAR_MS && at_ms.abs_diff(now_ms) > FAR_MS;
         if is_far { Err(TaskRefusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
     }
@@ -161,7 +161,7 @@ impl SchedulerState {
             .collect()
     }
 
-    /// Checks that a repeated key is for the same work, which was not cancelled.
+    /// Checks that a repeated key is for the same work, and that this was not cancelled.
     fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), TaskRefusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
@@ -320,7 +320,7 @@ impl SchedulerState {
         })
     }
 
-    /// Starts a task's life: it waits for these tasks, or only for its time.
+    /// Begins a task's life. The task waits for these tasks, or only for its time.
     fn begin(&mut self, id: u64, after: &[u64], effects: &mut Effects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
@@ -353,7 +353,7 @@ enum KnownKey {
 }
 
 /// Removes tasks without remaining dependencies (Kahn 1962); any remaining task is in a cycle. A repeated
-/// task stands for the earlier one, and its own dependencies do not count.
+/// task counts as the earlier one, and its own dependencies are ignored.
 fn check_acyclic(new: &[NewTask<'_>], known: &[Option<KnownKey>]) -> Result<(), TaskRefusal> {
     let mut before = vec![Vec::new(); new.len()];
     let mut waits_for = vec![0_usize; new.len()];

@@ -19,7 +19,7 @@ pub(crate) const TASK_BYTES: u64 = 256;
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 choice! {
-    /// How far a task is.
+    /// The stage of a task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskStage {
         /// Waits for other tasks.
@@ -44,7 +44,7 @@ choice! {
 }
 
 impl TaskStage {
-    /// Whether a worker has it.
+    /// Whether a worker has the task.
     pub fn is_held(self) -> bool {
         matches!(self, TaskStage::Running | TaskStage::Stopping)
     }
@@ -54,7 +54,7 @@ impl TaskStage {
         matches!(self, TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead)
     }
 
-    /// Whether it counts as waiting.
+    /// Whether the stage counts as waiting.
     pub(crate) fn is_queued(self) -> bool {
         self <= TaskStage::Ready
     }
@@ -66,37 +66,37 @@ layout! {
     pub struct Task {
         pub stage: TaskStage,
         pub priority: u8,
-        /// Attempts since it was submitted or restarted, without those whose worker died.
+        /// Attempts since the task was submitted or restarted, without those whose worker died.
         pub attempts: u16,
         pub policy: u16,
-        /// Workers that died under it.
+        /// Workers that died while they ran the task.
         pub lost: u16,
         pub tenant: u32,
         pub lane: u32,
-        /// Neighbours in its list.
+        /// The task's neighbours in its list.
         pub prev: u32,
         pub next: u32,
-        /// Slot of its worker; `NONE` while it is being published.
+        /// Slot of the task's worker; `NONE` while the task is being published.
         pub worker: u32,
         pub timeout_ms: u32,
-        /// Delay before its last retry, ms.
+        /// Delay before the task's last retry, ms.
         pub delay_ms: u32,
-        /// The time charged to its tenant at the start, µs.
+        /// The time charged to the task's tenant at the start, µs.
         pub charged_us: u32,
-        /// Number of tasks that it waits for.
+        /// Number of tasks for which the task waits.
         pub waits_for: u32,
-        /// Index of the tenant's limit that it waits for.
+        /// Index of the tenant's limit for which the task waits.
         pub limited_by: u32,
         pub submitted_ms: u64,
-        /// Time since which it could start.
+        /// Time since which the task could start.
         pub since_ms: u64,
-        /// Start of its last attempt.
+        /// Start of the task's last attempt.
         pub started_ms: u64,
         /// Deadline, on the cluster's clock.
         pub deadline_ms: u64,
-        /// Time of its timer.
+        /// Time of the task's timer.
         pub due_ms: u64,
-        /// Token of its last start.
+        /// Token of the task's last start.
         pub token: u64,
         pub payload: Arc<[u8]>,
         pub extra: Option<Arc<TaskExtra>>,
@@ -111,7 +111,7 @@ layout! {
         pub idempotency_key: Option<Arc<[u8]>>,
         pub labels: Vec<StoredLabel>,
         pub after: Vec<u64>,
-        /// Tasks that wait for it.
+        /// Tasks that wait for the task.
         pub before: Vec<u64>,
         pub cpu_milli: u32,
         pub memory_bytes: u64,
@@ -170,7 +170,7 @@ impl Task {
         Arc::make_mut(self.extra.get_or_insert_default())
     }
 
-    /// Whether it is a dead letter because workers died under it.
+    /// Whether the task is a dead letter because workers died while they ran it.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(AttemptFailure::Poisoned))
     }
@@ -179,7 +179,7 @@ impl Task {
         self.extra.as_ref().is_some_and(|extra| extra.subject.is_some())
     }
 
-    /// Whether it is completed or cancelled.
+    /// Whether the task is completed or cancelled.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.stage, TaskStage::Completed | TaskStage::Cancelled)
     }

@@ -1,9 +1,10 @@
 //! Tenants: shares, quotas and totals.
 //!
 //! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up
-//! to which it was served. Each task moves it by cost ÷ weight, and the tenant with the lowest tag is next. A
-//! tenant that returns after a pause starts at the present virtual time. The cost of a task is unknown at its
-//! start: the tenant is charged the recent cost of its lane's tasks, and the difference at the end.
+//! to which the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest
+//! tag is next. A tenant that returns after a pause starts at the present virtual time. The cost of a task is
+//! unknown at its start: the tenant is charged the recent cost of its lane's tasks, and the difference at the
+//! end.
 
 use std::sync::Arc;
 
@@ -167,7 +168,7 @@ impl Tenant {
         Some(if is_over { 2 } else { 1 })
     }
 
-    /// Whether this much more is within its reserved quota.
+    /// Whether this much more is within the tenant's reserved quota.
     fn is_reserved(&self, need: &Amounts) -> bool {
         let mut parts =
             self.quotas.iter().zip(&self.used).zip(need).filter(|((quota, _), _)| quota.reserved > 0);
@@ -175,12 +176,12 @@ impl Tenant {
             && parts.all(|((quota, used), &need)| used.now.saturating_add(need) <= quota.reserved)
     }
 
-    /// Unused part of its reserved quota.
+    /// Unused part of the tenant's reserved quota.
     pub(crate) fn kept_free(&self) -> Amounts {
         std::array::from_fn(|at| self.quotas[at].reserved.saturating_sub(self.used[at].now))
     }
 
-    /// Adds to the retry budget at a first start; a retry takes from it, and needs some.
+    /// Adds to the retry budget at a first start. A retry needs budget, and reduces it.
     pub(crate) fn add_retry_budget(&mut self) {
         let more = u64::from(self.retry_percent) * u64::from(BUDGET_MAX) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));

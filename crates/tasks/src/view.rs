@@ -36,7 +36,7 @@ layout! {
         pub priority: u8,
         /// Started attempts.
         pub attempts: u32,
-        /// Workers that died under it.
+        /// Workers that died while they ran the task.
         pub lost: u32,
         /// Time of submission.
         pub submitted_ms: u64,
@@ -44,25 +44,25 @@ layout! {
         pub started_ms: Option<u64>,
         /// Deadline.
         pub deadline_ms: Option<u64>,
-        /// Id of its worker.
+        /// Id of the task's worker.
         pub worker: Option<u64>,
         /// Progress in thousandths, and a note.
         pub progress: (u16, Option<Arc<[u8]>>),
         /// Labels.
         pub labels: Vec<StoredLabel>,
-        /// Tasks that it waits for, or waited for.
+        /// Tasks for which the task waits, or waited.
         pub after: Vec<u64>,
         /// Result of the task, or of its last attempt.
         pub outcome: Option<AttemptOutcome>,
         /// Labels that a worker must have.
         pub needs: Vec<StoredLabel>,
-        /// Processor thousandths and memory bytes that it needs.
+        /// Processor thousandths and memory bytes that the task needs.
         pub amounts: [u64; 2],
         /// Timeout of an attempt, ms.
         pub timeout_ms: u32,
-        /// Earliest start, or time of the next retry, while it waits for that.
+        /// Earliest start, or time of the next retry, while the task waits for that.
         pub not_before_ms: Option<u64>,
-        /// Retry policy; `None` once the task is over.
+        /// Retry policy; `None` once the task has ended.
         pub retry: Option<Retry>,
         /// Idempotency key; empty for none.
         pub idempotency_key: Arc<[u8]>,
@@ -216,7 +216,7 @@ impl SchedulerState {
         self.list_within(filter, from, limit, |_| 0)
     }
 
-    /// Does the same; a page also ends at [`PAGE_BYTES_MAX`], by the sum of `weigh`.
+    /// Like [`Self::list`], but a page also ends at [`PAGE_BYTES_MAX`], by the sum of `weigh`.
     pub(crate) fn list_within(
         &self,
         filter: &TaskFilter<'_>,

@@ -16,21 +16,21 @@ layout! {
     pub struct Worker {
         pub name: Arc<[u8]>,
         pub pool: u32,
-        /// Further tasks that it takes.
+        /// Further tasks that the worker takes.
         pub credit: u32,
         pub ttl_ms: u64,
-        /// Time at which it counts as dead.
+        /// Time at which the worker counts as dead.
         pub end_ms: u64,
         pub joined_ms: u64,
-        /// Time since which it holds nothing.
+        /// Time since which the worker holds no task.
         pub idle_ms: u64,
         pub is_draining: bool,
         pub held: TaskList,
-        /// Processor thousandths and memory bytes that it has; 0 if not stated.
+        /// Processor thousandths and memory bytes that the worker has; 0 if not stated.
         pub has: [u64; 2],
-        /// The part of these that its tasks need.
+        /// The part of these that the worker's tasks need.
         pub used: [u64; 2],
-        /// Its key among the idle of its pool: the number of tasks that it held.
+        /// The worker's key among the idle workers of its pool: the number of tasks that it held.
         pub idle: Option<u32>,
         pub done: u64,
     }
@@ -41,7 +41,7 @@ impl Worker {
         (0..2).all(|at| self.has[at] == 0 || self.used[at] + need[at + 1] <= self.has[at])
     }
 
-    /// Whether its total capacity is at least this.
+    /// Whether the worker's total capacity is at least this.
     pub(crate) fn is_as_large(&self, need: &Amounts) -> bool {
         (0..2).all(|at| self.has[at] == 0 || need[at + 1] <= self.has[at])
     }
@@ -88,7 +88,7 @@ impl Pool {
         }
     }
 
-    /// Whether a worker has this total capacity; one that states none has enough.
+    /// Whether a worker has this total capacity. A worker without stated capacity has enough.
     pub(crate) fn has_one_for(&self, need: &Amounts) -> bool {
         self.sizes.keys().any(|has| (0..2).all(|part| has[part] == 0 || need[part + 1] <= has[part]))
     }

@@ -77,7 +77,7 @@ impl SchedulerState {
         }
         Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
-        // A set with a name that is new cannot be that of an existing pool, and needs one more.
+        // A set with a new name cannot be that of an existing pool, and needs one more pool.
         let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
         let labels = needs_of(&new.labels).iter().cloned().collect();
         let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
@@ -103,7 +103,7 @@ impl SchedulerState {
         })
     }
 
-    /// At the limit, a pool without workers: their labels come and go.
+    /// At the limit, a pool without workers, whose labels may no longer be in use.
     fn unused_pool(&self) -> Option<u32> {
         let is_full = self.pools.len() >= self.limits.pools_max as usize;
         is_full.then(|| self.pools.iter().position(|pool| pool.workers == 0).map(|at| at as u32)).flatten()

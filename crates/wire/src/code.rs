@@ -1,6 +1,7 @@
 //! The table of error codes of all protocols.
 //!
-//! A code's number never changes and is never reused. A test compares the table with the one in `docs/protocol.md`.
+//! The number of a code never changes and is never reused. A test compares the table with the one in
+//! `docs/protocol.md`.
 
 use crate::layout::layout;
 
@@ -34,14 +35,14 @@ macro_rules! grpc_statuses {
         }
 
         impl GrpcStatus {
-            /// Its name as gRPC writes it.
+            /// The status's name in gRPC.
             pub fn name(self) -> &'static str {
                 match self {
                     $(GrpcStatus::$status => $name,)*
                 }
             }
 
-            /// Its number on the wire.
+            /// The status's number on the wire.
             pub fn number(self) -> i32 {
                 self as i32
             }
@@ -91,7 +92,7 @@ pub struct CodeRow {
 macro_rules! codes {
     ($($number:literal $code:ident $name:literal $retry:ident $http:literal $grpc:ident
         $carries:literal $advice:literal;)*) => {
-        /// Why something was refused.
+        /// The reason why a request was refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorCode {
@@ -112,7 +113,7 @@ macro_rules! codes {
         },)*];
 
         impl ErrorCode {
-            /// Its number on the wire.
+            /// The code's number on the wire.
             pub fn number(self) -> u16 {
                 match self {
                     $(ErrorCode::$code => $number,)*

@@ -1,6 +1,6 @@
 //! Commands and queries for keys, leases and locks.
 //!
-//! Their bytes are opaque here: the crate of the agreed state encodes them, with a version of its own.
+//! The bytes are opaque here: the crate of the agreed state encodes them, with a version of its own.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};

@@ -11,7 +11,7 @@ use crate::layout::Fields;
 use crate::limits::Limits;
 use crate::version::VERSION;
 
-/// A decoded message, or how many bytes are missing.
+/// A decoded message, or the number of missing bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded<M> {
     /// A message, and its length in bytes.

@@ -231,8 +231,8 @@ impl<'a> Deliver<'a> {
         out.extend_from_slice(self.records.bytes);
     }
 
-    /// Starts a DELIVER at the end of `out`; [`add`](Deliver::add) each record, then
-    /// [`finish`](Deliver::finish) with what this returned.
+    /// Starts a DELIVER at the end of `out`; [`add`](Deliver::add) each record, then call
+    /// [`finish`](Deliver::finish) with the returned value.
     pub fn begin(out: &mut Vec<u8>, channel: u32) -> usize {
         let start = out.len();
         out.extend_from_slice(&[0; crate::header::HEADER_BYTES]);

@@ -35,7 +35,7 @@ macro_rules! kinds {
             $($(#[$doc])* $kind = $number,)*
         }
 
-        /// Every kind there is, in order of its number.
+        /// Every kind, in order of its number.
         pub const KINDS: &[KindRow] =
             &[$(KindRow { kind: Kind::$kind, name: $name, from_client: $number < 64 },)*];
 
@@ -67,7 +67,7 @@ kinds! {
     Subscribe = 6, "SUBSCRIBE";
     /// Ends a subscription, or leaves a group.
     Unsubscribe = 7, "UNSUBSCRIBE";
-    /// Grants more bytes, and reports what was consumed.
+    /// Grants more bytes, and reports consumed records.
     Credit = 8, "CREDIT";
     /// Requests a PONG.
     Ping = 9, "PING";
@@ -140,7 +140,7 @@ kinds! {
     Heartbeat = 80, "HEARTBEAT";
     /// The reply to PING.
     Pong = 81, "PONG";
-    /// A request was done.
+    /// A request was carried out.
     Done = 82, "DONE";
     /// A request was refused.
     RequestRefused = 83, "REQUEST_REFUSED";
@@ -223,7 +223,7 @@ impl MessageHeader {
         word.to_le_bytes()
     }
 
-    /// Reads a header; `None` while fewer than eight bytes are there.
+    /// Reads a header; `None` if there are fewer than eight bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<MessageHeader>, WireError> {
         let Some(first) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };

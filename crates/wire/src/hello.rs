@@ -9,7 +9,7 @@ pub const NO_CLUSTER: &str = "-";
 layout! {
     /// The client's first message. Its layout never changes, except for fields added at the end.
     pub struct Hello<'a> {
-        /// The tenant; empty for the user's or the default one.
+        /// The tenant; empty for the user's tenant or the default one.
         pub tenant: &'a str,
         /// The credentials; empty if the node needs none.
         pub credentials: &'a [u8],

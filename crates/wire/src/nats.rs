@@ -1,10 +1,10 @@
-//! The NATS client protocol: lines of text, with payloads of a stated size between them. [`next`] reads what a client
-//! sends; `say` writes what a server sends.
+//! The NATS client protocol: lines of text, with payloads of a stated size between them. [`next`] reads a
+//! client's operations; `say` writes a server's operations.
 //!
 //! Invariants:
 //! - Reading borrows: an operation points into the bytes it was read from, and nothing is allocated.
 //! - A line is at most [`Limits::line_bytes_max`] and a payload with its headers at most
-//!   [`Limits::payload_bytes_max`]; nothing longer is buffered.
+//!   [`Limits::payload_bytes_max`]; longer input is never buffered.
 //! - Reading any bytes ends in an operation, in [`Decoded::Need`](crate::Decoded::Need) or in a [`Violation`] with
 //!   nats-server's text.
 //!

@@ -14,8 +14,9 @@ pub const FLAG_QUIET: u8 = 1 << 1;
 pub const FLAG_EXPECT: u8 = 1 << 2;
 /// The producer id of publishers without a name, whose records are not deduplicated.
 pub const NO_PRODUCER: u64 = 0;
-/// Producer epoch, with [`NO_PRODUCER`], of a publisher that publishes nothing: with it a node tells a topic's owner
-/// that publishers are connected to the node, until it closes this publisher.
+/// Producer epoch, with [`NO_PRODUCER`], of a publisher that publishes nothing: with this epoch, a node
+/// reports to a topic's owner that publishers are connected to the node, until the node closes this
+/// publisher.
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
@@ -35,8 +36,8 @@ layout! {
 }
 
 layout! {
-    /// The topic as the next OPEN_PUBLISHER of a number that was open before expects it. A node that forwards a
-    /// batch sends it before PUBLISH of an open number, for the batch's publisher. Since version 4.
+    /// The topic that the next OPEN_PUBLISHER of a reused number expects. A node that forwards a batch sends
+    /// this message before PUBLISH of an open number, for the batch's publisher. Since version 4.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
@@ -115,7 +116,7 @@ pub struct PublishHeader {
     pub partition: u32,
     /// With [`FLAG_EXPECT`], the expected last sequence number of the log; else 0.
     pub expect_seq: u64,
-    /// The producer's sequence number of the first record, from 1; the others count on.
+    /// The producer's sequence number of the first record, from 1; the other records follow.
     pub producer_seq: u64,
     /// Number of records. All or none are appended.
     pub count: u32,

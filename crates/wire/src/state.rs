@@ -63,7 +63,7 @@ layout! {
     pub struct Publishers {
         /// The channel.
         pub channel: u32,
-        /// Whether at least one is.
+        /// Whether at least one publisher is connected.
         pub connected: bool,
         /// Time of the last change, ns since the Unix epoch.
         pub since_ns: u64,

@@ -125,7 +125,7 @@ layout! {
 }
 
 layout! {
-    /// Grants more bytes, and reports what was consumed.
+    /// Grants more bytes, and reports consumed records.
     pub struct Credit<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -137,7 +137,8 @@ layout! {
 }
 
 layout! {
-    /// Assigns a channel to a log of a subscription. The number is not reused for another log on this connection.
+    /// Assigns a channel to a log of a subscription. The channel's number is not reused for another log on
+    /// this connection.
     pub struct Log<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -179,7 +180,7 @@ layout! {
     pub struct GapMessage {
         /// The channel.
         pub channel: u32,
-        /// Their epoch.
+        /// The epoch of the missing records.
         pub epoch: u32,
         /// The first missing sequence number.
         pub first: u64,
@@ -207,9 +208,9 @@ layout! {
         pub channel: u32,
         /// The epoch that ended.
         pub old: u32,
-        /// The last record of it that the subscriber received.
+        /// The last record of that epoch that the subscriber received.
         pub last_seen: u64,
-        /// The last record of it that is known to have existed; `None` if unknown.
+        /// The last record of that epoch that is known to have existed; `None` if unknown.
         pub known_through: Option<u64>,
         /// Position before the subscriber's first record of the new epoch.
         pub new_first: Position,
@@ -237,7 +238,7 @@ layout! {
 }
 
 layout! {
-    /// A heartbeat. Messages arrive in order, so the subscriber is exactly at these positions.
+    /// A heartbeat. Messages arrive in order. The subscriber is therefore exactly at these positions.
     pub struct Heartbeat<'a> {
         /// The last sent position of each channel with RUN, GAP or ADVANCE since the last heartbeat.
         pub channels: List<'a, ChannelPosition>,

@@ -1,7 +1,7 @@
 //! Messages for tasks: commands, queries, workers and their orders.
 //!
-//! Their bytes are opaque here: the scheduler's crate encodes them, with a version of its own. One message carries
-//! many commands, and one reply their results.
+//! The bytes are opaque here: the scheduler's crate encodes them, with a version of its own. One message
+//! carries many commands, and one reply their results.
 
 use crate::code::Refusal;
 use crate::control::LongBytes;
@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The kind of a TASKS' bytes.
     pub enum TasksKind {
-        /// Commands, each behind its length, a `u32`. The answer holds `TaskAnswers`.
+        /// Commands, each after its length, a `u32`. The reply holds `TaskAnswers`.
         Commands = 1,
         /// A linearizable query.
         Question = 2,
@@ -61,7 +61,7 @@ const REFUSED: u8 = 2;
 pub enum TaskCommandResult<'a> {
     /// The command was executed; the reply's bytes.
     Done(&'a [u8]),
-    /// It was refused.
+    /// The command was refused.
     Refused(Refusal<'a>),
 }
 

@@ -36,7 +36,7 @@ layout! {
         pub record_bytes_max: u32,
         /// Number of registered subscribers that publishers wait for; 0 for a topic that is not reliable.
         pub reliable_readers_max: u32,
-        /// Time for which a publisher waits for them, ms.
+        /// How long a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
         /// The policy after that time.
         pub when_full: WhenFull,

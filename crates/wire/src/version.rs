@@ -10,8 +10,9 @@
 //! The client offers a range of versions. The node replies with the chosen version as both ends of the range. If the
 //! ranges do not overlap, it replies with its own range, and REFUSED follows.
 //!
-//! A node accepts its own version and the one before. The layouts of the preamble, HELLO, WELCOME and REFUSED never
-//! change, except for fields added at the end, which older peers skip. All other layouts may change with the version.
+//! A node accepts its own version and the previous one. The layouts of the preamble, HELLO, WELCOME and
+//! REFUSED never change, except for fields added at the end, which older peers skip. All other layouts may
+//! change with the version.
 
 use crate::code::{ErrorCode, Refusal};
 use crate::error::WireError;

@@ -184,7 +184,7 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
     assert_eq!(by(&mut stage, "ana", &grant), full);
     stage.state = restored(&blocks(&stage.state)).unwrap();
     assert_eq!(by(&mut stage, "ana", &grant), full, "the snapshot keeps the count");
-    // However many users take all they can, the next one gets some.
+    // If many users take all the leases that they can, the next user still gets some.
     let others = ["bob", "cid", "dan", "eve", "fay", "gil", "hal", "ida"];
     let counts: Vec<u64> = others.iter().map(|user| greedy(&mut stage, user)).collect();
     assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");

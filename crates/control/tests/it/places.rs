@@ -167,7 +167,7 @@ impl Model {
         self.nodes.get(&node).is_some_and(|end_ms| *end_ms > self.now_ms)
     }
 
-    /// Checks that the owner is valid: it stays, or the previous one is dead and this one lives.
+    /// Checks that the owner is valid: either it stays, or the previous owner is dead and this one is alive.
     fn check(&mut self, topic: u64, owner: u64, epoch: u32, made: bool) {
         match self.topics.get(&topic).copied() {
             Some((before, epoch_before, durable)) if durable || self.is_alive(before) => {
@@ -218,7 +218,7 @@ proptest! {
                 }
                 6 | 7 => {
                     let there = model.topics.get(&topic).copied();
-                    // Half of them name a new epoch, which even the present owner begins.
+                    // Half of the commands name a new epoch, which even the present owner begins.
                     let asked = there.map_or(0, |(_, epoch, _)| if step == 6 { epoch + 2 } else { 0 });
                     let outcome = stage.ask(Command::Move { topic: name.as_bytes(), node, epoch: asked });
                     match (there, outcome) {
@@ -260,7 +260,7 @@ proptest! {
                 prop_assert_eq!(stage.state.is_alive(node), model.is_alive(node));
             }
         }
-        // A node that starts from a snapshot decides as the others do.
+        // A node that starts from a snapshot decides as other nodes do.
         let blocks = snapshots::blocks(&stage.state);
         let mut restoring = StateRestorer::default();
         blocks.iter().for_each(|block| restoring.take(block).unwrap());

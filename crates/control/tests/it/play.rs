@@ -350,7 +350,7 @@ impl Oracle {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
-            // It changes no key and no reply.
+            // The command changes no key and no reply.
             Command::Begin { .. } => Ok(Reply::Done),
             Command::BeginRestored { .. } => unreachable!("restores are tried in `restored`"),
             Command::ByUser { .. } | Command::OfTenant { .. } => {

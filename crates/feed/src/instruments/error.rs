@@ -5,7 +5,7 @@ use std::fmt;
 use super::{INSTRUMENTS_MAX, Notation, VOLATILITY_MAX};
 use crate::scale::UNITS_MAX;
 
-/// Why an instrument file is refused.
+/// The reason why an instrument file is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstrumentsError {

@@ -1,4 +1,4 @@
-//! Unvalidated instrument files, and those that come with Dunlin.
+//! Unvalidated instrument files, and the files that come with Dunlin.
 
 use serde::{Deserialize, Serialize};
 

@@ -42,8 +42,8 @@ pub enum ValueEntry<'a> {
 }
 
 impl<'a> ValueEntry<'a> {
-    /// Appends the encoded entry to a record's payload. Keys and values come from records, so their lengths
-    /// fit.
+    /// Appends the encoded entry to a record's payload. Keys and values come from records, which limits their
+    /// lengths.
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, key, value): (u8, &[u8], &[u8]) = match *self {
             ValueEntry::Set { key, value } => (SET, key, value),

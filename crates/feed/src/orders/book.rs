@@ -39,7 +39,7 @@ pub struct QueuePosition {
 pub(super) struct RemovedOrder {
     pub(super) id: u64,
     pub(super) side: Side,
-    /// The record that added the order: a subscriber that never saw it need not be told.
+    /// The record that added the order. A subscriber that never saw the order need not receive its removal.
     pub(super) born: u64,
 }
 

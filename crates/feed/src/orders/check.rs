@@ -6,7 +6,7 @@ use super::{OrderEntry, Orders};
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// State of the book after the entries so far.
+/// The state of the book after the entries so far.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
     /// Side of the last entry's order, or `None` if removed. Looked up only by a second entry.

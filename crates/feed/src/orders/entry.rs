@@ -39,7 +39,7 @@ pub enum OrderEntry {
         size: i64,
     },
     /// Changes price and size. The order keeps its place if the price is the same and the size not larger;
-    /// else it goes behind all others.
+    /// otherwise it goes behind all others.
     Change {
         /// Id of the order.
         id: u64,

@@ -2,7 +2,7 @@
 
 use crate::side::Side;
 
-/// No place.
+/// The absence of a place.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// An order with the records that changed it, in one cache line.
@@ -11,7 +11,7 @@ pub(super) struct QueuedOrder {
     pub(super) id: u64,
     pub(super) price: i64,
     pub(super) size: i64,
-    /// Grows from order to order as they enter queues.
+    /// Grows with each order that enters a queue.
     pub(super) priority: u64,
     /// The record that added the order.
     pub(super) born: u64,
@@ -22,7 +22,7 @@ pub(super) struct QueuedOrder {
     pub(super) side: Side,
 }
 
-/// Neighbours of an order in its queue. Holds the id as well, since checksums hash neighbouring ids.
+/// Neighbours of an order in its queue. Also holds the id, because checksums hash neighbouring ids.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Links {
     pub(super) id: u64,

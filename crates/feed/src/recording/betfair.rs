@@ -99,7 +99,7 @@ impl BetfairTally {
 }
 
 impl Betfair {
-    /// Whether none of its lines, if there are any, is a market change message.
+    /// Whether no line is a market change message.
     pub fn is_foreign(&self) -> bool {
         self.tally.messages == 0 && self.tally.other_messages + self.tally.defects > 0
     }

@@ -7,10 +7,12 @@
 //! exchange time is the event time.
 //!
 //! Meaning of the rows, as the recording shows it:
-//! - An order that crosses the book is `created` before it matches, so the book is crossed for a moment.
+//! - An order that crosses the book is `created` before it matches. The book is therefore crossed for a
+//!   moment.
 //! - The price of a `changed` or `deleted` row is the trade's, not the order's: the order keeps its price,
 //!   unless the row leaves its size as it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
-//! - A bid at 999,999,999 or an ask at 0 is a market order. It never rests, so it is not part of the book.
+//! - A bid at 999,999,999 or an ask at 0 is a market order. A market order never rests, and is therefore not
+//!   part of the book.
 //!
 //! Module [`phantoms`] finds orders of the opening that cannot exist.
 
@@ -59,7 +61,7 @@ pub struct Bitstamp {
 enum Heading {
     Awaited,
     Read(Columns),
-    /// The heading is missing, so no row can be read.
+    /// Whether the heading is missing. No row can then be read.
     Unusable,
 }
 

@@ -53,7 +53,7 @@ pub enum DefectKind {
         /// Id of the runner.
         runner: u64,
     },
-    /// The heading lacks columns, so no row can be read.
+    /// The heading lacks columns. No row can then be read.
     #[error("the heading has no column {}", .missing.join(", "))]
     MissingColumns {
         /// Names of missing columns.
@@ -117,7 +117,7 @@ pub enum DefectKind {
     },
 }
 
-/// Why a field is not a valid number.
+/// The reason why a field is not a valid number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {

@@ -20,7 +20,7 @@ pub(super) struct LogReplica<F> {
     awaits: RecoveryNeed,
     /// Whether a gap was reported and not repaired yet.
     has_gap: bool,
-    /// Whether the log began a new epoch without a record yet, so its state is unknown.
+    /// Whether the log began a new epoch without a record yet. Its state is then unknown.
     began_anew: bool,
     /// Time of the last request or gap.
     pub(super) since_ns: u64,
@@ -30,7 +30,7 @@ pub(super) struct LogReplica<F> {
 /// The missing part of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecoveryNeed {
-    /// Nothing: the state is whole.
+    /// The state is whole.
     Nothing,
     /// The records that follow.
     WhatFollows,
@@ -196,7 +196,7 @@ impl<F: Reducer> LogReplica<F> {
     }
 
     /// Handles a new epoch. The state continues if no record is missing, or if all of its records are still
-    /// part of the log's state, which then follows. Else the state begins anew.
+    /// part of the log's state, which then follows. Otherwise the state begins anew.
     pub(super) fn begin_anew<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         changed: &EpochChanged,
@@ -235,7 +235,7 @@ impl<F: Reducer> LogReplica<F> {
     ) {
         self.at = Some(to);
         if self.began_anew && to.seq == 0 {
-            // An empty state is not the former one; the first record makes it whole.
+            // An empty state is not the former state; the first record makes it whole.
             (self.awaits, self.has_gap, self.since_ns, self.asked) =
                 (RecoveryNeed::Nothing, true, u64::MAX, 0);
             return;

@@ -139,7 +139,7 @@ pub struct ReplicaCounts {
     pub holes: u64,
     /// Gaps and holes after which a state was whole again.
     pub gaps_healed: u64,
-    /// States with another checksum than their owner's.
+    /// States whose checksum differs from their owner's.
     pub divergent: u64,
     /// Records or snapshots that a state refused.
     pub refused: u64,

@@ -73,8 +73,8 @@ impl Lane {
         self.turn = if self.turn + 1 == self.instruments.len() { 0 } else { self.turn + 1 };
     }
 
-    /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start, so those by then are all j with j ×
-    /// second < (then + 1) × `per_second`.
+    /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start. The due records are therefore all j with
+    /// j × second < (then + 1) × `per_second`.
     pub(super) fn meant_by(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let beyond = (u128::from(since_ns) + 1) * u128::from(self.per_second);

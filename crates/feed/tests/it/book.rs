@@ -170,7 +170,7 @@ fn crossed_and_locked_books_are_reported_and_left_alone() {
     assert_eq!(book.best(Side::Ask), Some(Level { price: 100, size: 1 }));
 }
 
-/// A record takes effect as a whole, so states between its entries do not count.
+/// A record takes effect as a whole. States between its entries therefore do not count.
 #[test]
 fn crossing_within_one_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);

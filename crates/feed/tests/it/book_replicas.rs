@@ -63,7 +63,7 @@ impl<F: Reducer> Reading<F> {
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
-    /// Makes one step a turn, or reads all the time if `eager`, until there are no more turns.
+    /// Makes one step each turn, or reads all the time if `eager`, until there are no more turns.
     fn takes(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =

@@ -1,4 +1,4 @@
-//! A stream of records, cut at every record: every way of reaching the end gives the same state.
+//! A stream of records, cut at every record: every path to the end gives the same state.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ fn caught_up_by_changes(
     let merged = Record::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
     is_at(&mut *reader, last, "caught up");
-    // A state that caught up can produce changes for others.
+    // A state that caught up can produce changes for other replicas.
     let mut payload = Vec::new();
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();

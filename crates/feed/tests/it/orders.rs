@@ -212,7 +212,7 @@ fn bad_entries_are_refused_with_the_order_they_name() {
     assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
 }
 
-/// Found by a random run: after the new side was cleared, the old side was seen again.
+/// A random run found this case: after the new side was cleared, the old side was seen again.
 #[test]
 fn order_that_changed_sides_is_cleared_with_its_new_side() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);

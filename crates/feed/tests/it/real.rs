@@ -121,8 +121,8 @@ fn bitstamp_orders_match_the_counts_of_another_program() {
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
 
-/// Later events contradict two orders of the opening. Without them the book is never crossed or locked at the
-/// end of a millisecond; with them it mostly is.
+/// Later events contradict two orders of the opening. Without these orders, the book is never crossed or
+/// locked at the end of a millisecond; with them, it mostly is.
 #[test]
 fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {

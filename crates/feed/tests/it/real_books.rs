@@ -107,7 +107,7 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     payload
 }
 
-/// A recording is cut at some records; every way leads from there to its end.
+/// The recording is cut at some records. Every path leads from there to its end.
 #[test]
 fn replicas_joining_anywhere_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {

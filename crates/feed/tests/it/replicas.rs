@@ -140,7 +140,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
             "conflated and slow" => {
                 assert!(counts.conflated + counts.snapshots > 0 && counts.gaps == 0, "{counts:?}");
             }
-            // A snapshot repairs some before anything is requested.
+            // A snapshot repairs some replicas before they request anything.
             "losing" => {
                 assert!(counts.resyncs > 0 && counts.holes > 0, "{counts:?}");
                 assert!(counts.gaps_healed >= counts.holes, "{counts:?}");

@@ -1,6 +1,7 @@
 //! A simulated disk for fault injection. The seed determines every fault.
 //!
-//! For every file it keeps what programs see, what is on the disk, and the sectors in which they may differ. Faults:
+//! For every file, the disk keeps the content that programs see, the content on the medium, and the sectors
+//! in which they may differ. Faults:
 //! - [`FakeDisk::crash`]: each unsynced sector keeps its old bytes, gets the new ones, or is torn; unsynced lengths
 //!   and names may be lost. Open files fail afterwards, and locks are released.
 //! - [`FakeDisk::flip_bits`]: damage to synced bytes.

@@ -1,4 +1,4 @@
-//! A disk in memory for data that need not outlive the process. It never fails.
+//! A disk in memory for data that need not outlive the process. This disk never fails.
 //!
 //! Not here: faults ([`FakeDisk`](super::FakeDisk)).
 
@@ -23,7 +23,7 @@ struct Inner {
 
 type Content = Arc<Mutex<Vec<u8>>>;
 
-/// The reported free bytes; nothing is reserved.
+/// The reported free bytes. No memory is reserved.
 const FREE_BYTES: u64 = 1 << 50;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

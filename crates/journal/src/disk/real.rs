@@ -46,7 +46,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // Names that are not UTF-8 are not ours.
+            // Names that are not UTF-8 do not belong to a log.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)

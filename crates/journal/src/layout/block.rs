@@ -1,4 +1,4 @@
-//! The block header. A block is what one group commit writes.
+//! The block header. A group commit writes one block.
 //!
 //! ```text
 //!  0        4       8      12      16          24      28        32            40           48
@@ -7,13 +7,13 @@
 //!  | u32    | u32   | u32  | u32   | u64       | u32   | u32 (÷8)| u64 ns      | u64 ns     |          |
 //!  +--------+-------+------+-------+-----------+-------+---------+-------------+------------+----------+------
 //! ```
-//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it. So a
-//!   block is valid only in the file and at the offset it was written to.
+//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it.
+//!   A block is therefore valid only in its file and at its offset.
 //! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
 //! - `kind` is in the lowest 8 bits; the bits above count the note's units of 8 bytes. The note belongs to the writer
 //!   and tells which producer published which records.
-//! - `synced` is how far this file was known to be synced when the block was written. A bad block below it is damage;
-//!   one above it may be a tail that a crash tore.
+//! - `synced` is the synced length of this file when the block was written, as far as known. A bad block
+//!   below that length is damage; one above may be a tail that a crash tore.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -34,7 +34,7 @@ pub(crate) enum BlockKind {
     Records = 1,
     /// A mark: the log continues in the file that it names.
     Continued = 2,
-    /// A mark: the log was closed, nothing is missing.
+    /// A mark: the log was closed, and no record is missing.
     End = 3,
     /// A mark: recovery cut a torn tail after this place.
     Cut = 4,
@@ -50,10 +50,10 @@ impl BlockKind {
     }
 }
 
-/// Why there is no valid block at an offset.
+/// The reason why there is no valid block at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockDefect {
-    /// Nothing was ever written here.
+    /// No block was ever written here.
     Zeros,
     /// The file ends before the header does, or before the block does.
     Short,
@@ -93,7 +93,7 @@ pub(crate) struct BlockHeader {
     pub first_seq: u64,
     /// Number of records; 0 for marks.
     pub count: u32,
-    /// How far the file was synced when this was written.
+    /// The synced length of the file when this was written.
     pub synced: u64,
     pub first_time_ns: u64,
     pub last_time_ns: u64,

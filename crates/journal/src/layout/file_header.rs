@@ -34,16 +34,16 @@ const NAME_AT: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub identity: u64,
-    /// The identity of the file before it; 0 for the first.
+    /// The identity of the previous file; 0 for the first.
     pub previous: u64,
-    /// The position of its first record.
+    /// The position of the file's first record.
     pub first: Position,
     pub first_time_ns: u64,
     /// The log's name.
     pub name: String,
 }
 
-/// Why a file's header is refused.
+/// The reason why a file's header is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("the file is empty")]
@@ -89,7 +89,7 @@ impl FileHeader {
             return Err(HeaderError::Magic);
         }
         let bytes: &[u8; FILE_HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short)?;
-        // The checksum comes first, so that a newer version is told from a flipped bit.
+        // The code checks the checksum first, to distinguish a newer version from a flipped bit.
         if u32_at(bytes, CRC_AT) != checksum(bytes) {
             return Err(HeaderError::Checksum);
         }

@@ -1,7 +1,8 @@
-//! File names. They tell what a file holds and order the files without opening them.
+//! File names, which show a file's content and order the files without opening them.
 //!
 //! Record files: `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal).
-//! Snapshots: `EPOCH-SEQ.snapshot`. A name that ends in `.new` is being created; leftovers are removed at the start.
+//! Snapshots: `EPOCH-SEQ.snapshot`. A name that ends in `.new` belongs to a file that is being created. The
+//! next start removes leftovers.
 
 use crate::position::Position;
 

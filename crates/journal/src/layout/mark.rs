@@ -33,9 +33,9 @@ pub(crate) struct Mark {
     pub oldest: Position,
     /// Identity of the next file, if the log continues there.
     pub next_identity: u64,
-    /// The append time of the last record before it, 0 for none.
+    /// The append time of the last record before the mark, 0 for none.
     pub time_ns: u64,
-    /// How far the file was synced when the mark was written.
+    /// The synced length of the file when the mark was written.
     pub synced: u64,
 }
 

@@ -16,7 +16,7 @@ pub enum Loaded {
 /// Consecutive records of one epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadedRecords {
-    /// Their epoch.
+    /// The records' epoch.
     pub epoch: u32,
     /// Sequence of the first record.
     pub first_seq: u64,
@@ -33,8 +33,8 @@ pub struct LoadedRecords {
 impl Reader {
     /// Loads records from a position: whole blocks of one epoch up to about `bytes_max` bytes, at least one block.
     ///
-    /// Returns `None` if there is nothing at or after the position. The first record may be of a later epoch, if the
-    /// position's epoch has no more.
+    /// Returns `None` if there is no record at or after the position. The first record may be of a later
+    /// epoch, if the position's epoch has no further records.
     ///
     /// # Errors
     /// [`ReadError::Gone`] if the position is before the oldest record.

@@ -19,7 +19,7 @@ pub struct Scan {
     /// Records before this position are skipped.
     from: Position,
     file: Option<OpenFile>,
-    /// A block after a hole that was just returned.
+    /// A block after a hole that the scan has just returned.
     pending: Option<BlockHeader>,
     /// Bytes fetched at a time.
     read_bytes: usize,
@@ -34,7 +34,7 @@ struct OpenFile {
     expected: u64,
     /// The mark that was read last, if a mark was the last block.
     mark: Option<Mark>,
-    /// No valid block is left in the file.
+    /// Whether no valid block is left in the file.
     spent: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum ScanItem<'a> {
 /// Consecutive records.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
-    /// Their epoch.
+    /// The records' epoch.
     pub epoch: u32,
     /// Sequence of the first record; each further record adds 1.
     pub first_seq: u64,
@@ -196,7 +196,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Continues at the end of the readable bytes: with more of the file, or with the next file.
+    /// Continues at the end of the readable bytes: with further bytes of the file, or with the next file.
     fn go_to_next_file(&mut self) -> Result<NextPage, ReadError> {
         let Some(open) = &mut self.file else { return Ok(NextPage::No) };
         // The order matters: once a next file exists, this one does not grow.
@@ -263,8 +263,8 @@ enum NextPage {
 }
 
 impl OpenFile {
-    /// Opens a file at the last indexed block that is not after the position. `None` if it was dropped meanwhile; it
-    /// is then removed from the log's files.
+    /// Opens a file at the last indexed block that is not after the position. `None` if the file was dropped
+    /// in the meantime. The file is then removed from the log's list.
     fn new(
         shared: &SharedLog,
         log: Arc<LogFile>,

@@ -27,7 +27,8 @@ pub struct Batch<'a> {
 }
 
 impl Journal {
-    /// Writes a batch. It survives the process from now on, and a machine failure after [`Journal::sync`].
+    /// Writes a batch. The batch survives the end of the process from now on, and a machine failure after
+    /// [`Journal::sync`].
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<(), AppendError> {
         self.append_noted(batch, &[])
     }

@@ -17,7 +17,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Marks the log as begun before the first change: a crash from now on is an unclean end.
+    /// Marks the log as begun before the first change, so that a crash from now on is an unclean end.
     pub(super) fn begin(&mut self) -> Result<(), AppendError> {
         self.mark(BlockKind::Begin).map_err(|error| self.end(error))
     }
@@ -34,7 +34,7 @@ impl Journal {
             current.at_rest = ends;
         }
         if ends {
-            // Also for an existing mark: preallocation for a refused append may have followed it.
+            // Also cuts an existing mark, because preallocation for a refused append may have followed it.
             current.cut_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

@@ -1,11 +1,11 @@
-//! Opens a log: repairs what a crash left and reports damage.
+//! Opens a log: repairs the effects of a crash, and reports damage.
 //!
 //! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise the bytes after the
 //! last valid block are a torn tail, which is cut and replaced by a `Cut` mark. If a later block states that a bad
 //! block had been synced, the bad block is damage: its records are a hole, and later blocks stay.
 //!
-//! All earlier files were complete before the last one began, so only their final marks are checked here. Readers
-//! report damage inside them.
+//! All earlier files were complete before the last one began, so that only their final marks are checked
+//! here. Readers report damage inside them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,9 +29,9 @@ pub struct Recovered {
     pub oldest: Option<Position>,
     /// The last retained record.
     pub last: Option<Position>,
-    /// When it was appended, ns since 1970. Later records must not have a smaller time.
+    /// The append time of that record, ns since 1970. Later records must not have a smaller time.
     pub last_time_ns: u64,
-    /// Whether the log was closed properly; it then continues in the same epoch.
+    /// Whether the log was closed properly. The log then continues in the same epoch.
     pub clean: bool,
     /// The least epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
     pub epoch_least: u32,
@@ -48,7 +48,8 @@ pub struct Recovered {
     pub snapshot: Option<Position>,
 }
 
-/// A torn tail that was cut. It held no acknowledged synced record, unless the disk was damaged exactly there.
+/// A torn tail that was cut. The tail held no acknowledged synced record, unless the disk was damaged exactly
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// The file.
@@ -57,7 +58,7 @@ pub struct Cut {
     pub at: u64,
     /// Bytes that were written there; 0 if only the end mark was missing.
     pub bytes: u64,
-    /// The last record before it; `None` if the log holds none.
+    /// The last record before the tail; `None` if the log holds none.
     pub last_good: Option<Position>,
 }
 
@@ -125,7 +126,8 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files and syncs the directory, because the last process may have failed before that.
+    /// Removes unfinished files and syncs the directory, because the last process may have failed before
+    /// that.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -157,7 +159,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Whether a valid block follows the header. If not, only a full read can tell whether the file is empty.
+    /// Whether a valid block follows the header. If not, only a full read shows whether the file is empty.
     fn begins_soundly(&self, listed: &ListedFile) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);
@@ -287,12 +289,12 @@ impl Recovery<'_> {
 
     /// Finishes the repair: the file then ends with a mark.
     fn settle(&mut self, current: &mut Current, found: &FileSurvey, bytes: u64) -> Result<(), DiskError> {
-        // Also after a proper end: the sync of its mark may have failed.
+        // Also after a proper end, because the sync of its mark may have failed.
         let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         again.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
         let at_rest = found.at_rest();
-        // A file of a new epoch without records does not continue after the last record.
+        // A new epoch's file without records does not continue after the last record.
         let goes_on = self.report.last.is_none_or(|last| last.epoch == epoch);
         self.report.clean = at_rest == Some(BlockKind::End) && goes_on;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };
@@ -343,7 +345,8 @@ fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mark that ends a file exactly and names the next one; `None` if the whole file must be read to tell.
+/// The mark that ends a file exactly and names the next one; `None` if only a full read of the file can show
+/// that.
 fn mark_at_end(file: &dyn DiskFile, listed: &ListedFile) -> std::io::Result<Option<Mark>> {
     let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
     let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);

@@ -1,7 +1,7 @@
 //! Drops old files that retention or a snapshot has made unnecessary.
 //!
-//! Whole files are removed, oldest first, one at a time and each durably before the next, so a crash leaves no hole.
-//! The last file always stays.
+//! Whole files are removed, oldest first, one at a time and each durably before the next, so that a crash
+//! leaves no hole. The last file always stays.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};
@@ -18,7 +18,7 @@ impl Journal {
         self.drop_oldest(needless)
     }
 
-    /// Drops files beyond the configured bytes and age. Returns how many. Cheap if none is due.
+    /// Drops files beyond the configured bytes and age. Returns how many. The call is cheap if none is due.
     ///
     /// For a log with snapshots use [`Journal::save_snapshot`] and [`Journal::truncate_before`]: records after the
     /// snapshot must stay.

@@ -1,8 +1,8 @@
 //! Begins a new file when the last one is full, or for a new epoch.
 //!
-//! The new file gets a temporary name and is renamed once its header is synced. Then the old file gets the mark that
-//! names it, and only then does the new file get records. So after a crash, a file with a broken header is damaged,
-//! not unfinished; and a file that the previous one does not name is empty.
+//! The new file gets a temporary name and is renamed once its header is synced. Then the old file gets the
+//! mark that names it, and only then does the new file get records. After a crash, a file with a broken
+//! header is therefore damaged, not unfinished. A file that the previous one does not name is empty.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ impl Journal {
             disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
         });
         if made.is_err() {
-            // Frees its room. Leftovers are removed at the next start.
+            // Frees the file's room. The next start removes leftovers.
             let _ = disk.remove(&temporary);
         }
         made.map(|()| current)

@@ -1,4 +1,4 @@
-//! Appending, syncing, closing, and opening again.
+//! Appends, syncs, closes and reopens logs.
 
 use dunlin_journal::{AppendError, FakeDisk, Loaded, OpenError, Position};
 

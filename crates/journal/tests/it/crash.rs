@@ -135,7 +135,7 @@ impl Play {
         self.journal = Some(journal);
     }
 
-    /// Checks after a start: synced records exist, nothing is invented, and losses are reported.
+    /// Checks after a start: synced records exist, no unknown records exist, and losses are reported.
     fn judge(&mut self, journal: &Journal, found: &Recovered) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
@@ -220,7 +220,7 @@ impl Play {
         }
     }
 
-    /// Checks that nothing is accepted after a failure; then the process or machine ends.
+    /// Checks that the log accepts no records after a failure. Then the process or machine ends.
     fn restart(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         let refused = append(journal, self.epoch + 5, 1, 1, 10);

@@ -87,14 +87,14 @@ fn log_truncated_after_a_clean_close_survives_a_crash() {
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
 }
 
-/// Found by seed 2940 of the crashes.
+/// Seed 2940 of the crash test found this case.
 #[test]
 fn removed_file_does_not_return_after_a_failed_directory_sync() {
     for seed in 0..32 {
         let disk = FakeDisk::new(seed);
         let (mut journal, _) = open(&disk).unwrap();
         fill(&mut journal, 300);
-        // The first file is removed, and then the names cannot be synced.
+        // The first file is removed, and then the sync of the names fails.
         disk.set_faults(Faults { names_fail: Some(1), ..Faults::default() });
         assert!(journal.truncate_before(Position::new(1, 200)).is_err());
         assert!(matches!(journal.sync(), Err(AppendError::Ended(_))));

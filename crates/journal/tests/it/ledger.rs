@@ -41,7 +41,7 @@ impl Ledger {
 
     /// Compares read records with appended ones, and removes those that a crash may lose.
     ///
-    /// `excused` tells which synced records were reported lost.
+    /// `excused` returns whether a synced record was reported lost.
     pub fn compare(&mut self, seen: &[Seen], excused: impl Fn(Position) -> bool) {
         let mut kept = BTreeMap::new();
         let mut before = Position::default();

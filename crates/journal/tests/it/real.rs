@@ -88,7 +88,7 @@ fn measured_commits_equal_the_replayed_records() {
     let now = || begin.elapsed().as_nanos() as u64;
     let load = CommitLoad { payload_bytes: 256, in_flight: 8, commits: 20 };
     match measure_commits(&dir.0, &load, Config::default(), now) {
-        // Where temporary files are in memory, saying so is what it is for.
+        // If temporary files are in memory, the measurement must refuse with that error.
         Err(MeasureError::NotADisk(_)) => return,
         measured => assert_eq!(measured.unwrap().records, 160),
     }

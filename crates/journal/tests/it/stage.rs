@@ -14,7 +14,7 @@ pub fn dir() -> PathBuf {
     PathBuf::from("/data/orders")
 }
 
-/// Small files and small steps ahead, so that a few records show what large logs do.
+/// Small files and small steps ahead, so that a few records behave like a large log.
 pub fn small() -> Config {
     Config { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..Config::default() }
 }

@@ -27,7 +27,7 @@ pub(super) struct PendingCommands {
     pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (GroupError, Commands)>>,
 }
 
-/// The sender of the index that a read has to wait for.
+/// The sender of the index for which a read has to wait.
 pub(super) type PendingRead = oneshot::Sender<Result<u64, GroupError>>;
 
 /// Number and latency of committed commands, from proposal to application.
@@ -111,14 +111,15 @@ pub(super) async fn propose(
     }
 }
 
-/// Joins commands into an entry; many bytes on another thread. `None` while the runtime is ending.
+/// Joins commands into an entry, on another thread if they have many bytes. `None` while the runtime is
+/// ending.
 async fn join(now_ms: u64, together: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
     let bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
     let join = move || (proposal::join(now_ms, together.iter().map(|asked| &asked.commands)), together);
     if bytes > LARGE_BYTES { tokio::task::spawn_blocking(join).await.ok() } else { Some(join()) }
 }
 
-/// Refuses the commands that the disk has no room for, and returns the others.
+/// Refuses the commands for which the disk has no room, and returns the others.
 fn refuse(
     together: Vec<PendingCommands>,
     room: &DiskSpace,
@@ -132,8 +133,8 @@ fn refuse(
     left
 }
 
-/// Writes an entry. A leader that is unsure of its followers, because their disks are slow, is refused before
-/// anything is written, and retries.
+/// Writes an entry. openraft refuses a leader that is unsure of its followers, because their disks are slow,
+/// before it writes anything. The leader then retries.
 async fn write(raft: &OurRaft, proposal: Proposal, patience: Duration) -> Result<Answers, GroupError> {
     let deadline = Instant::now() + patience;
     loop {
@@ -213,11 +214,11 @@ pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead
     }
 }
 
-/// The group's time on a leader. It continues from the machine's time when this node begins to lead. Time without a
-/// leader is not counted, so leases last longer then. The clock is monotonic.
+/// The group's time on a leader. It continues from the machine's time when this node begins to lead. Time
+/// without a leader does not count, so that leases last longer. The clock is monotonic.
 #[derive(Default)]
 struct Clock {
-    /// The term in which it runs, the group's time at its start, and the start.
+    /// The term in which the clock runs, the group's time at its start, and the start.
     running: Option<(u64, u64, Instant)>,
 }
 
@@ -260,7 +261,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// The clock must not stop after a restart until it reaches the end of the log.
+    /// After a restart, the clock must not stop until it reaches the end of the log.
     #[test]
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());

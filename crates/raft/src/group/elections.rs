@@ -1,7 +1,7 @@
 //! Durations of elections.
 //!
-//! Measured on raft's thread, in the order of events. An election that ends before anybody looks counts from the
-//! start of its candidacy.
+//! Measured on raft's thread, in the order of events. An election that ends before a caller looks counts from
+//! the start of its candidacy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -19,7 +19,7 @@ pub(super) struct SnapshotReceiver {
 }
 
 impl SnapshotReceiver {
-    /// Begins or resumes a snapshot; returns how many of its blocks are here.
+    /// Begins or resumes a snapshot. Returns how many of its blocks this node has.
     fn begin(&mut self, offer: SnapshotId, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
         if offer.bytes > bytes_max as u64 {
             let why = format!("a snapshot of {} bytes exceeds snapshot_bytes_max = {bytes_max}", offer.bytes);
@@ -32,7 +32,7 @@ impl SnapshotReceiver {
         Ok(self.blocks.len() as u64)
     }
 
-    /// Takes the next block. A repeated block is no error, because a response may have been lost.
+    /// Takes the next block. A repeated block is not an error, because a response may have been lost.
     fn take_block(&mut self, offer: SnapshotId, at: u64, block: Bytes) -> io::Result<u64> {
         self.expect(offer)?;
         let next = self.blocks.len() as u64;

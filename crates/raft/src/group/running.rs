@@ -20,7 +20,7 @@ impl GroupThread {
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let run = move || {
-            // openraft logs every late heartbeat, thirty a second. The status reports what matters.
+            // openraft logs every late heartbeat, thirty a second. The status reports the relevant events.
             tracing::dispatcher::with_default(&tracing::Dispatch::none(), || drop(runtime.block_on(ended)));
         };
         let thread = thread::Builder::new().name("raft".to_owned()).spawn(run)?;
@@ -32,7 +32,7 @@ impl Drop for GroupThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
-            // The last owner may be a task of that thread.
+            // A task of that thread may be the last owner.
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();
@@ -54,7 +54,7 @@ pub(super) struct GroupTasks {
 impl Drop for GroupTasks {
     fn drop(&mut self) {
         drop(self.end.take());
-        // The last owner may be one of the tasks.
+        // One of the tasks may be the last owner.
         if self.on != thread::current().id() {
             let _ = self.over.get_mut().unwrap_or_else(PoisonError::into_inner).recv();
         }

@@ -1,4 +1,5 @@
-//! The room that the log has left when its disk is full: the [`DiskReserve`], and the part of it claimed for the journal.
+//! The room that remains for the log when its disk is full: the [`DiskReserve`], and the part of it claimed
+//! for the journal.
 //!
 //! While the reserve is not filled, growth is refused ([`DiskSpace`]); only deletes, votes and purges are written. The
 //! reserve is therefore filled before the first command, also at a start: a node restarted on a full disk has no
@@ -32,7 +33,7 @@ impl Margin {
         Ok(margin)
     }
 
-    /// Whether nothing needs to be done.
+    /// Whether no work is due.
     pub(super) fn is_settled(&self) -> bool {
         !self.reserve.is_lacking() && self.room.level() == SpaceLevel::Ample
     }
@@ -48,7 +49,7 @@ impl Margin {
 
     fn fill(&mut self) -> Result<(), DiskError> {
         if self.reserve.fill()? {
-            // An empty reserve is always filled; the next write then shows whether there is room.
+            // An empty reserve is always filled. The next write then shows whether there is room.
             self.is_claimed = false;
             self.room.set_ample();
         } else {
@@ -60,7 +61,7 @@ impl Margin {
     /// Releases the reserve and claims its room for the journal. Returns whether there was any.
     pub(super) fn take(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.is_low(why);
-        // A reserve that cannot be removed gives no room.
+        // A reserve that cannot be removed provides no room.
         let there = self.reserve.release().unwrap_or(false);
         if there {
             self.claim(journal)?;
@@ -68,7 +69,7 @@ impl Margin {
         Ok(there)
     }
 
-    /// Reports that nothing can be written.
+    /// Reports that the log cannot write.
     pub(super) fn is_out(&self, why: String) {
         self.room.set_short(SpaceLevel::Out, why);
     }
@@ -80,7 +81,7 @@ impl Margin {
             SpaceLevel::Low => {}
             SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.lacking().unwrap_or_default()),
         }
-        // After a start, there is no file to claim room for before the first write.
+        // After a start, there is no file for which room can be claimed before the first write.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 
@@ -90,7 +91,7 @@ impl Margin {
         }
     }
 
-    /// Claims room in the journal's file, as much as there is, so that other programs cannot use it.
+    /// Claims as much room as possible in the journal's file, so that other programs cannot use it.
     fn claim(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         self.is_claimed = true;
         match journal.room(self.reserve.bytes()) {

@@ -1,4 +1,4 @@
-//! The log as the journal tells it.
+//! Rebuilds the log from the journal.
 
 use std::io;
 use std::path::Path;

@@ -10,7 +10,7 @@ pub(crate) enum SpaceLevel {
     Ample = 0,
     /// Only commands that free room, and raft's own messages: the reserve is in use.
     Low = 1,
-    /// Nothing: writes wait.
+    /// No write: all writes wait.
     Out = 2,
 }
 

@@ -99,7 +99,7 @@ impl Log {
         Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
     }
 
-    /// The room on its disk.
+    /// The room on the log's disk.
     pub(crate) fn room(&self) -> &DiskSpace {
         &self.room
     }
@@ -249,7 +249,7 @@ impl RaftLogStorage<Types> for Log {
         let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
         let frames = framed(&mut kept, &operations)?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
-        // Only whole files are removed, and this one may be the only file.
+        // Only whole files can be removed, and this may be the only file.
         let begins_file = self.room.needs_purge();
         if begins_file {
             self.room.purge_started();

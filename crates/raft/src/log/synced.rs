@@ -1,13 +1,16 @@
-//! How far a group's log was synced, in a file beside the group's directory: `control.synced` beside `control`.
+//! The last synced record of a group's log, in a file beside the group's directory: `control.synced` beside
+//! `control`.
 //!
-//! The last records of a log whose files were cut, emptied, removed or replaced by older ones look like records that a crash cut off.
-//! The number in this file tells them apart: a record up to it was synced, and perhaps acknowledged. The file lies outside of the
-//! directory, so that it also tells a directory that was removed from one that never was.
+//! The last records of a log whose files were cut, emptied, removed or replaced by older ones look like
+//! records that a crash cut off. The number in this file distinguishes them: a record up to that number was
+//! synced, and perhaps acknowledged. The file is outside the directory. It therefore also distinguishes a
+//! removed directory from one that never existed.
 //!
-//! The file has two sectors of 512 bytes, each with one number and its checksum. The second is written at most every [`WRITE_EVERY`] after
-//! a sync of the log, and not synced itself: it lacks the records of that time after the process is killed, and possibly more after a
-//! power cut. The first is written and synced when the log is opened and closed, while the second is whole. So one of the two is valid
-//! after any crash.
+//! The file has two sectors of 512 bytes, each with one number and its checksum. The second is written at
+//! most every [`WRITE_EVERY`] after a sync of the log, and is not synced itself. After the process is killed,
+//! it lacks the records of that time, and possibly more after a power cut. The first is written and synced
+//! when the log is opened and closed, while the second is whole. One of the two is therefore valid after any
+//! crash.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,7 +76,7 @@ impl SyncedMark {
         Ok(mark)
     }
 
-    /// Notes that the log is synced up to this record, and writes that if it is time to.
+    /// Notes that the log is synced up to this record, and writes the number if that is due.
     pub(super) fn advance(&mut self, seq: u64) {
         self.seq = seq;
         self.write_if_due();
@@ -93,14 +96,15 @@ impl SyncedMark {
 
     fn write_now(&mut self) {
         self.written = (self.seq, Instant::now());
-        // A mark that cannot be written stays too low. The log itself is synced, so its writer goes on.
+        // If the mark cannot be written, its number stays too low. The log itself is synced, and its writer
+        // continues.
         let _ = match &self.file {
             Some(file) => write(&**file, 1, self.seq),
             None => self.create(),
         };
     }
 
-    /// Makes the mark outlive a power cut.
+    /// Syncs the mark, so that it survives a power cut.
     pub(super) fn persist(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         file.sync()?;
@@ -120,16 +124,16 @@ impl SyncedMark {
     }
 }
 
-/// Whether the directory of a group has contents, or had some once.
+/// Whether the directory of a group has contents, or had some before.
 pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
     let has = |folder| disk.list(&group.join(folder)).is_ok_and(|files| !files.is_empty());
     has("log") || has("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()
 }
 
-/// Why a mark was not opened.
+/// The reason why a mark was not opened.
 #[derive(Debug)]
 pub(super) enum MarkError {
-    /// The log, or the mark at this path, is not what was written.
+    /// The log, or the mark at this path, differs from the written one.
     Damaged {
         why: String,
         path: PathBuf,
@@ -194,7 +198,7 @@ mod tests {
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
-                // At least what was there when it was opened.
+                // At least the number at the opening.
                 assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
                 drop(open(&disk, round * 3 + 3).unwrap());
                 disk.crash();

@@ -1,9 +1,9 @@
 //! The writer thread: operations that arrive during a write become one block with one sync.
 //!
-//! On a full disk, the reserve is released and its room claimed for the journal ([`Margin`]). [`DiskSpace`] reports it,
-//! and commands that make the state grow are refused. When that room is used up, writes wait in order. Only a purge
-//! may overtake waiting entries, because it frees room; it has room of its own and names no entry that they change. A
-//! failed disk ends the log: nothing is written afterwards.
+//! On a full disk, the reserve is released and its room claimed for the journal ([`Margin`]). [`DiskSpace`]
+//! reports it, and commands that make the state grow are refused. When that room is used up, writes wait in
+//! order. Only a purge may overtake waiting entries, because it frees room. A purge has room of its own, and
+//! concerns no entry that the waiting writes change. After a disk failure, the log writes nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -119,13 +119,13 @@ struct Writing {
     waiting: VecDeque<Write>,
     /// Commands that arrived after them.
     came: VecDeque<WriterCommand>,
-    /// The log is closing, so nothing waits for room.
+    /// Whether the log is closing. Writes then do not wait for room.
     is_closing: bool,
-    /// The error after which nothing is written.
+    /// The error after which the log writes nothing.
     broken: Option<String>,
 }
 
-/// Why nothing was written.
+/// The reason why the log wrote nothing.
 enum WriteFailure {
     Full(String),
     Broken(String),
@@ -169,7 +169,8 @@ impl Writing {
         }
     }
 
-    /// The next command. Until there is one, the reserve is filled if possible, and the mark is written when it is due.
+    /// The next command. Before it arrives, the thread fills the reserve if possible, and writes the mark
+    /// when it is due.
     fn first(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
             if self.broken.is_none() {
@@ -282,9 +283,9 @@ impl Writing {
         self.purge_ahead();
     }
 
-    /// Writes the first pending purge before the entries that wait for room, if it removes none of them. Its records
-    /// then precede theirs, so the positions of those entries are too low. A file may be kept too long, but none is
-    /// removed too early.
+    /// Writes the first pending purge before the entries that wait for room, if it removes none of them. The
+    /// purge's records then precede those of the entries, whose stored positions are therefore too low. A
+    /// file may be kept too long, but none is removed too early.
     fn purge_ahead(&mut self) {
         let Some(at) = self.came.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;

@@ -83,15 +83,15 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     (1..=3).for_each(|id| stage.start(id));
     stage.say("after all").await;
     stage.agrees().await;
-    // Entries in its log now follow a snapshot instead of the earlier entries.
+    // Entries in the node's log now follow a snapshot instead of the earlier entries.
     stage.crash(away).await;
     stage.start(away);
     stage.say("once more").await;
     stage.agrees().await;
 }
 
-/// Entries wait while the other nodes cannot be reached. Commands proposed meanwhile are not counted from before that
-/// wait.
+/// Entries wait while the other nodes cannot be reached. The latency of commands proposed in between does not
+/// include the time before that wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_delay_starts_no_earlier_than_its_proposal() {
     let stage = TestCluster::of(2, LIMITS).await;
@@ -111,14 +111,15 @@ async fn command_delay_starts_no_earlier_than_its_proposal() {
     let (asked, last) = (Instant::now(), propose("due in 500".to_owned()));
     tokio::time::sleep(Duration::from_millis(50)).await;
     stage.isolate(leader, false);
-    // Whether it was applied is unknown: a leader that was cut off for long may report that it does not lead.
+    // The outcome is unknown: a leader that was cut off for long may report that it does not lead.
     if last.await.unwrap().is_ok() {
         stage.until("it was due", |stage| stage.nodes[&leader].with(|scroll| scroll.due_ms.is_none())).await;
         assert!(asked.elapsed() >= Duration::from_millis(500), "due after {:?}", asked.elapsed());
     }
 }
 
-/// Every start begins an epoch and a file of the journal, so the log behind a snapshot spans several files.
+/// Every start begins an epoch and a file of the journal. The log behind a snapshot therefore spans several
+/// files.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_kept_behind_a_snapshot_survives_restarts() {
     let limits = Limits { log_bytes_max: 600, ..LIMITS };
@@ -151,7 +152,7 @@ fn refused(stage: &mut TestCluster) -> String {
     *started.unwrap_err().downcast::<String>().unwrap()
 }
 
-/// The only file of this directory whose name ends so.
+/// The only file in this directory with this suffix.
 fn file_in(disk: &dyn Disk, dir: &str) -> PathBuf {
     let dir = Path::new(dir);
     let mut logs = disk.list(dir).unwrap().into_iter().filter(|name| name.ends_with(".log"));
@@ -179,7 +180,7 @@ async fn log_with_a_hole_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
-    // A power cut leaves two files, of which neither can be replaced by an older one.
+    // After a power cut there are two files, neither of which can be replaced by an older one.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
         let mut stage = TestCluster::of(1, LIMITS).await;
@@ -210,7 +211,7 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
                 _ => disk.overwrite(&path, older.clone()),
             }
         }
-        // A second start does not take the node's attempt to open the log for a repair.
+        // A second start does not treat the node's attempt to open the log as a repair.
         for _ in 0..2 {
             let why = refused(&mut stage);
             assert!(

@@ -54,7 +54,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
     let forgotten = stage.nodes[&1].propose(Bytes::from("forget")).await;
     assert!(forgotten.is_ok(), "{forgotten:?}");
     stage.acknowledged.lock().unwrap().clear();
-    // The state is small now, so a snapshot fits, and the log can be purged.
+    // The state is small now: a snapshot fits, and the log can be purged.
     stage.until("there is room", |stage| stage.nodes[&1].status().lacks_room.is_none()).await;
     stage.say("on we go").await;
     let mut again = fill(&stage, 1).await;
@@ -76,7 +76,7 @@ async fn writes_continue_once_a_full_disk_has_room() {
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used());
     fill(&stage, 1).await;
-    // Fills the disk completely, with commands that are never refused while there is any room.
+    // Fills the disk completely, with commands that are accepted while there is any room.
     let mut small = 0;
     while stage.nodes[&1].propose(Bytes::from(format!("forget {}", "-".repeat(1_000)))).await.is_ok() {
         small += 1;

@@ -1,4 +1,4 @@
-//! Without faults.
+//! Groups without faults.
 
 use std::sync::Arc;
 

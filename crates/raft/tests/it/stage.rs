@@ -114,7 +114,7 @@ impl Transport for TestTransport {
             let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
             let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
             let answer = node.receive(request).await;
-            // Otherwise the last reference would end on the node's own thread.
+            // Without this, the last reference would end on the node's own thread.
             tokio::task::spawn_blocking(move || drop(node));
             if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
         })
@@ -145,7 +145,7 @@ impl TestCluster {
         stage
     }
 
-    /// Without nodes.
+    /// A stage without nodes.
     pub fn empty(limits: Limits) -> TestCluster {
         let acknowledged = Mutex::default();
         let (ways, disks, nodes) = Default::default();
@@ -211,8 +211,8 @@ impl TestCluster {
         }
     }
 
-    /// Proposes a line until some of these nodes acknowledges it. After an unknown outcome it is proposed again, and
-    /// may then be applied twice.
+    /// Proposes a line until some of these nodes acknowledges it. After an unknown outcome, the line is
+    /// proposed again, and may then be applied twice.
     pub async fn say_among(&self, ids: &[u64], line: &str) {
         let deadline = Deadline::new();
         loop {

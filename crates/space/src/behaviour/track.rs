@@ -13,7 +13,7 @@ pub struct Track<const D: usize> {
     fixes: Vec<(f64, Point<D>)>,
 }
 
-/// Why positions are not a track.
+/// The reason why positions are not a track.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrackError {

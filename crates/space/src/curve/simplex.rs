@@ -3,9 +3,9 @@
 //! A cube is cut into one simplex for each order of its axes: the points `p`, measured from the cube's lower
 //! corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis in
 //! that order. Bey's red refinement of such a simplex gives 2^D simplices of the same shape in cubes of half
-//! the length, so the refined simplices are those of the refined cubes. Types are numbered as in Burstedde
-//! and Holke ("A tetrahedral space-filling curve for nonconforming adaptive meshes", SIAM J. Sci. Comput.
-//! 38(5), 2016); the tests repeat their tables.
+//! the length, so that the refined simplices are those of the refined cubes. Types are numbered as in
+//! Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive meshes", SIAM J. Sci.
+//! Comput. 38(5), 2016); the tests repeat their tables.
 //!
 //! A point on a face that simplices share belongs to one of them: of equal coordinates the lower axis counts
 //! as the larger.
@@ -23,7 +23,7 @@ pub struct Simplex<const D: usize> {
     pub anchor: GridPoint<D>,
     /// How often the world is halved to reach the cube.
     pub level: u32,
-    /// Type: which of the cube's simplices this is.
+    /// Type: the number of this simplex among the cube's.
     pub kind: u8,
 }
 

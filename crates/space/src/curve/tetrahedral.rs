@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// No grid point has a child's number that its parent lacks, and equal digits mean equal simplices.
+        /// Every grid point's child number exists in its parent, and equal digits mean equal simplices.
         #[test]
         fn tetrahedral_keys_share_digits_as_places_share_simplices(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,

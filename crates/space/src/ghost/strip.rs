@@ -1,8 +1,8 @@
 //! Decides which neighbours may see an entity, by the cell that it is in.
 //!
-//! Cells are at least as wide as the strip, so a region that sees an entity owns some of the cells around the
-//! entity's cell. They are also large enough that those of a border stay in the cache. At the two ends of a
-//! stretch some entities are sent that the neighbour does not need.
+//! Cells are at least as wide as the strip. A region that sees an entity therefore owns some of the cells
+//! around the entity's cell. Cells are also so large that those of a border stay in the cache. At the two
+//! ends of a stretch, the neighbour receives some entities that it does not need.
 
 use std::collections::BTreeMap;
 

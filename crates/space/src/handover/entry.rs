@@ -1,8 +1,8 @@
 //! Entries: the handover steps that a region's standby has to know.
 //!
 //! The owner writes entries into the region's topic, between the ticks, and applies them itself. An owner and
-//! a standby that applied the same entries have the same handovers, except for what only the owner needs:
-//! deadlines and copies to resend.
+//! a standby that applied the same entries have the same handovers, except for the deadlines and the copies
+//! to resend, which only the owner needs.
 
 use super::parcel::{self, Parcel, Refused, RegionId, TransferId};
 use crate::entity::EntityId;
@@ -33,7 +33,7 @@ pub enum HandoverStep {
     Committed(Vec<Refused>),
     /// At the source: the entities resume here.
     Aborted,
-    /// At the source: the transfer is over, and the peer may forget it.
+    /// At the source: the transfer has ended, and the peer may forget it.
     Settled,
     /// At the target: the entities can be taken, except the refused ones.
     Staged {
@@ -46,7 +46,7 @@ pub enum HandoverStep {
     Taken,
     /// At the target: the entities will not be taken.
     Dropped,
-    /// At the target: the peer's earlier transfers are over.
+    /// At the target: the peer's earlier transfers have ended.
     Passed,
 }
 

@@ -7,7 +7,7 @@
 //!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | says       |
 //!  +---------+------+--------+---------+---------------+----------------+------------+
 //! ```
-//! `settled` is the sender's oldest transfer to the receiver that is not over; the receiver may forget
+//! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget
 //! earlier ones.
 
 use super::parcel::{self, Parcel, Refused, RegionId, TransferId};
@@ -20,7 +20,7 @@ pub struct HandoverMessage {
     pub from: RegionId,
     /// Epoch of the sender. Receivers drop messages of an older epoch than the known one.
     pub epoch: u64,
-    /// All transfers from the sender to the receiver before this one are over.
+    /// All transfers from the sender to the receiver before this one have ended.
     pub settled: TransferId,
     /// The transfer.
     pub transfer: TransferId,
@@ -33,11 +33,11 @@ pub struct HandoverMessage {
 pub enum MessageBody {
     /// From the source: take these entities.
     Prepare(Vec<Parcel>),
-    /// From the target: it and its standby can take all except the refused entities.
+    /// From the target: the target and its standby can take all except the refused entities.
     Prepared(Vec<Refused>),
     /// From the source: the entities belong to the target.
     Commit,
-    /// From the target: it has all except the refused entities, and its standby knows.
+    /// From the target: the target has all except the refused entities, and its standby knows.
     Taken(Vec<Refused>),
     /// From the source: the entities stay with the source.
     Abort,
@@ -52,7 +52,7 @@ pub enum MessageBody {
     AskSource,
     /// From a target that lost its state: the transfer is unknown.
     Unknown,
-    /// From the source: nothing besides the `settled` field of every message.
+    /// From the source: no content besides the `settled` field of every message.
     Settled,
 }
 

@@ -12,7 +12,7 @@ use crate::layout::{DecodeError, Fields, put_u32, put_u64};
 #[derive(Debug, Clone)]
 pub(super) struct Outbound {
     ids: Vec<EntityId>,
-    /// Encoded entities for resending; only the first owner has them.
+    /// Encoded entities for resending. Only the first owner has them.
     parcels: Vec<Parcel>,
     addressed: u64,
     state: Out,
@@ -25,11 +25,11 @@ pub(super) struct Outbound {
 enum Out {
     /// Offered, with the target's response once it arrives.
     Preparing { deadline: u64, prepared: Option<Vec<Refused>> },
-    /// Offered by a replaced owner; the target knows the result.
+    /// Offered by a replaced owner. The target knows the result.
     Asking,
     /// Committed to the target, which has not confirmed yet.
     Committing { refused: Vec<Refused> },
-    /// Over, but the standby does not know it yet.
+    /// Ended, but the standby does not know it yet.
     Closed { committed: bool },
 }
 
@@ -69,7 +69,7 @@ impl Outbound {
         Ok(Outbound { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
-    /// Changes the state to what a standby has that only read the entries.
+    /// Changes the state to that of a standby, which has only read the entries.
     pub(super) fn as_followed(&mut self) {
         self.parcels = Vec::new();
         if let Out::Preparing { .. } = self.state {
@@ -79,7 +79,7 @@ impl Outbound {
 }
 
 impl Handover {
-    /// Offers entities to another region. The entities stand still until the transfer is over.
+    /// Offers entities to another region. The entities stand still until the transfer has ended.
     pub fn offer(
         &mut self,
         to: RegionId,

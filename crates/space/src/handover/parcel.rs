@@ -25,13 +25,13 @@ pub struct TransferId {
 pub struct Parcel {
     /// Id of the entity.
     pub id: EntityId,
-    /// Generation: which of the entities that have had this id.
+    /// Generation: distinguishes entities that have had this id.
     pub generation: u32,
     /// Encoded state.
     pub state: Arc<[u8]>,
 }
 
-/// Why a target refuses an entity. The source keeps it.
+/// The reason why a target refuses an entity. The source keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityRefusal {

@@ -1,13 +1,13 @@
 //! A uniform grid: cells of one size, with the points of a cell next to each other.
 //!
-//! Invariants: the cells depend on the world only, so two grids of one cell size agree on the cell of every
-//! point. Within a cell, points keep the order in which they were given. Points outside the world are in the
-//! cells at its border.
+//! Invariants: the cells depend only on the world, so that two grids of one cell size agree on the cell of
+//! every point. Within a cell, points keep the order in which they were given. Points outside the world are
+//! in the cells at its border.
 //!
-//! At most [`CELLS_MAX`] cells exist, which take 16 MiB; with more, the cells are made larger.
+//! At most [`CELLS_MAX`] cells exist, which take 16 MiB; a grid that would have more uses larger cells.
 //!
-//! The grid is the fastest index for neighbours within a fixed radius. Where points are crowded it looks at
-//! too many; trees do not.
+//! The grid is the fastest index for neighbours within a fixed radius. In crowds of points it checks too many
+//! of them; trees do not.
 
 use super::{Columns, Index, NearItem, NearestItems, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
@@ -115,7 +115,7 @@ impl<const D: usize> Grid<D> {
     }
 
     /// The slots of all cells that may hold points within `reach` of a box, in rows along the first axis. The
-    /// order does not depend on the points. Each row is cut to what is within reach.
+    /// order does not depend on the points. Each row is cut to the part within reach.
     #[inline(always)]
     pub(crate) fn rows_around(&self, bounds: Aabb<D>, reach: f32) -> RowsAround<'_, D> {
         let (mut first, mut last) = ([0; 2], [0; 2]);

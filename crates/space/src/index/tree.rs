@@ -159,12 +159,12 @@ impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
 }
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
-    /// Walks the nodes that may hold something nearer than the items found or than `reach`.
+    /// Walks the nodes that may hold an item nearer than the items found or than `reach`.
     fn find(&self, at: &Point<D>, count: usize, reach: f32, nearest: &mut NearestItems) {
         if count == 0 {
             return;
         }
-        // Both closures would borrow the items found, so the walk is inlined.
+        // Both closures would borrow the items found. The walk is therefore inlined.
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {
             if node.bounds.distance_sq(at) > nearest.reach().min(reach) {

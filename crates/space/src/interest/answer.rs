@@ -34,7 +34,7 @@ pub enum WorldResponse<'a> {
     ViewerUpdate(ViewerUpdate<'a>),
 }
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
     /// The entity is not in this process.

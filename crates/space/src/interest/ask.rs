@@ -30,7 +30,7 @@ pub enum WorldRequest<'a, const D: usize> {
     Despawn(EntityId),
 }
 
-/// A change to an entity; fields that are `None` stay as they are.
+/// A change to an entity. Fields that are `None` do not change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EntityCommand<'a, const D: usize> {
     /// Id of the entity.

@@ -1,8 +1,8 @@
 //! A viewer's scene: the entities in sight, built from the updates of all regions.
 //!
-//! Each region sends its own entities. During a handover the old region's `Leave` may arrive after the new
-//! region's `Enter`: so only the region that an entity was last entered by can remove it. Updates of an older
-//! epoch are ignored.
+//! Each region sends its own entities. During a handover, the old region's `Leave` may arrive after the new
+//! region's `Enter`. Only the region that last sent `Enter` for an entity can therefore remove it. Updates of
+//! an older epoch are ignored.
 
 use std::collections::{HashMap, HashSet};
 

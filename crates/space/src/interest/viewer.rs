@@ -123,7 +123,7 @@ pub enum ViewerEvent<'a, const D: usize> {
     Enter {
         /// Id of the entity.
         id: EntityId,
-        /// Generation: which of the entities with this id.
+        /// Generation: distinguishes entities with this id.
         generation: u32,
         /// Encoded state, as in handovers.
         state: &'a [u8],
@@ -146,7 +146,7 @@ pub enum ViewerEvent<'a, const D: usize> {
     Begin,
 }
 
-/// Why bytes are not events.
+/// The reason why bytes are not events.
 pub type ViewerEventError = DecodeError;
 
 const BEGIN: u8 = 4;

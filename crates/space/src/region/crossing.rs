@@ -81,8 +81,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             })
     }
 
-    /// Sends neighbours the entities near their border, as of this tick. Call it when the tick's handovers
-    /// are done, as far as possible.
+    /// Sends neighbours the entities near their border, as of this tick. Call this when the tick's handovers
+    /// are done, if possible.
     pub fn send_ghosts(&mut self, out: &mut Outputs) {
         let tick = self.state.tick();
         if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {

@@ -1,4 +1,4 @@
-//! Moves rows, and notes which rows changed in what way.
+//! Moves rows, and records the changes of each row.
 
 use super::crossing::is_beyond;
 use super::home::InteriorCells;
@@ -6,7 +6,8 @@ use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{Rows, row_of};
 use crate::world::{Point, World};
 
-/// Rows with a new velocity are listed if they are at most one in this many; else all velocities are sent.
+/// Rows with a new velocity are listed if they are at most one in this many. Otherwise all velocities are
+/// sent.
 const LISTED_PART: usize = 8;
 
 /// Rows that a tick changed, in the order in which they were moved.

@@ -13,7 +13,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Moves all entities by one tick, offers those that crossed the border to their new owners, and writes
     /// the record.
     ///
-    /// With [`StandbyMode::Required`] it fails until the standby knows the tick before the last.
+    /// With [`StandbyMode::Required`], the tick fails until the standby knows the tick before the last.
     pub fn tick(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         let tick = self.state.tick();

@@ -34,7 +34,7 @@ pub enum RegionReport {
     Frozen {
         /// Id of the entity.
         id: EntityId,
-        /// Whether it panicked.
+        /// Whether the behaviour panicked.
         panicked: bool,
     },
     /// Another region refused the entity, which stays here.

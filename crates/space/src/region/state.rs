@@ -50,14 +50,14 @@ pub enum RecordSection {
     Whole(Vec<u8>),
 }
 
-/// Why a record does not fit the state.
+/// The reason why a record does not fit the state.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The record cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The record changes an entity that does not exist, or the like.
+    /// The record contains an invalid change, such as one of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A section `whole` is not alone in its append.
@@ -171,7 +171,7 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// Applies a handover's effect to the entities. Prepared entities fit, so nothing is refused here.
+    /// Applies a handover's effect to the entities. Prepared entities fit, so that this cannot fail.
     pub(super) fn carry_out(&mut self, effect: HandoverEffect) {
         match effect {
             HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),

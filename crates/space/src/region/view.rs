@@ -1,7 +1,7 @@
 //! The entities around a region after the last tick: its own and its neighbours' in one grid.
 //!
-//! Invariant: the entities that one sees, and their order, depend on the world's state alone. Cells are the
-//! world's, and within a cell entities are ordered by id.
+//! Invariant: the entities that an entity sees, and their order, depend on the world's state alone. Cells are
+//! the world's, and within a cell entities are ordered by id.
 
 mod lanes;
 
@@ -128,7 +128,7 @@ impl<const D: usize> View<D> {
     }
 }
 
-/// Entities within sight of one.
+/// Entities within sight of one entity.
 pub(super) struct SlotsInSight<'a, const D: usize> {
     view: &'a View<D>,
     own: usize,

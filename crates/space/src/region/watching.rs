@@ -9,8 +9,8 @@ use crate::interest::{EntityCommand, InterestError, Interests, ViewerId, Watch};
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
-/// Ticks for which a viewer keeps its last center, while the center's entity is on its way to a neighbour
-/// that has not sent it yet.
+/// Ticks for which a viewer keeps its last center, while a neighbour that takes over the center's entity has
+/// not sent it yet.
 const PASSING_TICKS: u64 = 2;
 
 /// Viewers and their centers.
@@ -22,7 +22,7 @@ pub(super) struct RegionViewers<const D: usize> {
     told: Option<u64>,
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {

@@ -40,7 +40,7 @@ pub struct Schema {
     size: usize,
 }
 
-/// Why a component cannot be registered.
+/// The reason why a component cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
@@ -85,7 +85,7 @@ impl Schema {
         self.size
     }
 
-    /// Hash that tells schemas apart, also between processes.
+    /// A hash that distinguishes schemas, also between processes.
     pub fn hash(&self) -> u32 {
         // FNV-1a, 32 bits.
         let mut hash = 0x811c_9dc5_u32;

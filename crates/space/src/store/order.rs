@@ -1,9 +1,10 @@
 //! Sorts rows into the Morton order, of equal cells by id, in parts.
 //!
-//! Sorting all rows of a large region takes longer than a tick may. So every tick sorts one [`SortWindow`] of
-//! rows among themselves; a sweep consists of windows of about equal size. Sweeps alternate: rows far apart,
-//! so that appended rows find their place; then adjacent rows; then adjacent rows with the windows shifted by
-//! half. Three sweeps nearly sort any order. The order affects only memory locality.
+//! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts one
+//! [`SortWindow`] of rows among themselves; a sweep consists of windows of about equal size. Sweeps
+//! alternate: rows far apart, so that appended rows find their place; then adjacent rows; then adjacent rows
+//! with the windows shifted by half. Three sweeps nearly sort any order. The order affects only memory
+//! locality.
 
 use super::{Store, hash};
 use crate::curve::{Curve, Morton};
@@ -75,7 +76,7 @@ pub(super) struct RowMove {
 impl<const D: usize> Store<D> {
     /// Sorts the rows of a window, which must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &World<D>) {
-        // Frees its memory afterwards: it is as large as the rows' own.
+        // Frees its memory afterwards, which is as large as the rows' own.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
             rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();
@@ -98,7 +99,7 @@ impl<const D: usize> Store<D> {
     /// Updates the index from ids to rows, before the ids move.
     fn renumber(&mut self, moves: &[RowMove]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
-        // Finds all entries before it changes any: equal hashes are told apart by their rows.
+        // Finds all entries before it changes any, because equal hashes are distinguished by their rows.
         let place =
             |one: &RowMove| rows.find_bucket_index(hash(ids[one.from as usize]), |row| *row == one.from);
         let places: Vec<Option<usize>> = moves.iter().map(place).collect();

@@ -24,7 +24,7 @@ use crate::world::{Point, World};
 pub struct Entity<'a, const D: usize> {
     /// Id of the entity.
     pub id: EntityId,
-    /// Generation: which of the entities that have had this id.
+    /// Generation: distinguishes entities that have had this id.
     pub generation: u32,
     /// The entity's kind: a number with a meaning that the program chooses.
     pub kind: u32,
@@ -32,13 +32,13 @@ pub struct Entity<'a, const D: usize> {
     pub position: Point<D>,
     /// Velocity, units a second.
     pub velocity: Point<D>,
-    /// Whether its behaviour failed.
+    /// Whether the entity's behaviour failed.
     pub frozen: bool,
     /// Bytes of all components, in the order of registration.
     pub components: &'a [u8],
 }
 
-/// Why bytes are not an entity's state.
+/// The reason why bytes are not an entity's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {

@@ -1,4 +1,4 @@
-//! Every entity of a world is counted once, at whatever step of a handover the regions are read.
+//! Every entity of a world is counted once, regardless of the handover step at which the regions are read.
 
 use super::*;
 

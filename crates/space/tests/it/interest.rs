@@ -179,7 +179,7 @@ fn entity_seen_by_two_regions_follows_the_newer_report() {
         hear(&mut scene, 1, 1, &anew(5, &[1, 2, 3])),
         [Entered(id(1)), Entered(id(2)), Entered(id(3))]
     );
-    // Entity 2 is handed over: its new region enters it first.
+    // Entity 2 is handed over: its new region sends `Enter` first.
     assert_eq!(hear(&mut scene, 2, 2, &anew(6, &[2])), [Moved(id(2))]);
     assert_eq!(hear(&mut scene, 1, 2, &anew(5, &[1, 3])), [Moved(id(1)), Moved(id(3))]);
     assert!(scene.visible().contains_key(&id(2)));

@@ -118,7 +118,7 @@ fn steady(scene: &mut Scene, count: usize) -> u64 {
     now_ms
 }
 
-/// The worker that is given a task submitted now.
+/// The worker that receives a task submitted now.
 fn given(scene: &mut Scene) -> Option<u64> {
     scene.plain();
     scene.starts().pop().map(|start| start.worker)

@@ -18,7 +18,7 @@ fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
     scene.tenant(Tenant { concurrency: Quota::at_most(5), ..Tenant::new(b"a") });
     scene.join(10);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (5, 15));
-    // A lowered quota takes no task away, and gives none until the use is below it.
+    // A lowered quota takes no task away. No further task starts until the use is below the quota.
     scene.tenant(Tenant { concurrency: Quota::at_most(2), ..Tenant::new(b"a") });
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
@@ -147,18 +147,18 @@ fn key_limit_is_released_however_its_task_ends() {
     let tasks = scene.submit_all("a", vec![NewTask { retry, timeout_ms: 2_000, ..work() }; 6]);
     let worker = scene.join(1);
     let start = scene.one_start();
-    scene.fail(&start, true).unwrap(); // fails, and waits for its retry
+    scene.fail(&start, true).unwrap(); // The task fails, and waits for its retry.
     assert_eq!(scene.one_start().task, tasks[1]);
-    scene.advance(2_000); // exceeds its timeout
+    scene.advance(2_000); // The task exceeds its timeout.
     scene.done(Command::Pull { worker, credit: 1 });
     let start = scene.starts().pop().unwrap();
     assert_eq!(start.task, tasks[2]);
     scene.done(Command::Cancel { task: tasks[2] });
-    scene.fail(&start, true).unwrap(); // a cancelled task stops
+    scene.fail(&start, true).unwrap(); // A cancelled task stops.
     assert_eq!(scene.starts().pop().unwrap().task, tasks[3]);
-    scene.done(Command::Leave { worker }); // its worker leaves, and the task keeps its place
+    scene.done(Command::Leave { worker }); // The task's worker leaves, and the task keeps its place.
     assert_eq!((scene.stage(tasks[3]), scene.stage(tasks[4])), (TaskStage::Ready, TaskStage::Limited));
-    scene.done(Command::Cancel { task: tasks[3] }); // is cancelled while it waits
+    scene.done(Command::Cancel { task: tasks[3] }); // The task is cancelled while it waits.
     assert_eq!(scene.stage(tasks[4]), TaskStage::Ready);
 }
 
@@ -179,7 +179,7 @@ fn filling_queue_slows_down_then_refuses_low_then_all() {
     assert!(matches!(submit(1, 4), Err(TaskRefusal::QueueFull { queued: 90, queued_max: 100, .. })));
     assert_eq!(submit(10, 9), Ok(3_000));
     assert!(matches!(submit(1, 9), Err(TaskRefusal::QueueFull { retry_after_ms: 60_000, .. })));
-    // A tenant with ten starts a second is told to wait about a tenth of a second for each task over the
+    // A tenant with ten starts a second receives a delay of about a tenth of a second for each task over the
     // limit.
     scene.join(1);
     for second in 1..=60 {

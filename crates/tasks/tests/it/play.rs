@@ -229,7 +229,7 @@ impl Ledger {
         }
     }
 
-    /// Lost workers hold nothing; stopped tasks are returned; then each new start has one holder.
+    /// Lost workers hold no tasks, and stopped tasks are returned. Then each new start has one holder.
     fn take(&mut self, scene: &Scene) {
         let there: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
         self.workers.retain(|worker| there.contains(worker));
@@ -247,7 +247,7 @@ impl Ledger {
             }
         }
         self.held.retain(|task, start| {
-            // Cancelled, and its time was up.
+            // The task was cancelled, and its time was up.
             is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
         });
         for order in &scene.effects.orders {

@@ -81,7 +81,8 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     assert_eq!(scene.starts(), []);
     scene.advance(1_000);
     assert_eq!(scene.one_start().task, second, "it came first");
-    // Once its worker has left, the next start counts as well, and comes before that of later tasks.
+    // After its worker has left, the task's next start counts as well, and comes before starts of later
+    // tasks.
     scene.done(Command::Leave { worker });
     assert_eq!(scene.stage(second), TaskStage::Limited);
     scene.advance(2_000);
@@ -104,7 +105,7 @@ fn changed_rate_still_counts_earlier_starts() {
         "waiting: 1 tasks with user ann may start in 60 s; 1 ahead of it, about 2 min"
     );
     scene.advance(30_000);
-    // Half a token has come; of ten, three and a half are missing.
+    // Half a token has arrived; three and a half of ten are missing.
     limited(&mut scene, Rate { count: 1, per_ms: 1_000, burst: 10 });
     assert_eq!(scene.starts().len(), 6);
     assert_eq!(scene.state.next_due_ms(), Some(30_500));
@@ -131,8 +132,8 @@ fn several_limits_on_the_same_and_other_keys_all_hold() {
     join_for_long(&mut scene, 20);
     let starts = starts_until(&mut scene, 20_000);
     let until = |ms: u64| starts.iter().filter(|start| start.0 <= ms).count();
-    // Five in the first moment, three at a time; eight in the first minute, and one each 7.5 s from the first
-    // on.
+    // Five start in the first moment, three at a time; eight in the first minute, and one each 7.5 s from
+    // then on.
     assert_eq!((until(0), until(600), until(7_499), until(7_500), until(15_000)), (5, 8, 8, 9, 10));
 }
 

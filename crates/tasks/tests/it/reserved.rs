@@ -51,7 +51,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
         let mut scene = two_tenants(workers);
         let (_, given, _) = flood(&mut scene, 60);
         let given = given.unwrap_or_else(|| panic!("never, on {workers} workers"));
-        // One worker is, after 5 s, reserved for it, whose tasks end within 4 s.
+        // After 5 s, one worker is reserved for the large task. Its own tasks end within 4 s.
         assert!((5..=11).contains(&given), "after {given} s on {workers} workers");
     }
 }
@@ -98,7 +98,7 @@ fn reservation_of_a_departed_worker_moves_to_another() {
     scene.advance(6_000);
     scene.complete(&held[0], 1_000).unwrap();
     scene.done(Command::Leave { worker: held[0].worker });
-    // The other worker is reserved in its place.
+    // The other worker is reserved instead.
     let others: Vec<_> = held.iter().filter(|start| start.worker != held[0].worker).collect();
     for start in others {
         scene.complete(start, 1_000).unwrap();

@@ -283,7 +283,7 @@ fn slots_follow_the_demand_within_110_milliseconds() {
     cluster.submit(tenants[1], 1_000, 10);
     cluster.run(300 + 110);
     assert_eq!((cluster.slots_of(first), cluster.slots_of(second)), (10, 10));
-    // Back again, once the tasks are done.
+    // The slots move back when the tasks are done.
     cluster.run(2_000);
     assert_eq!(cluster.slots_of(first) + cluster.slots_of(second), 20);
 }

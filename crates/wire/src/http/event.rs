@@ -28,7 +28,7 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes an id without an event: everything up to it was read.
+/// Writes an id without an event: the reader has read everything up to it.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }
@@ -38,7 +38,7 @@ pub fn write_retry(ms: u64, out: &mut String) {
     out.extend(["retry: ", &ms.to_string(), "\n\n"]);
 }
 
-/// Writes a comment, which readers skip; it shows that the connection is alive.
+/// Writes a comment, which readers skip. A comment shows that the connection is alive.
 pub fn write_comment(text: &str, out: &mut String) {
     out.extend([": ", text, "\n\n"]);
 }

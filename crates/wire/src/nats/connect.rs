@@ -33,7 +33,7 @@ pub struct Connect {
     pub auth_token: Option<String>,
     /// An nkey's public key instead of user and password.
     pub nkey: Option<String>,
-    /// The nonce of `INFO`, signed with it, in base64.
+    /// The nonce of `INFO`, signed with that key, in base64.
     pub sig: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Default for Connect {
 impl Connect {
     /// Reads the JSON behind `CONNECT`.
     pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
-        // serde would accept an array for an object.
+        // Refuses an array, which serde would accept for an object.
         let object = json.first() == Some(&b'{');
         let written: Option<Written> = if object { serde_json::from_slice(json).ok() } else { None };
         let written = written.ok_or(Violation::Arguments)?;

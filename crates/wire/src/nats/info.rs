@@ -62,7 +62,7 @@ impl Info<'_> {
     /// Appends the INFO line.
     pub fn say(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"INFO ");
-        // Numbers and text: there is nothing that JSON could not hold.
+        // The content is numbers and text, which JSON can always hold.
         let written = serde_json::to_writer(&mut *out, self);
         debug_assert!(written.is_ok());
         out.extend_from_slice(b"\r\n");

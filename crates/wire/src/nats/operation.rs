@@ -147,7 +147,7 @@ fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation
         [subject, queue, sid] if is(b"SUB") => Operation::Subscribe { subject, queue: Some(queue), sid },
         [sid] if is(b"UNSUB") => Operation::Unsubscribe { sid, max: None },
         [sid, max] if is(b"UNSUB") => {
-            // nats-server treats a limit of 0 as none.
+            // nats-server treats a limit of 0 as no limit.
             let max = Some(number(max)? as u64).filter(|max| *max > 0);
             Operation::Unsubscribe { sid, max }
         }

@@ -55,7 +55,7 @@ impl Message<'_> {
         out.push(b' ');
         out.extend_from_slice(self.sid);
         out.push(b' ');
-        // A reply subject with blanks would break the line, and is left out.
+        // A reply subject with blanks would break the line. The line therefore leaves it out.
         if let Some(reply) = self.reply.filter(|reply| reply.bytes().all(|b| b > b' ' && b != 0x7f)) {
             out.extend_from_slice(reply.as_bytes());
             out.push(b' ');

@@ -57,7 +57,7 @@ fn older_welcome_names_no_cluster() {
         cluster: OptionalText(""),
     })
     .encode(&mut old);
-    // Its last field ends the message.
+    // The last field ends the message.
     let unpadded = 8 + 8 + 8 + (2 + 1) + (2 + 9) + 6 * 4;
     old.truncate(usize::next_multiple_of(unpadded, 8));
     let len = old.len() as u32;

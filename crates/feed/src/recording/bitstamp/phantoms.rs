@@ -1,18 +1,18 @@
 //! Phantoms: orders of the opening that cannot exist.
 //!
-//! A recorder that first requests all orders and then listens to events misses what happens in between. An
-//! order that was deleted meanwhile stays in the recorded book for ever: a phantom. The venue matches by
-//! price, so the market shows phantoms:
+//! A recorder that first requests all orders and then listens to events misses the events in between. An
+//! order that was deleted then stays in the recorded book for ever: a phantom. The venue matches by price, so
+//! the market shows phantoms:
 //!
 //! - **Traded through.** A trade at a worse price than a bid offers (or an ask asks) should have taken that
 //!   order first.
 //! - **Stood across.** An order that rests at a price at which it would match the phantom should have
 //!   matched.
 //!
-//! The first is proof if no event names the opening order until [`GRACE_MS`] later; the second if in addition
-//! the other order still rests then. So the order of rows within a match, and orders in the middle of
-//! matching, give no false proof. Both rely on the later event and not on the opening. A phantom that the
-//! market never reaches cannot be detected.
+//! The first counts as proof if no event names the opening order within [`GRACE_MS`]; the second, if in
+//! addition the other order still rests then. The order of rows within a match, and orders in the middle of
+//! matching, therefore give no false proof. Both rely on the later event and not on the opening. A phantom
+//! that the market never reaches cannot be detected.
 //!
 //! At most [`EVIDENCE_MAX`] prices wait; beyond that, evidence is dropped and found again at the next trade.
 

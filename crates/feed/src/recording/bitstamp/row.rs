@@ -1,6 +1,6 @@
 //! Rows of the recording, and the heading with the positions of columns.
 //!
-//! Rows hold no quotes, so they are split at commas; a quote makes its field invalid, and the row is refused.
+//! Rows contain no quotes, and are split at commas. A quote makes its field invalid, and the row is refused.
 //! (The `csv` crate reads at three quarters of the speed.)
 
 use crate::decimal::{self, DecimalError};
@@ -11,8 +11,8 @@ use crate::side::Side;
 pub(super) const PRICE_DECIMALS: u8 = 1;
 pub(super) const SIZE_DECIMALS: u8 = 8;
 
-/// Price that the venue writes for a market order to buy; to sell it is 0. A bid at 0 is one below five
-/// cents.
+/// Price that the venue writes for a market order to buy; for one to sell, it writes 0. A bid at 0 is a bid
+/// below five cents.
 const MARKET_BUY: i64 = 9_999_999_990;
 /// Most columns of a heading.
 const COLUMNS_MAX: usize = 32;

@@ -1,4 +1,4 @@
-//! Open orders of a recording, and what a row does to the book.
+//! Open orders of a recording, and each row's effect on the book.
 
 use std::collections::HashMap;
 

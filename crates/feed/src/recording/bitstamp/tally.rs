@@ -29,7 +29,7 @@ pub struct BitstampTally {
     pub records: u64,
     /// Skipped rows.
     pub defects: u64,
-    /// Rows under a heading that cannot be used.
+    /// Rows under an invalid heading.
     pub unreadable: u64,
 }
 

@@ -1,4 +1,5 @@
-//! A simulated file: what programs see, what is on the disk, and where they may differ.
+//! A simulated file: the content that programs see, the content on the medium, and the sectors that may
+//! differ.
 
 use std::collections::BTreeSet;
 

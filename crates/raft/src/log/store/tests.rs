@@ -22,7 +22,7 @@ fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> Log {
     log::open(disk.clone(), Path::new("/raft"), &limits).unwrap()
 }
 
-/// Appends an entry of 4 KiB; what is told when it is written.
+/// Appends an entry of 4 KiB. Returns the receiver of the write's outcome.
 fn append(log: &Log, index: u64) -> Receiver<io::Result<()>> {
     let (sender, receiver) = channel();
     let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; 4 << 10])));
@@ -35,7 +35,7 @@ fn append(log: &Log, index: u64) -> Receiver<io::Result<()>> {
     receiver
 }
 
-/// Appends until one waits for room; which, and what it will be told.
+/// Appends until an entry waits for room. Returns that entry, and the receiver of its outcome.
 fn fill(log: &Log) -> (u64, Receiver<io::Result<()>>) {
     for index in 1..10_000 {
         let written = append(log, index);
@@ -80,7 +80,7 @@ async fn purge_of_entries_pending_for_room_waits_for_them() {
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
     let (waits, written) = fill(&log);
-    // As after a snapshot of another node's, which has what was never written here.
+    // As after a snapshot of another node, which includes entries that were never written here.
     log.purge(id(waits)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_room(u64::MAX);
@@ -107,7 +107,7 @@ fn idle_log_writes_the_mark_of_its_last_record() {
     for index in 1..=3 {
         append(&log, index).recv_timeout(PATIENCE).unwrap().unwrap();
     }
-    // Its second sector, after 8 bytes, has the record's number.
+    // The file's second sector has the record's number, after 8 bytes.
     let mark = || disk.content(Path::new("/raft.synced")).map(|bytes| bytes[520]);
     dunlin_wait::until("the mark is written", || mark() == Some(3));
     drop(log);

@@ -1,7 +1,7 @@
 //! Finds the nearest items of every item at once.
 //!
 //! The items of a leaf search together: one walk lists the leaves that can matter to any of them, and each
-//! item then looks at those that matter to it. The first bound of an item's distance comes from items with
+//! item then checks the leaves that matter to it. The first bound of an item's distance comes from items with
 //! similar keys.
 
 use super::{Node, Tree};
@@ -45,7 +45,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// A squared distance within which at least `count` others are.
+    /// A squared distance within which at least `count` other items are.
     fn first_reach(&self, slot: usize, count: usize, nearest: &mut NearestItems) -> f32 {
         nearest.clear();
         let at = self.slot(slot);

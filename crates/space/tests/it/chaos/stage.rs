@@ -39,7 +39,7 @@ impl Faults {
     }
 }
 
-/// Counters of what happened, to notice a run that tried nothing.
+/// Counters of events, to detect a run that tried nothing.
 #[derive(Debug, Default)]
 pub struct Told {
     pub kills: u64,
@@ -368,7 +368,7 @@ impl Stage {
             }
             self.act(owner, |node, effects| {
                 let parcels = leaving.iter().map(|id| node.parcel(*id)).collect();
-                // An offer to an unknown peer fails; the peer is met later.
+                // An offer to an unknown peer fails. The peer becomes known later.
                 let _ = node.handover.offer(to, parcels, now, effects);
             })?;
         }
@@ -390,7 +390,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether this step kills the process. At most one of an owner and its standby may be missing.
+    /// Whether this step kills the process. An owner and its standby are never missing at the same time.
     fn is_killed_now(&mut self, number: usize) -> bool {
         self.countdown = self.countdown.saturating_sub(1);
         if self.countdown > 0 || !self.faults.kills || self.now > TROUBLE {
@@ -424,8 +424,8 @@ impl Stage {
         }
     }
 
-    /// Records what a killed owner loses: its entities may go back by a tick or vanish, and the last items to
-    /// its standby may never arrive.
+    /// Records the losses of a killed owner: its entities may go back by a tick or vanish, and the last items
+    /// to its standby may never arrive.
     fn forsake(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {
