@@ -1,12 +1,12 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 
-// The node to look at while developing: DUNLIN_HTTP=http://127.0.0.1:18222 npm run dev
+// The node to use during development: DUNLIN_HTTP=http://127.0.0.1:18222 npm run dev
 const node = process.env.DUNLIN_HTTP ?? "http://127.0.0.1:8222";
 const to = { target: node, changeOrigin: true, headers: { origin: node } };
 
 export default defineConfig({
-  // The page may be served below a path of a proxy.
+  // A proxy may serve the page below a path.
   base: "./",
   resolve: { alias: { dunlin: fileURLToPath(new URL("../client/src/index.ts", import.meta.url)) } },
   build: { target: "es2022", assetsInlineLimit: 0, modulePreload: { polyfill: false }, reportCompressedSize: true },

@@ -1,9 +1,11 @@
 """Four tenants submit tasks that parse recorded markets. A node starts, scales and replaces the Python workers, some
 of which are killed.
 
-`cargo xtask demo --tasks` runs it; `cargo xtask demo` runs it beside the other faces, on the nodes of a cluster that it did not start (--url)
-and whose nodes are killed now and then. A round is some steady work, then one tenant's spike, during which workers are killed, then quiet until
-as few workers are left as may be. After each round every task is accounted for: done, and with the result that this program finds by itself.
+`cargo xtask demo --tasks` runs this program. `cargo xtask demo` runs it beside the other parts,
+on a running cluster (--url) whose nodes are killed at times. A round is some steady work, then
+one tenant's spike, during which workers are killed, then quiet until only the minimum of workers
+is left. After each round, the program checks that every task is done, and has the result that
+the program computes itself.
 """
 
 from __future__ import annotations
@@ -206,7 +208,7 @@ class Demo:
     def frames(self, phase: str, seconds: float = PATIENCE, *, goes_on: bool = False) -> Iterator[tuple[float, int]]:
         """Polls for some time, and yields the seconds since the start and the unfinished tasks.
 
-        Ctrl-C ends it unless `goes_on`.
+        Ctrl-C ends the polling unless `goes_on`.
         """
         began = time.monotonic()
         while (passed := time.monotonic() - began) < seconds and (goes_on or not self.interrupted):

@@ -64,7 +64,7 @@ unsafe impl Plain for EntityId {}
 /// The bytes of the structures.
 #[expect(private_bounds, reason = "what is plain is decided in this file")]
 pub fn bytes_of<T: Plain>(all: &[T]) -> &[u8] {
-    // SAFETY: every byte of them is part of a number, and bytes need no alignment.
+    // SAFETY: every byte of the structures is part of a number, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) }
 }
 
@@ -127,9 +127,10 @@ impl Column {
         let rows = column.shape[0];
         // At most one past the end, for an empty column.
         let start = column.owner.bytes()[column.start..].as_ptr();
-        // SAFETY: `view` is not null and the caller's to fill in. The pointers lead into `slf`, which the view holds
-        // by `obj` and which is frozen, or into the bytes that `slf` holds and nobody writes to: `readonly` says so,
-        // and shape and strides stay within them, as `table` has checked.
+        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers lead into
+        // `slf`, which is frozen and which the view holds by `obj`, or into the bytes that `slf` holds and no
+        // code writes to. `readonly` announces this, and shape and strides stay within the bytes, as `table`
+        // has checked.
         unsafe {
             (*view).buf = start as *mut c_void;
             (*view).len = rows * row_bytes as ffi::Py_ssize_t;

@@ -247,7 +247,7 @@ impl Events {
             let ready =
                 subscriber.poll_until(|subscriber, cx| subscriber.poll_ready(cx).map_err(Failure::from));
             match ready.await {
-                // The next call reports it.
+                // The next call reports the error.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }

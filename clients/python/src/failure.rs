@@ -39,7 +39,7 @@ pub enum Failure {
     Python(PyErr),
 }
 
-/// The interpreter is about to end. A thread that enters it from now on would hang or panic.
+/// Set when the interpreter is about to end. A thread that enters it afterwards would hang or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Threads between the end of a wait and their last use of the interpreter.
@@ -47,8 +47,8 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long the interpreter's end waits for such threads.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
-/// Announces the interpreter's end, from the thread that ends it. Waiting threads keep waiting and end with
-/// the process; if they entered the interpreter, Python would end them inside foreign code, and abort.
+/// Announces the interpreter's end, from the thread that ends it. Waiting threads continue to wait and end
+/// with the process. If they entered the interpreter, Python would end them inside foreign code, and abort.
 #[pyfunction(name = "_end")]
 pub fn end(py: Python<'_>) {
     ENDS.set(true);
@@ -119,7 +119,7 @@ pub fn signals_raise() -> bool {
     interrupted
 }
 
-/// A call that another thread may cancel; it ends within 100 ms then.
+/// A call that another thread may cancel. A cancelled call ends within 100 ms.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 #[derive(Debug)]
 pub struct CancellableCall(Arc<AtomicBool>);

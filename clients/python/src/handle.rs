@@ -63,7 +63,7 @@ impl<T: Send> Close for Shared<T> {
             return;
         }
         self.ended.notify_waiters();
-        // A thread that uses the value now drops it when it leaves.
+        // If a thread uses the value now, that thread drops it when it leaves.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_out(&mut slot);
             drop(slot);

@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
-/// A record of a group. In a `work` group it has to be acknowledged or given back, from any thread.
+/// A record of a group. In a `work` group, any thread must acknowledge or return it.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
@@ -87,7 +87,7 @@ impl Job {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Gives the record back, to be delivered again after `delay` seconds at the earliest.
+    /// Returns the record. The node delivers it again after `delay` seconds at the earliest.
     #[pyo3(signature = (delay = 0.0))]
     fn nack(&self, py: Python<'_>, delay: f64) -> PyResult<()> {
         let delay = crate::events::timeout(Some(delay))?.unwrap_or_default();

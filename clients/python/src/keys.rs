@@ -99,7 +99,7 @@ impl Keys {
         found.map(|entry| row(py, &entry)).transpose()
     }
 
-    /// Writes a key, if given only after revision `expect`. Returns the revision.
+    /// Writes a key; if `expect` is given, only if that revision last wrote the key. Returns the revision.
     fn put(
         &self,
         py: Python<'_>,

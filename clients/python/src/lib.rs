@@ -1,12 +1,13 @@
 //! The native part of the Python package `dunlin`, over the Rust client.
 //!
-//! Users import `python/dunlin`. This module, `dunlin._dunlin`, implements what runs for each record or
-//! waits: records, notices, subscriptions, publishers, groups, replicas, keys, watches, leases, locks, tasks,
-//! workers and worlds.
+//! Users import `python/dunlin`. This module, `dunlin._dunlin`, implements the code that runs for each
+//! record, or that waits: records, notices, subscriptions, publishers, groups, replicas, keys, watches,
+//! leases, locks, tasks, workers and worlds.
 //!
 //! Invariants:
 //! - A waiting thread does not hold the interpreter's lock, and checks for signals every 100 ms.
-//! - A child process cannot use its parent's handles: calls fail, and nothing is sent or closed.
+//! - A child process cannot use its parent's handles: calls fail, and no message is sent and no connection
+//!   closed.
 //! - Bytes that Python reads through a buffer never change, and live as long as the buffer.
 //!
 //! This crate is outside the main workspace; `Cargo.toml` gives the reason.

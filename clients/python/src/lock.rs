@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::handle::Handle;
 use crate::lease::RawLease;
 
-/// A lock. Closing it releases it, or ends the wait for it.
+/// A lock. Closing the handle releases the lock, or ends the wait for it.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLock {
     pub connection: Py<Connection>,
@@ -32,7 +32,7 @@ impl RawLock {
         })
     }
 
-    /// Changes the value that others see.
+    /// Changes the value that other clients see.
     fn proclaim(&self, py: Python<'_>, value: &[u8]) -> PyResult<()> {
         self.held.with_in_turn(py, |held| match held {
             Some(lock) => Ok(lock.proclaim(value)?),

@@ -1,6 +1,6 @@
 //! Records taken from the client, several thousand at a time.
 //!
-//! They are copied once, so that Python's references do not hold the receive buffer:
+//! The records are copied once, so that Python's references do not hold the receive buffer:
 //!
 //! ```text
 //! heads     seq prev_seq append event payload_at meta_at epoch log flags | … | one more, where the last ends
@@ -22,7 +22,7 @@ pub struct Head {
     pub seq: u64,
     pub prev_seq: u64,
     pub append_ns: i64,
-    /// 0 if the publisher gave none.
+    /// The event time; 0 if the publisher gave none.
     pub event_ns: i64,
     pub payload_at: u64,
     pub meta_at: u32,

@@ -157,7 +157,7 @@ impl PyReplica {
         if told.is_empty() {
             let take = |following: &mut FollowedReplica| loop {
                 let mut told = VecDeque::new();
-                // One at a time, so that the state is that of the returned change.
+                // Applies one change at a time, so that the state is that of the returned change.
                 while told.is_empty() && following.drain(1, &mut told)? > 0 {}
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
@@ -168,7 +168,7 @@ impl PyReplica {
             told = self.in_time(py, timeout, take)?;
         }
         let first = told.pop_front();
-        // A snapshot may arrive with the trouble that it ends.
+        // A snapshot may arrive together with the report of the fault that it repairs.
         self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
         first.map(|told| told.object(py)).transpose()
     }

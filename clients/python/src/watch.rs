@@ -56,7 +56,7 @@ impl RawWatch {
         let watch = self.watch.clone();
         runtime::spawn(py, async move {
             match watch.poll_until(|watch, cx| watch.poll_ready(cx).map_err(Failure::from)).await {
-                // The next call reports it.
+                // The next call reports the error.
                 Err(Failure::Closed) => Ok(()),
                 outcome => outcome,
             }

@@ -60,7 +60,7 @@ def test_levels_are_arrays_that_share_memory(client: dunlin.Client, topic: str) 
         assert (len(bids), bids.prices.tolist(), bids.table.shape, book.bid) == (0, [], (0, 2), None)
         client.publish(topic, level("ask", 1, 0))
         until(lambda: book.update() > 0)
-        # Arrays taken before do not change.
+        # Arrays taken earlier do not change.
         assert asks.prices.tolist() == [1, 2, 3, 4, 5] and book.asks().prices.tolist() == [2, 3, 4, 5]
 
 

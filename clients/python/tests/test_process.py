@@ -98,7 +98,7 @@ if child == 0:
             used()
         except dunlin.errors.ForkedError:
             refused += 1
-    # Nothing is sent on the parent's connection, now or when these objects are dropped.
+    # The child sends no message on the parent's connection, now or when these objects are dropped.
     client._connection.close()
     events.close()
     del client, events, publisher

@@ -48,9 +48,9 @@ impl Console {
     }
 }
 
-/// Standard output. For a terminal, control characters beyond ASCII are escaped as in JSON, whatever wrote
-/// them. ASCII control characters pass, because colours need them; data are escaped before. Pipes and files
-/// receive all bytes unchanged.
+/// Standard output. For a terminal, control characters beyond ASCII are escaped as in JSON, regardless of
+/// their origin. ASCII control characters pass, because colours need them; data are escaped before. Pipes and
+/// files receive all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,

@@ -123,7 +123,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         self.sent += u64::from(matches!(outcome, Ok(_) | Err(PublishError::Unknown(_))));
         match outcome {
             Ok(receipt) => self.last = Some(receipt),
-            // The record is sent again; `flush` waits for its response.
+            // The client sends the record again; `flush` waits for its response.
             Err(PublishError::Unknown(why)) => {
                 self.outage.said_once(&why, self.errors)?;
                 self.flush()?;
@@ -133,7 +133,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         Ok(())
     }
 
-    /// Sends each line as a record. All records are acknowledged before it waits for more input.
+    /// Sends each line as a record. Waits for more input only when all records are acknowledged.
     pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
         const WHAT: &str = "cannot read lines";
         let mut begun = Vec::new();
@@ -171,7 +171,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         if begun.is_empty() { Ok(true) } else { self.send(&begun) }
     }
 
-    /// Waits until everything is acknowledged.
+    /// Waits until all records are acknowledged.
     pub fn flush(&mut self) -> Result<()> {
         match self.persist(P::flush)? {
             Some(receipt) => self.last = receipt.or(self.last),
@@ -211,8 +211,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         }
     }
 
-    /// Waits before another attempt. Returns the refusal if another attempt cannot succeed, or the command has to
-    /// end.
+    /// Waits before another attempt. Returns the refusal if another attempt cannot succeed, or the command
+    /// has to end.
     fn await_room(&mut self, refused: PublishError) -> Result<()> {
         let acknowledged = self.publisher.acknowledged_records();
         if !is_for_want_of_room(&refused) || self.stop.is_set() || !self.crowding.may_wait(acknowledged) {
@@ -260,7 +260,8 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// The node has room again once more records are acknowledged; sent records may still be refused.
+    /// The node has room again once more records are acknowledged. It may still refuse records that were
+    /// sent.
     fn over(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
             (self.since, self.pause) = (None, PAUSE_MIN);
@@ -292,7 +293,7 @@ mod tests {
             0
         }
 
-        /// The record is refused before the publisher takes it.
+        /// The node refuses the record before the publisher takes it.
         fn send_refused_again(&mut self) -> Result<(), PublishError> {
             Ok(())
         }

@@ -12,13 +12,13 @@ use dunlin_wire::{CODES, Retry};
 use crate::console::Paint;
 use crate::format::text::escaped_lines;
 
-/// The client limits its attempts; this pause prevents a busy loop if it does not.
+/// The client limits its attempts. This pause prevents a busy loop if it does not.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time after which a lost connection is reported.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// Returns why the node is unreachable, if it has been for at least 1 s.
+/// Returns why the node is unreachable, if the outage has lasted at least 1 s.
 pub fn away(client: &Client) -> Option<Disconnected> {
     client.away().filter(|away| away.since.elapsed() >= NOTICE)
 }
@@ -36,7 +36,8 @@ impl OutageReport {
         self.said_once(&why, paint)
     }
 
-    /// Reports a lost connection, unless that was done. Returns an error if the node refused the client for good.
+    /// Reports a lost connection, unless that was done. Returns an error if the node refused the client
+    /// permanently.
     pub fn said_once(&mut self, why: &str, paint: Paint) -> Result<()> {
         if let Some(refused) = for_good(why) {
             return Err(CallError::Refused(refused).into());

@@ -93,7 +93,7 @@ impl Program {
     ) -> Result<T> {
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         let input = child.stdin.take();
-        // Write from a thread: the command may fill its output pipe before it has read all input.
+        // Writes from a thread, because the command may fill its output pipe before it has read all input.
         let outcome = thread::scope(|scope| {
             // The command may ignore its input.
             scope.spawn(|| input.map(|mut input| input.write_all(record.payload())));

@@ -28,7 +28,7 @@ pub struct RunningNode {
     pub server: Server,
     /// The membership of a cluster.
     pub cluster: Option<Cluster>,
-    /// Telemetry of this node, if it sends more than its clients do.
+    /// Telemetry of this node, if the node exports more than its clients' spans.
     pub telemetry: Option<Telemetry>,
     /// Worker processes that the node starts.
     pub workers: Option<Workers>,

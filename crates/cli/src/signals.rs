@@ -62,13 +62,13 @@ impl StopFlag {
         Ok(StopFlag(stop))
     }
 
-    /// Sets the flag also when the reader of standard output has gone: after `| head -1`, the next record may never
-    /// arrive.
+    /// Sets the flag also when the reader of standard output has ended: after `| head -1`, the next record
+    /// may never arrive.
     pub fn when_nobody_reads(&self) {
         let stop = self.clone();
         thread::spawn(move || {
             let out = std::io::stdout();
-            // The end of a pipe is reported without being requested. A file has no reader, so that the wait
+            // The system reports the end of a pipe without a request. A file has no reader, so that the wait
             // does not end.
             let mut outs = [PollFd::new(&out, PollFlags::empty())];
             while poll(&mut outs, None) == Err(Errno::INTR) {}
@@ -87,7 +87,7 @@ impl StopFlag {
         });
     }
 
-    /// Ends the process if it is still running after `grace` since the request to end.
+    /// Ends the process if it still runs `grace` after the request to end.
     pub fn ends_within(&self, grace: Duration) {
         let stop = self.clone();
         thread::spawn(move || {

@@ -37,7 +37,7 @@ impl Telemetry {
         let collector = Collector::find(config.otlp_endpoint.as_deref())?;
         let mut layers = vec![lines(config, console)];
         layers.extend(collector.as_ref().map(Collector::layer));
-        // Fails only if the program has set a subscriber already, which then stays.
+        // Fails only if the program has already set a subscriber, which then remains.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(layers));
         Ok(Telemetry { collector })
     }
@@ -50,8 +50,8 @@ impl Telemetry {
     }
 }
 
-/// Log lines on standard error, without spans. openraft is quieted: it warns of every late heartbeat, thirty
-/// a second, and the node's status shows what matters.
+/// Log lines on standard error, without spans. openraft's lines are left out: it warns of every late
+/// heartbeat, thirty a second, and the node's status shows the relevant events.
 fn lines(config: &Config, console: &Console) -> AnyLayer {
     let level: Level = config.log.parse().unwrap_or(Level::WARN);
     let wanted = Targets::new()

@@ -231,7 +231,7 @@ export class Client {
     this.connection = undefined;
     this.channels.clear();
     for (const subscription of this.subscriptions.values()) subscription.lost();
-    // Another of the addresses may still be of the cluster.
+    // Another of the addresses may still belong to the cluster.
     const mayMove = why.code === Code.OtherCluster && this.bases.length > 1;
     const isOver = this.options.reconnect === false || (why.retry === "no" && !mayMove);
     if (isOver) {
@@ -240,7 +240,7 @@ export class Client {
       return this.become("closed", why);
     }
     const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
-    // Another node has not asked for a wait.
+    // Another node has not requested a wait.
     const asked = why.code === Code.RateLimit && this.bases.length === 1 ? Number(why.numbers[0] ?? 0n) : 0;
     this.stats.reconnects++;
     this.turn = (this.turn + 1) % this.bases.length;
@@ -261,7 +261,7 @@ export class Client {
   }
 
   private message(kind: number, view: DataView, at: number, end: number): void {
-    // Most messages are runs.
+    // Most messages carry batches of records.
     if (kind === FromNode.RUN) {
       this.channels.get(view.getUint32(at + 8, true))?.run(view, at, end);
       return;

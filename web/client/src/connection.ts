@@ -72,7 +72,7 @@ export class Connection {
     };
     this.socket.onmessage = (event: MessageEvent) => this.received(event.data as ArrayBuffer);
     this.socket.onclose = () => this.end(new DunlinError(Code.ShuttingDown, "the connection was lost"));
-    // The close event follows, and tells as much.
+    // The close event follows with the same information.
     this.socket.onerror = () => {};
     this.watch = setInterval(() => this.lookForLife(), 1_000);
   }
@@ -134,7 +134,7 @@ export class Connection {
       this.take(new Uint8Array(buffer));
       if ((this.phase as string) !== "over") this.handler.settled();
     } catch (error) {
-      // What the node said cannot be understood: nothing later can be trusted.
+      // The client cannot decode the node's message. No later message can be trusted.
       this.end(error instanceof DunlinError ? error : new DunlinError(Code.Protocol, String(error)));
       if (!(error instanceof RangeError || error instanceof DunlinError)) throw error;
     }
@@ -166,7 +166,7 @@ export class Connection {
     const rest = this.rest!;
     const length = this.lengthOf(new DataView(rest.buffer, rest.byteOffset, before), 0);
     const more = Math.min((length || 8) - before, bytes.length);
-    // Room is made as its bytes come, not as its length claims.
+    // Allocates memory as the message's bytes arrive, not by its announced length.
     if (before + more > rest.length) {
       const grown = new Uint8Array(Math.max(before + more, Math.min(2 * rest.length, length || 8)));
       grown.set(rest.subarray(0, before));
@@ -216,7 +216,7 @@ export class Connection {
     if (MAGIC.some((byte, n) => view.getUint8(at + n) !== byte)) {
       throw new DunlinError(Code.Protocol, "the other side is no Dunlin");
     }
-    // Where the versions differ, REFUSED says so.
+    // If the versions differ, REFUSED gives the reason.
     this.phase = "hello";
   }
 

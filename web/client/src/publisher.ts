@@ -119,7 +119,7 @@ export class Publisher {
         : undefined);
     if (refused) return this.refuse(sent, refused);
     if (!this.opened) {
-      // Whoever gave it may write into it again at once.
+      // The caller may overwrite the buffer at once.
       this.unopened.push({ payload: bytes.slice(), options, sent });
       this.bytes += bytes.length + 1;
       return;
@@ -177,7 +177,7 @@ export class Publisher {
     this.inFlightBytes = 0;
     const { byItself } = this;
     if (byItself !== undefined) {
-      // Another topic of the name is not made in the place of one that somebody configured.
+      // Does not create another topic in place of one that was configured.
       out.message(ToNode.EXPECT_TOPIC, (out) => {
         out.u32(this.id).bool(byItself).u32(this.acknowledged.size);
         for (const [partition, position] of this.acknowledged) out.u16(partition).position(position);
@@ -195,7 +195,7 @@ export class Publisher {
       this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [] });
     }
     for (const partition of this.partitions) {
-      // Under the same numbers: what was appended is answered as a duplicate.
+      // Sent under the same numbers: the node answers records that it has already appended as duplicates.
       partition.waiting = [...partition.inFlight, ...partition.refusedLater.map((sent) => ({ ...sent, seq: 0 })), ...partition.waiting];
       if (partition.again > 0) {
         partition.next = partition.again;
@@ -251,7 +251,7 @@ export class Publisher {
     partition.inFlight = partition.inFlight.filter((sent) => !isRefused(sent));
     for (const sent of refused) {
       this.inFlightBytes -= sent.frame.length + 48;
-      // Only because the one before it was refused: it goes out again under another number.
+      // Refused only because of the record before it: this one is sent again under another number.
       if (error.code === Code.ProducerGap && partition.again > 0) {
         partition.refusedLater.push(sent);
       } else {
@@ -261,7 +261,7 @@ export class Publisher {
       }
     }
     if (error.code === Code.Closed && this.opened && this.port.out) {
-      // The topic was deleted; one of its name may have been made since.
+      // The topic was deleted. Another of its name may have been created since.
       this.newEpoch ||= this.acknowledged.size > 0;
       this.acknowledged.clear();
       this.port.out.message(ToNode.CLOSE_PUBLISHER, (out) => out.u32(this.id));

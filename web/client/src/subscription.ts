@@ -143,7 +143,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.channels.clear();
     this.consumed.clear();
     this.granted = this.credit;
-    // What the last connection brought and nobody has read yet is still to be read.
+    // Events of the last connection that the caller has not read are still delivered.
     this.received = this.queue?.reduce((sum, { cost }) => sum + cost, 0) ?? 0;
     this.returned = 0;
     const stood = [...this.before.values()];
@@ -333,7 +333,7 @@ export class Subscription implements AsyncIterable<Event> {
     if (!found) return;
     if (total > STATE_BYTES_MAX) throw new DunlinError(Code.Limit, `a state of ${total} bytes`);
     if (offset === 0) {
-      // Room is made as its bytes come, not as its length claims.
+      // Allocates memory as the state's bytes arrive, not by its announced length.
       found.parts = { position, checksum, total, bytes: new Uint8Array(Math.min(total, 1 << 20)), length: 0 };
     }
     const parts = found.parts;

@@ -1,5 +1,5 @@
-// The one connection of the page to its node, for all that is live. It is opened when the first page asks for it, and
-// anew after a login.
+// The page's single connection to its node for all live data. The first page that needs it opens the
+// connection, and a login reopens it.
 
 import { connect, type Client } from "dunlin";
 import { connection, credentials, listen, type Credentials } from "./node/connection.ts";

@@ -1,4 +1,4 @@
-// The pages, in the order in which they stand at the side; the key after `g` that leads to each.
+// The pages in the order of the side menu. Each has a key that opens it after `g`.
 
 import type { FunctionComponent } from "preact";
 import { Benchmarks } from "./pages/Benchmarks.tsx";

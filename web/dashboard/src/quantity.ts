@@ -1,4 +1,5 @@
-// Numbers as people read them. SI prefixes; bytes in KiB and MiB as the command line has them; a thin space between number and unit.
+// Formats numbers for people: SI prefixes, bytes in KiB and MiB as in the command line, and a thin space
+// between number and unit.
 
 const SI = ["", "k", "M", "G", "T", "P"];
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];

@@ -1,5 +1,5 @@
-// Deep links. `#/topics/orders.eu?tab=tail` is the page `topics`, the rest ["orders.eu"], and tab=tail.
-// Whatever stands in an address is text: a name that cannot be decoded is taken as it stands.
+// Deep links. `#/topics/orders.eu?tab=tail` is the page `topics` with the rest ["orders.eu"] and tab=tail.
+// All parts of an address are text. A name that cannot be decoded is used unchanged.
 
 import { useEffect, useState } from "preact/hooks";
 

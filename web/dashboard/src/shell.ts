@@ -1,4 +1,4 @@
-// "Copy as CLI": the command that does what the page shows.
+// "Copy as CLI": the command whose output corresponds to the page.
 
 /** A word as a shell takes it for one word, whatever is in it. */
 export function quoted(word: string): string {

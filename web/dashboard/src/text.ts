@@ -1,4 +1,4 @@
-// Payloads as text: JSON indented, other text as it is, anything else as bytes in hexadecimal.
+// Payloads as text: JSON indented, other text unchanged, other bytes in hexadecimal.
 
 const strict = new TextDecoder("utf-8", { fatal: true });
 const HEX_BYTES_MAX = 1024;
@@ -15,7 +15,7 @@ export function shown(payload: Uint8Array): Shown {
   try {
     if (/^\s*[[{"]/.test(text)) return { form: "json", text: JSON.stringify(JSON.parse(text), null, 2) };
   } catch {
-    // It only begins like JSON.
+    // The text only begins like JSON.
   }
   return { form: "text", text };
 }
@@ -24,7 +24,7 @@ export function shown(payload: Uint8Array): Shown {
 export function preview(payload: Uint8Array, length = 300): string {
   const text = utf8(payload.subarray(0, length));
   if (text !== null) return text.replace(/[\r\n\t]+/g, " ");
-  // A cut may have split a letter.
+  // The cut may have split a character.
   const cut = payload.length > length ? utf8(payload.subarray(0, length - 3)) : null;
   return cut ?? hex(payload.subarray(0, 32)).replaceAll("\n", " ");
 }

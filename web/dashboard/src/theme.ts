@@ -1,4 +1,5 @@
-// Dark, light, or as the system is. Kept in localStorage; where that is not to be had, for this visit.
+// Dark, light, or the system's theme. Stored in localStorage; if that is not available, kept until the page
+// is closed.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -18,7 +19,7 @@ export function turn(to: Theme): void {
   try {
     localStorage.setItem(KEY, to);
   } catch {
-    // Private windows may refuse; it holds until the page is closed.
+    // Private windows may refuse this. The choice then lasts until the page is closed.
   }
   apply();
 }

@@ -1,7 +1,8 @@
 """Runs a worker's tasks: in threads of this process, or each in a separate process that is used again.
 
-If a process dies, only its task fails, with the signal as the error, and the next task gets a new
-process. To stop a task, its process is ended, because nothing else stops code that does not check.
+If a process dies, only its task fails, with the signal as the error, and the next task gets a
+new process. To stop a task, the worker ends its process, because code that does not check for a
+stop cannot be stopped otherwise.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class ProcessSlot:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             self.end()
             here, there = _CONTEXT.Pipe()
-            # A daemon process ends when this process ends in order.
+            # A daemon process ends when this process ends normally.
             self._process = _CONTEXT.Process(target=_serve, args=(there, os.getpid()), daemon=True)
             self._process.start()
             there.close()
@@ -162,7 +163,7 @@ def _serve(pipe: Pipe, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends the process when its parent is gone: a running task does not read the pipe."""
+    """Ends the process when its parent has ended. A running task does not read the pipe."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -147,7 +147,7 @@ class Locking:
         return self._lock.is_held
 
     async def proclaim(self, value: Bytes) -> None:
-        """Changes the value that others see."""
+        """Changes the value that other clients see."""
         await self._caller(self._lock.proclaim, value)
 
 
@@ -251,21 +251,22 @@ class AsyncPublisher:
         return await self._caller(self._publisher.publish, payload, **options)
 
     async def send(self, payload: Payload, **options: Any) -> None:
-        """Publishes without waiting for the answer, unless much is unanswered. Keywords as `Publisher.send` takes them."""
+        """Publishes without waiting for the answer, unless too much is unanswered. Keywords as
+        `Publisher.send` takes them."""
         if self._publisher.unanswered_bytes >= _UNANSWERED_BYTES_MAX:
             await self.flush()
         self._publisher.send(payload, **options)
 
     async def send_many(self, payloads: Iterable[Payload]) -> int:
-        """`send` for many payloads; how many there were."""
+        """Like `send`, for many payloads. Returns their number."""
         return await self._caller(self._publisher.send_many, payloads)
 
     async def send_rows(self, rows: Any) -> int:
-        """`send` for each row of an array."""
+        """Like `send`, for each row of an array."""
         return await self._caller(self._publisher.send_rows, rows)
 
     async def publish_batch(self, payloads: Iterable[Payload]) -> Receipt:
-        """Publishes all as one append, all of them or none."""
+        """Publishes all payloads as one append: all of them or none."""
         return await self._caller(self._publisher.publish_batch, payloads)
 
     async def flush(self) -> Receipt | None:
@@ -329,7 +330,7 @@ def connect(
 
 
 class AsyncClient:
-    """A `Client` whose waits are awaited. Arguments are those of the methods of the same name there."""
+    """A `Client` whose waits are awaited. Its methods take the same arguments as those of `Client`."""
 
     def __init__(self, caller: _Caller, client: Client) -> None:
         self._caller = caller
@@ -383,15 +384,15 @@ class AsyncClient:
         return Joining(self._caller, partial(self._client.work, topic, group, **options))
 
     async def ack(self, *jobs: Job) -> None:
-        """These jobs are done."""
+        """Acknowledges the jobs."""
         await asyncio.gather(*(self._caller(job.ack) for job in jobs))
 
     async def nack(self, job: Job, delay: float = 0.0) -> None:
-        """This job is given back, not to be given out again before `delay` seconds are over."""
+        """Returns a job. It is not delivered again before `delay` seconds have passed."""
         await self._caller(job.nack, delay)
 
     async def renew(self, job: Job) -> None:
-        """This job takes longer: its claim holds as long again from now on."""
+        """Renews a job's claim for its whole duration from now."""
         await self._caller(job.renew)
 
     async def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
@@ -412,7 +413,7 @@ class AsyncClient:
             return await self._caller(self._client.request, subject, payload, **options)
 
     async def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
-        """Answers a request."""
+        """Sends a reply to a request."""
         await self._caller(self._client.reply, request, payload, headers=headers)
 
     async def create_topic(self, name: str, **options: Any) -> None:

@@ -169,7 +169,8 @@ class Client:
         expires_ns: int | None = None,
         expect_seq: int | None = None,
     ) -> Receipt:
-        """Publishes one record and waits for the receipt, which says whether the record is in memory or on disk."""
+        """Publishes one record and waits for the receipt, which shows whether the record is in
+        memory or on disk."""
         return self._publisher_to(subject).publish(
             payload,
             key=key,
@@ -374,9 +375,9 @@ class Client:
     ) -> None:
         """Creates a topic, which owns the subjects of `pattern`, by default its name only.
 
-        `reliable` makes publishers wait for registered subscribers, and says what happens when that takes too long;
-        `durable` stores records on disk; `fold` keeps a state. With `exist_ok`, an existing topic with the
-        same configuration counts as success.
+        `reliable` makes publishers wait for registered subscribers, and sets the policy when
+        that takes too long; `durable` stores records on disk; `fold` keeps a state. With
+        `exist_ok`, an existing topic with the same configuration counts as success.
         """
         counts = {
             "partitions": (partitions, 0xFFFF),

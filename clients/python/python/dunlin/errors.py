@@ -1,8 +1,9 @@
 """The exceptions of this package.
 
-`Error` is the base class. A refusal by the node is a `RefusedError`, with one class for each row of the table that
-`dunlin errors` prints. `code` is the row's name, `retry` says whether to try again ("no", "later",
-"reconnect"), and `advice` what to do. Errors of the client have no code.
+`Error` is the base class. A refusal by the node is a `RefusedError`, with one class for each row
+of the table that `dunlin errors` prints. `code` is the row's name, `retry` tells whether to try
+again ("no", "later", "reconnect"), and `advice` gives the next step. Errors of the client have
+no code.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Error(Exception):
     retry: str = "no"
     """Whether to try again: "no", "later" or "reconnect"."""
     advice: str = ""
-    """What to do."""
+    """The next step for the program or its operator."""
     numbers: tuple[int, ...] = ()
     """The numbers that the code's row describes."""
 
@@ -60,7 +61,7 @@ class RequestTimeoutError(Error, TimeoutError):
 
 
 class GapError(Error):
-    """Records are missing; `notice` says which. The iterator continues after them."""
+    """Records are missing; `notice` identifies them. The iterator continues after them."""
 
     def __init__(self, notice: Gap | EpochChanged) -> None:
         super().__init__(repr(notice))
@@ -90,7 +91,7 @@ class RefusedError(Error):
 
 
 class AsAskedError(RefusedError):
-    """Nothing to do: the client ended this itself."""
+    """No action needed: the client ended this itself."""
 
     code = "AS_ASKED"
 
@@ -390,7 +391,7 @@ class KeyMovedError(RefusedError):
 
     @property
     def modified(self) -> int:
-        """The revision that last wrote the key; 0 where there is none."""
+        """The revision that last wrote the key; 0 if the key does not exist."""
         return self.numbers[0]
 
 
@@ -464,7 +465,7 @@ class CompactedError(RefusedError):
 
     @property
     def oldest(self) -> int:
-        """The oldest revision that is held; where revisions have begun anew, the first of those."""
+        """The oldest retained revision; if revisions have restarted, the first of the new epoch."""
         return self.numbers[0]
 
 
@@ -547,7 +548,7 @@ _LOCAL: dict[str, type[Error]] = {
 
 
 def _make(kind: str, number: int, text: str, numbers: Sequence[int] = ()) -> BaseException:
-    """The exception for what the extension module met."""
+    """The exception for a failure of the extension module."""
     if kind == "value":
         return ValueError(text)
     if kind in _LOCAL:

@@ -307,7 +307,7 @@ class Lease:
     def leave(self) -> int:
         """Stops renewing the lease without revoking it, and returns its number.
 
-        It ends unless something else renews it.
+        The lease ends unless another handle renews it.
         """
         self._raw.leave()
         return self.id
@@ -333,8 +333,9 @@ def _number(lease: Lease | int) -> int:
 class Lock:
     """A lock or an election: one holder at a time, in order of arrival.
 
-    A context manager, which waits for the lock and releases it at the end. `token` grows with each holder. Pass it
-    to the resources that the lock guards, which refuse a lower token than they have seen.
+    A context manager, which waits for the lock and releases it at the end. `token` grows with
+    each holder. Pass it to the resources that the lock guards, which refuse a lower token than
+    the highest one so far.
     """
 
     def __init__(self, keys: Keys, name: bytes, value: bytes, lease: Lease | float, wait: bool) -> None:
@@ -384,7 +385,7 @@ class Lock:
         return held and self._lease is not None and self._lease.is_alive
 
     def proclaim(self, value: Bytes) -> None:
-        """Changes the value that others see; raises `LockNotHeldError` if the lock is lost."""
+        """Changes the value that other clients see; raises `LockNotHeldError` if the lock is lost."""
         if self._raw is None:
             raise errors.HandleClosedError("it is not held")
         self._raw.proclaim(_bytes(value))
@@ -434,8 +435,8 @@ class Lock:
 class Kv:
     """Keys and values of the node's cluster, as `client.kv`. Threads may share it.
 
-    A command is sent once: if its response is lost, `CommandUnknownError` is raised; read the keys to decide
-    what to do. Reads are linearizable, except through `stale`.
+    A command is sent once: if its response is lost, `CommandUnknownError` is raised; read the
+    keys to decide whether to repeat the command. Reads are linearizable, except through `stale`.
     """
 
     def __init__(self, connection: Connection, stale: bool = False) -> None:
@@ -457,8 +458,8 @@ class Kv:
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), None)
 
     def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key if `expect` is the revision of its last write, 0 for a missing key; else raises
-        `KeyMovedError`.
+        """Writes a key if `expect` is the revision of its last write, 0 for a missing key;
+        otherwise raises `KeyMovedError`.
         """
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), expect)
 
@@ -486,7 +487,8 @@ class Kv:
         return _page(*self._keys.range(_bytes(start), _bytes(end), limit))
 
     def prefix(self, prefix: Bytes, *, page: int = 0) -> Iterator[Entry]:
-        """Reads all keys that begin with `prefix`, page by page. Later pages show changes made meanwhile."""
+        """Reads all keys that begin with `prefix`, page by page. Later pages may include changes
+        made after the first page was read."""
         start, end = _bytes(prefix), prefix_end(prefix)
         while True:
             found = self.range(start, end, limit=page)
@@ -540,7 +542,7 @@ class Kv:
     def lock(
         self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
     ) -> Lock:
-        """A lock: `with kv.lock("gate") as lock`. `value` is what others see of the holder.
+        """A lock: `with kv.lock("gate") as lock`. Other clients see `value` as the holder's.
 
         The lock depends on `lease`, or on a new lease with a time to live of `ttl` seconds. Without
         `wait`, raises `LockHeldError` if another lease holds it.
@@ -550,7 +552,7 @@ class Kv:
     def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Lock:
         """An election: `with kv.elect("leader", "host-1:8080") as elected` waits until this candidate is elected.
 
-        It is a lock whose value says how to reach the leader; `holder` returns it.
+        An election is a lock whose value holds the leader's address; `holder` returns it.
         """
         return self.lock(name, value=value, lease=lease, ttl=ttl)
 

@@ -39,7 +39,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The state is wrong or incomplete. The replica has requested a snapshot, and is empty until it arrives."""
+    """The state is wrong or incomplete. The replica has requested a snapshot, and is empty until it
+    arrives."""
 
     partition: int
     text: str
@@ -68,7 +69,8 @@ class Live:
     def changes(self) -> Changes[Change | Trouble | Publishers | Forgotten]:
         """Applies and returns one change at a time, for `for` or `async for`.
 
-        A `Publishers` notice says whether the state has connected publishers, and does not change the state."""
+        A `Publishers` notice reports whether the state has connected publishers, and does not
+        change the state."""
         return self._replica
 
     def next(self, timeout: float | None = None) -> Change | Trouble | Publishers | Forgotten | None:
@@ -87,8 +89,8 @@ class Live:
 
     @property
     def publishers(self) -> Publishers | None:
-        """The last notice about the state's publishers, as of the last update. `None` if there was none, because
-        a publisher was connected from the start, or because the node is too old."""
+        """The last notice about the state's publishers, as of the last update. `None` if no notice
+        came: either a publisher was connected from the start, or the node is too old."""
         return self._replica.publishers
 
     @property
@@ -214,8 +216,9 @@ class Region(Live):
 
     @property
     def entities(self) -> Entities | None:
-        """The entities as of the last update, as columns: `ids`, `kinds`, and for each axis `positions` and
-        `velocities`. They are not copied, and do not change. `None` while the state is incomplete.
+        """The entities as of the last update, as columns: `ids`, `kinds`, and for each axis
+        `positions` and `velocities`. The columns are not copied, and do not change. `None` while
+        the state is incomplete.
         """
         return self._replica.entities_now
 

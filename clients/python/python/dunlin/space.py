@@ -176,7 +176,8 @@ class World:
         return Commanded(*done)
 
     def despawn(self, entity: int, *, timeout: float = 5.0) -> Commanded:
-        """Takes an entity out of the world, wherever it is. An entity that does not exist."""
+        """Removes an entity from the world, wherever it is. Raises `LookupError` for an entity that
+        does not exist."""
         return Commanded(*self._raw.despawn(entity, timeout=timeout))
 
     def __repr__(self) -> str:

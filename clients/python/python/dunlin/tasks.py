@@ -71,8 +71,9 @@ class NewTask:
     Submitting a second task with the same `idempotency_key` returns the first. It is refused if queue, kind, payload
     or subject differ, or if the first was cancelled.
 
-    `labels` identify the task; `needs` are labels that its worker must have, all of them; `cpu_milli` (thousandths of a
-    CPU) and `memory_bytes` are what it needs of workers with known resources.
+    `labels` identify the task; `needs` are labels that its worker must have, all of them;
+    `cpu_milli` (thousandths of a CPU) and `memory_bytes` are the resources that the task needs
+    of workers with known resources.
     """
 
     __slots__ = (
@@ -145,9 +146,9 @@ class TaskInfo:
     priority: int
     attempts: int
     lost: int
-    """The number of workers that died while they ran it."""
+    """The number of workers that died while they ran the task."""
     worker: str | None
-    """The worker that runs it."""
+    """The worker that runs the task."""
     waited: float | None
     """Seconds from the submission to the start of the last attempt."""
     progress: float
@@ -179,7 +180,7 @@ class TaskInfo:
     deadline: float | None
     """The time by which the task must be done."""
     retries: int | None
-    """The number of retries; `None` once the task is over."""
+    """The number of retries; `None` once the task has ended."""
     idempotency_key: bytes
     subject: str
     """The subject to which a `publish` task publishes."""
@@ -336,7 +337,8 @@ class Tasks:
     def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
         """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number.
 
-        Skips tasks that fail again, and, without `poisoned`, tasks under which workers died (`failure == "poisoned"`).
+        Skips tasks that fail again, and, without `poisoned`, tasks whose workers died (`failure
+        == "poisoned"`).
         """
         return self._of_dead(tenant, count, lambda tenant, count: self._calls.redrive(tenant, count, poisoned))
 

@@ -9,13 +9,13 @@
     if __name__ == "__main__":
         worker.run()
 
-A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an exception, the attempt has
-failed. It is retried as the task's settings say, unless the exception has `retry = False`, such as
-`TaskFailed(..., retry=False)`. A task may run more than once, with a higher `token` each time: pass the token to the
-resources that the task changes.
+A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an
+exception, the attempt has failed. The task's settings decide about retries, unless the exception
+has `retry = False`, such as `TaskFailed(..., retry=False)`. A task may run more than once, with
+a higher `token` each time: pass the token to the resources that the task changes.
 
-At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second it ends at once, and its tasks go
-to other workers.
+At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second signal, the
+worker ends at once, and its tasks go to other workers.
 """
 
 from __future__ import annotations
@@ -239,7 +239,8 @@ class Worker:
         return None
 
     def _is_to_work(self) -> bool:
-        """In a node's warm pool, waits until the node orders the worker to attach. Whether there is work to do.
+        """In a node's warm pool, waits until the node orders the worker to attach. Returns whether
+        the worker has to run.
 
         Reports on standard input, which is a socket, that the worker is prepared.
         """
@@ -368,7 +369,8 @@ class _Running:
         try:
             self._say(task, ran, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
-            # The task was cancelled or went to another worker, or will go there because there is no connection.
+            # The task was cancelled or went to another worker, or will do so because there is no
+            # connection.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:

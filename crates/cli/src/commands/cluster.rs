@@ -305,7 +305,7 @@ mod tests {
         NodeSurvey { node, address: String::new(), status: Ok(status) }
     }
 
-    /// A removed node that still ran must not be shown as "joining".
+    /// A removed node that still runs must not appear as "joining".
     #[test]
     fn removed_node_is_not_joining() {
         let nodes = || vec![record(1, None), record(2, None), record(3, Some("by hand"))];

@@ -24,7 +24,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut command = crate::arguments::Arguments::command();
-    // Into memory first, because the generator panics on a closed pipe.
+    // Writes into memory first, because the generator panics on a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "dunlin", &mut script);
     Ok(std::io::stdout().write_all(&script)?)

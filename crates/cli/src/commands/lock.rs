@@ -1,6 +1,6 @@
 //! `lock`: runs a command while holding a lock.
 //!
-//! Invariant: no process of the command's group runs after the lock is released, or may belong to another
+//! Invariant: no process of the command's group runs after the lock is released, or once it may have another
 //! holder.
 
 pub mod guard;
@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
         guard.spawn(&mut command).with_context(|| format!("cannot start {}", arguments.command[0]))?;
     let end = watch_over(&mut child, &mut guard, &lease, &signals);
     guard.end(&mut child);
-    // If a release fails, the lease ends by its time to live. A lost lease has nothing to release.
+    // If a release fails, the lease ends by its time to live. A lost lease needs no release.
     if !matches!(end, Ok(End::Lost(_))) {
         let _ = lock.release();
     }
@@ -121,7 +121,7 @@ fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     AdvisedError { code: ErrorCode::LockHeld, said, advice }.into()
 }
 
-/// Why the command has ended, or has to end.
+/// The reason why the command has ended, or has to end.
 #[derive(Debug)]
 enum End {
     Ended(ExitStatus),

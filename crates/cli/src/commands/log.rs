@@ -105,7 +105,7 @@ fn writer(console: &Console, client: Option<&Client>) -> Writer {
     }
 }
 
-/// Where each log ended at the start; later records are not printed.
+/// The end of each log at the start. Later records are not printed.
 struct LogEnds(BTreeMap<u16, u64>);
 
 impl LogEnds {

@@ -44,8 +44,8 @@ pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
     Refusal(said).into()
 }
 
-/// Explains a subject without a topic. If a topic has the subject as its name, the text says which subjects
-/// that topic owns.
+/// Explains a subject without a topic. If a topic has the subject as its name, the text lists the subjects
+/// that the topic owns.
 pub fn no_topic(client: &Client, subject: &str, refused: Error) -> Error {
     let Ok(topics) = client.topics(subject) else { return refused };
     let Some(owned) = topics.into_iter().find(|topic| topic.name == subject).map(|topic| topic.pattern)

@@ -93,7 +93,7 @@ fn serve(client: &Client, arguments: &Arguments, stop: &StopFlag, console: &Cons
         let error = answer.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
         let meta = Meta { headers: error.as_slice(), ..Meta::default() };
         let draft = Draft { meta, payload: Payload::Copied(&answer.payload) };
-        // The requester may have gone.
+        // The requester may have disconnected.
         if let Err(error) = responder.reply(reply_to, draft) {
             writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not replied:"))?;
         }

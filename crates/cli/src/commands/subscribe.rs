@@ -145,7 +145,7 @@ fn rules(arguments: &Arguments) -> StopRules {
 fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
     let format = match console.json {
         true => Format::Json,
-        // Standard output belongs to the command.
+        // The command has standard output for itself.
         false if !arguments.group.command.is_empty() => Format::Raw,
         false => arguments.format.clone(),
     };

@@ -98,7 +98,7 @@ fn find(client: &Client, pattern: &str) -> Result<ReadersFound> {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
-            // The topic was deleted meanwhile.
+            // The topic was deleted in the meantime.
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe {}", topic.name))?,
         };

@@ -93,7 +93,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
 }
 
-/// Replaces the advice: this command names a topic that should exist, so creating one is no help.
+/// Replaces the advice: this command names a topic that should exist, so that advice to create one does not
+/// help.
 fn not_there(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),

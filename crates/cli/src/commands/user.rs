@@ -1,7 +1,7 @@
 //! `user`: manages the users in the users file.
 //!
-//! The file keeps its formatting and comments; only the changed entries are written. It is replaced
-//! atomically, and readable only by its owner.
+//! The file keeps its formatting and comments; only the changed entries are written. A change replaces the
+//! file atomically, and only its owner can read the file.
 
 mod password;
 
@@ -344,7 +344,7 @@ fn read_or_new(file: &Path) -> Result<DocumentMut> {
 
 fn read(file: &Path) -> Result<DocumentMut> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // Report errors in the node's words.
+    // Reports errors in the node's words.
     Users::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }
@@ -369,7 +369,7 @@ fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml
 fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let mut text = document.to_string();
     if text.is_empty() {
-        // A running node takes an empty file for one that is being written.
+        // A running node treats an empty file as one that is being written.
         text = "[users]\n".to_owned();
     }
     let text = Users::with_end(&text);
@@ -378,7 +378,7 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
     let written = written.and_then(|mut new| {
         if let Ok(found) = std::fs::metadata(file) {
-            // Keep the file's permissions.
+            // Keeps the file's permissions.
             new.set_permissions(PermissionsExt::from_mode(found.permissions().mode() & 0o777))?;
         }
         new.write_all(text.as_bytes())?;

@@ -1,5 +1,5 @@
-//! A configuration file with every key, commented out at its default. It is made from the table of keys, so
-//! that it is complete.
+//! A configuration file with every key, commented out at its default. The file is made from the table of
+//! keys, which makes it complete.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const WIDTH: usize = 80;
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
     let table_of = |key: &Key| key.name.split_once('.').map(|(table, _)| table);
-    // Keys without a table have to come before the first table.
+    // Keys without a table must come before the first table.
     for key in KEYS.iter().filter(|key| table_of(key).is_none()) {
         write_key(key, key.name, &mut text);
     }

@@ -1,7 +1,7 @@
 //! All keys of a node's configuration: name, default and help text.
 //!
-//! Flags (`--retention-bytes`), variables (`DUNLIN_RETENTION_BYTES`), the file (`retention.bytes`), `config show` and the
-//! help text are all made from this table, so they cannot disagree.
+//! Flags (`--retention-bytes`), variables (`DUNLIN_RETENTION_BYTES`), the file (`retention.bytes`), `config
+//! show` and the help text are all made from this table, and therefore always agree.
 
 /// One key.
 #[derive(Debug)]

@@ -84,7 +84,7 @@ fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     }
 }
 
-/// The size of what a few clients do in a second.
+/// The size of the records that a few clients produce in a second.
 const HISTORY_BYTES_MIN: u64 = 64 << 10;
 /// The largest retention of a topic.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;

@@ -31,7 +31,7 @@ pub struct MemberTask {
     pub program: Option<Program>,
     /// The pause before a record is delivered again after its command failed.
     pub retry_after: Duration,
-    /// The number of attempts after which a record is given up, and what happens to it then.
+    /// The number of attempts after which a record is given up, and its destination then.
     pub attempts_max: u32,
     pub given_up: String,
 }
@@ -80,7 +80,7 @@ impl<'a> MemberLoop<'a> {
         Ok(EventCount(events))
     }
 
-    /// Requests only as many records as will be handled.
+    /// Requests only as many records as the member will handle.
     fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
         if self.duty.kind == GroupKind::Share || self.asked > 0 {
             return;
@@ -192,7 +192,7 @@ impl MemberTask {
     }
 }
 
-/// Runs the command to its end, and renews the record's claim meanwhile.
+/// Runs the command to its end, and renews the record's claim during the run.
 fn run<W: Write>(
     program: &Program,
     record: &Record<'_>,
@@ -216,7 +216,7 @@ fn run<W: Write>(
         // Ctrl-C ends the command as well.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-        // The command existed at the start. The member leaves, which gives the record back.
+        // The command existed at the start. The member leaves, which returns the record.
         Err(error) => return Err(error),
     })
 }

@@ -6,7 +6,7 @@ use dunlin_topic::{LogName, Notice, Publishers, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
 /// Writes a record, with its entries if it has any. Payload, key and header values are text if they are
-/// UTF-8; otherwise they are base64 under a name that says so.
+/// UTF-8; otherwise they are base64 under a name with the suffix `_base64`.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,

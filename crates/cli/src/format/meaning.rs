@@ -26,7 +26,7 @@ pub struct Interpreters {
     known: Mutex<HashMap<String, Option<Arc<TopicFormat>>>>,
 }
 
-/// How a topic's entries are read.
+/// How the entries of a topic are decoded.
 #[derive(Debug)]
 struct TopicFormat {
     fold: ReducerConfig,
@@ -46,7 +46,7 @@ impl Interpreters {
         Interpreters { node: Some(node.clone()), known: Mutex::default() }
     }
 
-    /// Sets a topic's configuration, where no node is available.
+    /// Sets a topic's configuration, if no node is available.
     pub fn learn(&self, topic: &str, fold: ReducerConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic.to_owned(), TopicFormat::of(fold).map(Arc::new));

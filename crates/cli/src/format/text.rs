@@ -57,7 +57,7 @@ pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -
         Notice::Deleted { log, last } => {
             writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
         }
-        // Nothing was lost.
+        // No record was lost.
         Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
         Notice::Snapshot(snapshot) => state(snapshot, None, many, paint, out),
         Notice::Publishers(told) => {

@@ -35,7 +35,7 @@ impl Client {
 
 #[async_trait]
 impl HttpClient for Client {
-    /// Blocks: the exporter's thread has no other work and no runtime.
+    /// Blocks, because the exporter's thread has no other work and no runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         self.runtime.block_on(async {
             let answer = async {

@@ -107,7 +107,7 @@ fn a_topic_moves(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = ask(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine its lease may have run out for a moment.
+            // On a busy machine, the node's lease may have lapsed for a moment.
             (!moved.err.contains("is not a member at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
@@ -164,7 +164,7 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
             .concat(),
         )
     };
-    // Each error comes without a second attempt.
+    // Each error appears without a second attempt.
     for (through, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -186,7 +186,8 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A member that lost its identity was advised to begin a cluster, which would have been a second one beside that of the others.
+/// A past bug: a member that lost its identity received the advice to begin a cluster. That would have been a
+/// second cluster beside the first.
 #[test]
 fn member_without_its_identity_begins_no_second_cluster() {
     let temporary = tempfile::tempdir().unwrap();
@@ -200,7 +201,8 @@ fn member_without_its_identity_begins_no_second_cluster() {
     let made = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
     std::fs::write(&token, made).unwrap();
     let through = at(&first, "cluster=");
-    // The first finds it there again: of two nodes no leader could tell it of another address.
+    // The first node finds the cluster again at this address. With two nodes, no leader could report another
+    // address.
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
     let join = [&member[..], &["--join", &through, "--token-file", &token]].concat();
@@ -241,7 +243,7 @@ fn member_without_its_identity_begins_no_second_cluster() {
     };
     refused("it has cluster/node.pem");
     unready("a member of a cluster");
-    // All of it may be gone: its log still says whose it is.
+    // The directory may have lost all other files: its log still shows the cluster to which it belongs.
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     refused("the log in control is that of the nodes 1, 2");
     unready("of the nodes 1, 2");
@@ -252,7 +254,7 @@ fn member_without_its_identity_begins_no_second_cluster() {
         second.run(&["kv", "put", "a", "1"]).code == Some(0)
     });
     assert_eq!(second.stop(), Some(0));
-    // Whoever wants another cluster there says so.
+    // An explicit option is needed to begin another cluster there.
     for part in ["cluster", "control", "control.synced", "tasks", "tasks.synced"] {
         std::fs::rename(format!("{two}/{part}"), dir(&format!("old-{part}"))).unwrap();
     }

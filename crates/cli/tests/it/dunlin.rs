@@ -32,7 +32,7 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // Write from a thread: the child may fill its output pipe meanwhile.
+    // Writes from a thread, because the child may fill its output pipe in the meantime.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let outcome = Outcome::of(child);
     // The child may end without reading all input.
@@ -167,7 +167,7 @@ impl Node {
         self.child.id()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(self) {}
 
     /// Sends SIGTERM. Returns the exit code.

@@ -79,7 +79,7 @@ fn scaler_reports_its_forecast_or_the_history_it_needs() {
         let node =
             Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
         let url = format!("{}/v1/node/work", http_url(&node.ready));
-        // The autoscaler has run once it has decided to start a worker.
+        // The decision to start a worker shows that the autoscaler has run.
         let said = dunlin_wait::find("it has looked", || {
             let said: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
             said["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(said)

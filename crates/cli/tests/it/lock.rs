@@ -7,7 +7,7 @@ use dunlin_wait::until;
 
 use crate::dunlin::{Node, Program, signal};
 
-/// Holds a lock with a command that prints its process id. Returns that.
+/// Holds a lock with a command that prints its process id, and returns the id.
 fn hold(node: &Node, name: &str, ttl: &str, script: &str) -> (Program, u32) {
     let mut command = node.command(&["lock", name, "--ttl", ttl, "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -107,7 +107,7 @@ fn script(block: &[Typed]) -> String {
     script
 }
 
-/// Whether the output is what the page shows, where `…` matches anything.
+/// Whether the output equals the page's text, in which `…` matches anything.
 fn is_shown(shown: &str, said: &str) -> bool {
     let (shown, said) = (shown.trim_end(), said.trim_end());
     let mut parts = shown.split('…');

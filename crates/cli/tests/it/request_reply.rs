@@ -14,7 +14,7 @@ impl Replier {
     fn start(node: &Node, arguments: &[&str]) -> Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
-        // It replies to requests from its subscription on.
+        // The responder replies to requests from its subscription on.
         until("the service has subscribed", || {
             node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"readers_total\":1")
         });

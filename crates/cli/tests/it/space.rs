@@ -196,7 +196,7 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
-/// A map printed once is not older than the request for it.
+/// A map printed once is not older than its request.
 #[test]
 fn picture_printed_once_is_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
@@ -319,7 +319,7 @@ fn spawned_entity_exists_once_until_despawned() {
     let spawned = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(ask(&[words, &["--json"]].concat()).done().trim()).expect("an object")
     };
-    // The process with the region takes the entity, whichever process the client asks first.
+    // The process with the region takes the entity, even if the client asks another process first.
     let low = spawned(&["spawn", "7", "two", "--position", "10,10,10"]);
     let high = spawned(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
     assert_eq!((low["entity"].as_str(), high["entity"].as_str()), (Some("7"), Some("8")));
@@ -337,7 +337,7 @@ fn spawned_entity_exists_once_until_despawned() {
     assert_eq!(again["region"], high["region"]);
 }
 
-/// The first process of two stops waiting after its patience, and reports that.
+/// The first of two processes stops waiting after its patience, and reports that.
 #[test]
 fn first_process_reports_that_it_stopped_waiting_for_others() {
     let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
@@ -398,8 +398,8 @@ fn lines_of_one_picture_count_every_entity_once() {
     }
 }
 
-/// The former owner's node has no topic of a moved region: the recording ends there, and both recordings
-/// together are the world.
+/// The former owner's node has no topic of a moved region: the recording ends there. Both recordings together
+/// contain the world.
 #[test]
 fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");

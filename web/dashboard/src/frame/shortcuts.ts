@@ -1,4 +1,4 @@
-// Keys that work on every page, but not while somebody types into a field.
+// Keyboard shortcuts that work on every page, except while a text field has the focus.
 
 import { useEffect } from "preact/hooks";
 import { PAGES } from "../pages.ts";

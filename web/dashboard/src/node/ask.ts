@@ -1,5 +1,5 @@
-// Requests to the node this page came from. A refusal is a Problem with the node's own words; a node that
-// does not answer within ASK_MS is away.
+// Requests to the node that served this page. A refusal is a Problem with the node's own text; a node that
+// does not answer within ASK_MS counts as away.
 
 import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
 import { at, elsewhere } from "./places.ts";
@@ -43,9 +43,9 @@ export async function send(path: string, request: Request = {}): Promise<Respons
     return null;
   });
   if (!response) {
-    // Questions may be asked of another node of the cluster; what acts is not sent twice.
+    // Queries may go to another node of the cluster. Requests with effects are not sent twice.
     const isQuestion = init.method === "GET";
-    // Another question has found that node meanwhile: nobody is away.
+    // Another query has reached that node in the meantime: the node is not away.
     const moved = () => connection().through !== from;
     if (moved() && isQuestion) return send(path, request);
     const other = isQuestion ? await elsewhere(from, path, init) : null;

@@ -1,5 +1,5 @@
-// What the page knows of its node: whether it answers, which run of it that is, and who we are to it.
-// Everything that talks to the node reports here; the banner and the login form look here.
+// The state of the connection to the node: whether the node answers, its current start, and the user's login.
+// All code that sends requests to the node reports here; the banner and the login form read from here.
 
 export type Reach = "asking" | "up" | "away" | "login";
 
@@ -84,7 +84,7 @@ export function logIn(given: Credentials): void {
   try {
     sessionStorage.setItem(KEPT, JSON.stringify(given));
   } catch {
-    // Kept in memory alone.
+    // Kept only in memory.
   }
   to({ reach: "asking", why: null });
 }
@@ -107,7 +107,7 @@ function forget(): void {
   try {
     sessionStorage.removeItem(KEPT);
   } catch {
-    // It was never there.
+    // The value did not exist.
   }
 }
 

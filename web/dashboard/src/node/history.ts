@@ -1,5 +1,5 @@
-// The last five minutes of what the node said of itself, for charts: as far back as this page is open, or as the node
-// itself remembers. A second in which nothing was heard is a hole, never a line through it.
+// The last five minutes of the node's reports, for charts: since this page was opened, or as far back as the
+// node remembers. A second without a report is a gap in the line.
 
 import type { Stats } from "./told.ts";
 
@@ -26,7 +26,7 @@ export function remember(stats: Stats): Past {
   if (last > 0 && stats.at_ms - last > HOLE_MS) push(last / 1000 + 1, null);
   push(stats.at_ms / 1000, stats);
   last = stats.at_ms;
-  // A new object: charts look at whether it is another one.
+  // Creates a new object, because charts compare object identity.
   past = { ...past };
   return past;
 }

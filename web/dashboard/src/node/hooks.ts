@@ -1,4 +1,4 @@
-// How components look at the node.
+// React hooks with which components read the node's state.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Away } from "./ask.ts";

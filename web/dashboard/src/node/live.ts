@@ -1,5 +1,6 @@
-// What the node says of itself, once a second. It comes as the last values of topic `$node`, conflated, so a tab that is
-// late or slow gets what stands now and never a queue; where that cannot be had, by asking for the same over HTTP.
+// The node's reports about itself, once a second. They arrive as the last values of topic `$node`, conflated,
+// so that a late or slow tab receives the current values and never a queue. If that is not possible, the page
+// requests the same reports over HTTP.
 
 import { followLast, type LastReplica } from "dunlin";
 import { useEffect, useState } from "preact/hooks";
@@ -56,7 +57,7 @@ function open(session: string): void {
   close();
   through = session;
   const client = live();
-  // Cut off: what it told is old from now on, and the next question goes over HTTP.
+  // The connection is lost: its values are old from now on, and the next request uses HTTP.
   unhook = client.onState((state) => state !== "open" && latest.clear());
   replica = followLast(client, "$node.>", {
     conflate: true,

@@ -1,4 +1,4 @@
-// Prometheus' text format as /metrics has it: names, labels, numbers. Lines that are none are passed over.
+// Parses Prometheus' text format, as /metrics has it: names, labels, numbers. Skips invalid lines.
 
 export interface Series {
   labels: Record<string, string>;

@@ -1,4 +1,4 @@
-// Where questions go: to the node this page came from, or, while that is away, to another of its cluster.
+// Selects the node for requests: the node that served this page or, while it is away, another of its cluster.
 
 import { connection, goThrough } from "./connection.ts";
 import type { ClusterNode } from "./told.ts";

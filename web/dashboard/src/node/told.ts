@@ -1,5 +1,5 @@
-// What a node says of itself: the objects of topic `$node` and of GET /v1/node/*. Every field but `at_ms` may be absent in
-// an older or newer node; the pages show "–" for what is not told.
+// Types of a node's reports: the objects of topic `$node` and of GET /v1/node/*. In an older or newer node,
+// every field except `at_ms` may be absent; pages show "–" for absent fields.
 
 export interface Stats {
   at_ms: number;

@@ -1,4 +1,4 @@
-// What a node says of the tasks of its cluster: `work` of topic `$node`, and single tasks.
+// Types of a node's reports on its cluster's tasks: `work` of topic `$node`, and single tasks.
 
 export interface Tenant {
   name: string;

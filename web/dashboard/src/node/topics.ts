@@ -1,4 +1,4 @@
-// Topics as GET /v1/topics has them.
+// Types of topics in responses of GET /v1/topics.
 
 import { ask } from "./ask.ts";
 import type { Reader } from "./told.ts";

@@ -1,5 +1,6 @@
-// Draws a scene as pixels: an entity of kind 0 is a dot of DOT × DOT, written into the canvas' bytes. That takes some ns for each,
-// with or without a graphics card; 50,000 are 2 to 3 ms. One of another kind is a mark of its own: a cross, ringed by its region's colour.
+// Draws a scene as pixels. An entity of kind 0 is a dot of DOT × DOT pixels, written into the canvas' bytes.
+// This takes some ns for each, with or without a graphics card; 50,000 take 2 to 3 ms. An entity of another
+// kind is a cross with a ring in its region's colour.
 
 import type { RegionScene, Scene } from "./scene.ts";
 import type { View } from "./view.ts";
@@ -24,7 +25,7 @@ export class Painter {
     }
     this.words.fill(ground);
     for (const [region, scenery] of scene.regions) this.draw(scenery, view, now, colours(region), null);
-    // Above all dots.
+    // Drawn above all dots.
     for (const [region, scenery] of scene.regions) if (scenery.picture.kinds) this.draw(scenery, view, now, colours(region), mark);
     this.context.putImageData(this.image, 0, 0);
     const [left, top] = view.toPixel(0, WORLD);
@@ -38,7 +39,7 @@ export class Painter {
     const { width, height } = view;
     const [kx, ky] = view.scales();
     const [left, top] = [width / 2 - view.x * kx, height / 2 + view.y * ky];
-    // A little beyond the newest picture while the next one is on its way.
+    // Draws a little beyond the newest snapshot while the next one is in flight.
     const t = Math.min(1.5, (now - at) / interval);
     const { x, y, count, kinds } = picture;
     const size = view.zoom > 4 ? DOT + 1 : DOT;

@@ -41,7 +41,7 @@ export function seen(along: Along): [number, number] {
 /** A picture's own copy of a payload, as it is seen along an axis; null where it is none, or one of a version that is not known here. */
 export function decode(payload: Uint8Array, along: Along = "z"): Picture | null {
   if (payload.length < HEAD_BYTES) return null;
-  // A copy lies at a multiple of eight, and is ours when the socket's buffer goes.
+  // Copies the bytes to an aligned address (a multiple of eight), which also outlives the socket's buffer.
   const bytes = payload.slice();
   const view = new DataView(bytes.buffer);
   const count = view.getUint32(24, true);

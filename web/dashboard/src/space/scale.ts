@@ -1,4 +1,5 @@
-// The map's scale: axes with coordinates in the world's own units, and a bar of a round length. Both are drawn over the map.
+// The map's scale: axes with coordinates in the world's units, and a bar of a round length, both drawn over
+// the map.
 
 import { WORLD, type View } from "./view.ts";
 

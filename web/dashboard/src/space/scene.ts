@@ -1,7 +1,7 @@
-// Everybody of a world, from the newest picture of each region and where each was in the one before, so that a frame in
-// between can be drawn where they are about to be. Where somebody was is looked up by id over all regions: who crosses a
-// border flies on, and is counted. Ids share PLACES places, so a wrong neighbour is found now and then; who would have
-// jumped further than JUMP is drawn where he is.
+// All entities of a world, from the newest snapshot of each region and their positions in the previous one,
+// so that frames in between can be extrapolated. Previous positions are looked up by id over all regions, so
+// that an entity that crosses a border continues and is counted. Ids share PLACES places, and an entity may
+// rarely find another's position. If the step exceeds JUMP, the entity is drawn at its own position.
 
 import type { Picture } from "./frame.ts";
 

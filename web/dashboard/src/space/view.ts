@@ -1,4 +1,4 @@
-// Which part of the world's box is seen. Both axes have one scale, so that a circle is one.
+// The visible part of the world's box. Both axes have the same scale, so that a circle stays a circle.
 
 export const WORLD = 65_536;
 const ZOOM_MAX = 200;

@@ -45,7 +45,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The end of the node's standard input requests its end.
+        // Closing the node's standard input requests its end.
         drop(self.child.stdin.take());
         let deadline = Instant::now() + END_WITHIN;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -108,7 +108,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // The system removes what is left.
+        // The system removes remaining files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -122,7 +122,7 @@ fn temporary() -> Result<Temporary> {
 fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: &Path) -> Result<Member> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    // Reserved until the node opens them.
+    // The addresses are reserved until the node opens them.
     let mut reserved = Vec::new();
     let cluster_listen = cluster_listen(number, raw, &mut reserved)?;
     command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen.to_string()]);

@@ -103,7 +103,7 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Con
     outcome
 }
 
-/// Reads all files. Returns what was left out.
+/// Reads all files. Returns the number of defects.
 fn all(
     arguments: &Arguments,
     outlet: &mut dyn ImportTarget,

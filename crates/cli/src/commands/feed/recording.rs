@@ -133,7 +133,7 @@ impl std::ops::AddAssign for RecordCounts {
     }
 }
 
-/// Prints what was recorded.
+/// Prints the numbers of recorded records and states.
 pub fn told(counted: RecordCounts, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
     let mark = console.errors.good("recorded");
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)

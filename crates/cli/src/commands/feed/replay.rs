@@ -239,8 +239,8 @@ impl Track {
             FrameKind::Sum(_) => return Ok(nothing),
             FrameKind::End => {
                 self.publisher.flush()?;
-                // The topic of a region that its process gave up is deleted; any other state stays visible at
-                // its end.
+                // A region's topic is deleted if its process gave the region up. Any other state stays
+                // visible at its end.
                 if self.is_region && !self.goes_on_elsewhere && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)

@@ -47,7 +47,7 @@ struct VerifyReport {
     unended: usize,
     /// The identity of the log's first file.
     identity: Option<u64>,
-    /// The log begins with a state, as recordings do; a node's own log does not.
+    /// Whether the log begins with a state, as recordings do. A node's own log does not.
     is_recorded: bool,
 }
 
@@ -201,7 +201,8 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
     match recording::recorded(frame)? {
         FrameKind::State(fold) => {
             found.is_recorded |= seq == 1;
-            // The current state must accept the new one if both are of one kind, as it does in subscribers.
+            // The current state must accept the new one if both are of one kind, because subscribers apply it
+            // in this way.
             let mut fresh = State::of(&fold)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
@@ -217,7 +218,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
             }
             found.points_equal += 1;
         }
-        // Nothing or a state may follow.
+        // No record may follow, except a state.
         FrameKind::End => *state = None,
         FrameKind::Record => {
             found.counted.records += 1;

@@ -20,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 use signal_hook::flag;
 
 const READY: u8 = b'+';
-/// How long [`Guard::end`] waits for killed processes to be gone.
+/// How long [`Guard::end`] waits for killed processes to end.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -46,7 +46,7 @@ impl Guard {
         let pipe = process.stdin.take();
         let group = pid_of(&process)?;
         let mut said = [0];
-        // The guard writes once signals to the group no longer end it.
+        // The guard writes when the signals for which it waits no longer end the group.
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
         let mut guard = Guard { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {
@@ -82,7 +82,7 @@ impl Guard {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills the rest of the group and waits until it is gone.
+    /// Kills the rest of the group and waits until all its processes have ended.
     pub fn end(mut self, command: &mut Child) {
         self.kill();
         let _ = command.wait();

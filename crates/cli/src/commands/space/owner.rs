@@ -53,7 +53,7 @@ impl WorldStatus {
         find(kv, name, regions)
     }
 
-    /// The reason why nothing moves in the world, if that is so.
+    /// The reason why no entity moves in the world, if none does.
     pub fn trouble(&self) -> Option<String> {
         let (world, processes, expected) = (self.world.clone(), self.processes, self.expected);
         let has_begun = self.regions.iter().any(|region| region.began || region.owner.is_some());

@@ -1,5 +1,5 @@
 //! Publishes compact snapshots of a process's regions for maps, ten a second, to topic `space.WORLD.map` on
-//! the node or cluster that holds the world's leases. Only the newest of each region matters.
+//! the node or cluster that holds the world's leases. Only the newest snapshot of each region matters.
 //!
 //! ```text
 //!  subject space.WORLD.map.REGION, little-endian, filled up to a multiple of 8

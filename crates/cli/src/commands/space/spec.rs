@@ -39,7 +39,7 @@ pub struct WorldSpec {
     pub standby: bool,
 }
 
-/// A world with everything that a process needs to run it.
+/// A world with all data that a process needs to run it.
 pub struct LoadedWorld {
     pub setup: RegionSetup<3>,
     pub life: FlockAndAircraft,
@@ -93,7 +93,7 @@ impl WorldSpec {
         })
     }
 
-    /// Loads everything that a process needs.
+    /// Loads the data that a process needs.
     pub fn make(&self) -> Result<LoadedWorld> {
         let flights = self.aircraft.as_ref().map(|file| {
             let json = std::fs::read(file)
@@ -109,7 +109,7 @@ impl WorldSpec {
         let mut setup = RegionSetup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
-        // Entities that move along a border are not handed over repeatedly.
+        // Prevents repeated handovers of entities that move along a border.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
         let flock =

@@ -58,7 +58,7 @@ pub struct Arguments {
 const LOOK: Duration = Duration::from_millis(500);
 /// How long `--once` waits for all regions.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long `--once` waits if the world's keys say that nothing moves.
+/// How long `--once` waits if, according to the world's keys, no entity moves.
 const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
 /// How long a map is delayed if entities of the one before are missing: longer than a handover takes.
 const PUT_OFF: Duration = Duration::from_millis(500);
@@ -101,7 +101,7 @@ pub struct Watcher {
     seen: BTreeMap<u64, WatchedRegion>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
-    /// Why the world is not available, according to its keys.
+    /// The reason why the world is not available, according to its keys.
     trouble: Option<String>,
 }
 
@@ -236,7 +236,7 @@ impl Watcher {
             if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
                 continue;
             }
-            // The owner's node may be gone; the next look tries again.
+            // The owner's node may have ended. The next look tries again.
             if let Ok(seen) = self.follow(url, owned.region) {
                 self.seen.insert(owned.region, seen);
             }
@@ -300,7 +300,7 @@ impl Watcher {
     fn ask_for_newest(&mut self) {
         self.seen.retain(|region, seen| {
             let newest = newest(&seen.client, &topic_of(&self.name, RegionId(*region as u32)));
-            // If the owner's node is gone, the region is searched again.
+            // If the owner's node has ended, the region is searched again.
             newest.map(|newest| seen.newest = newest).is_ok()
         });
     }
@@ -325,7 +325,7 @@ impl Watcher {
         .into())
     }
 
-    /// Why a region's state is missing.
+    /// The reason why a region's state is missing.
     fn why_unknown(&self, owned: &RegionStatus) -> String {
         match (owned.owner, &owned.url) {
             (None, _) if !owned.began => "has not begun".to_owned(),

@@ -1,8 +1,8 @@
 //! The pipes of a task's command, handled on the thread that runs it.
 //!
 //! A pipe ends when its last holder closes it, which may be a process that the command started, long after
-//! the command. So this module never waits for the end of a pipe, and uses no reader threads, which would be
-//! left behind.
+//! the command. This module therefore never waits for the end of a pipe, and uses no reader threads, which
+//! could outlive the task.
 //!
 //! Invariants:
 //! - No call waits longer than its limit.
@@ -168,7 +168,7 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let payload = vec![0; 1 << 20];
         let mut pipes = Pipes::of(&mut child, &payload, 1, 1).unwrap();
-        // No call blocks, although the payload's pipe is full and the others are silent.
+        // No call blocks, although the payload's pipe is full and the other pipes are silent.
         (0..100).for_each(|_| pipes.turn(Duration::from_millis(1)));
         assert!(!pipes.are_read());
         child.kill().unwrap();

@@ -43,7 +43,7 @@ pub struct CommandRunner<'r> {
     pub orphaned: &'r StopFlag,
 }
 
-/// Why a command's task failed.
+/// The reason why a command's task failed.
 #[derive(Debug)]
 pub struct CommandFailure {
     pub why: Vec<u8>,
@@ -57,7 +57,7 @@ impl CommandFailure {
 }
 
 impl CommandRunner<'_> {
-    /// Runs the command for a task. Returns its output and what it used.
+    /// Runs the command for a task. Returns its output and its resource use.
     pub fn run_one(&self, given: &AssignedTask) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
         let began = Instant::now();
         let (came, used) = match start(self.command, given) {
@@ -86,7 +86,7 @@ impl CommandRunner<'_> {
         while !pipes.are_read() && Instant::now() < until && !self.orphaned.is_set() {
             pipes.turn(LOOK);
         }
-        // The process was not waited for, so that its number is not used again.
+        // The process was not reaped, so that its number is not used again.
         signal(pid, Signal::KILL);
         self.warden.ended(&child);
         let came = command_result(child.wait(), pipes);
@@ -173,7 +173,7 @@ fn start<'g>(program: &[String], given: &'g AssignedTask) -> std::io::Result<(Ch
 
 fn signal(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
-        // The process may have ended meanwhile.
+        // The process may have ended in the meantime.
         let _ = kill_process_group(pid, signal);
     }
 }

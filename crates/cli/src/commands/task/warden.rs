@@ -63,7 +63,7 @@ impl Drop for Warden {
 /// Runs the warden process: reads reports until the pipe ends, and kills the groups that are left.
 pub fn run() {
     for group in left(&mut io::stdin().lock()) {
-        // The group may have ended meanwhile.
+        // The group may have ended in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
@@ -73,7 +73,7 @@ fn left(from: &mut impl Read) -> HashSet<Pid> {
     let (mut groups, mut word) = (HashSet::new(), [0; WORD_BYTES]);
     while from.read_exact(&mut word).is_ok() {
         let [what, a, b, c, d] = word;
-        // Never signal all processes (-1) or the own group (0), whatever the pipe contains.
+        // Never signals all processes (-1) or the own group (0), regardless of the pipe's content.
         let Some(group) = Pid::from_raw(i32::from_le_bytes([a, b, c, d])).filter(|pid| !pid.is_init()) else {
             continue;
         };

@@ -1,4 +1,5 @@
-// A book as the page follows it: conflated, so a slow tab is late by its own work only, and drawn at most ten times a second.
+// Follows an order book. The book is conflated, so that a slow tab is late only by its own work, and is drawn
+// at most ten times a second.
 
 import { followBook, type Book } from "dunlin";
 import { useEffect, useState } from "preact/hooks";

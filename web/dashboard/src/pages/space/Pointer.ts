@@ -1,4 +1,4 @@
-// What a pointer does to a view: dragging, wheeling, two fingers, a click that moved nothing.
+// Pointer gestures on a view: dragging, the wheel, two fingers, and clicks without movement.
 
 import type { View } from "../../space/view.ts";
 

@@ -1,5 +1,5 @@
-// A list of topics that grows as it is scrolled: pages of PAGE lines, in the order of their names, and what is seen asked
-// for again every REFRESH_MS. The node keeps nothing for it.
+// A list of topics that grows as the user scrolls: pages of PAGE lines, in the order of their names. Visible
+// lines are requested again every REFRESH_MS. The node keeps no state for the list.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useSession } from "../../node/hooks.ts";
@@ -34,7 +34,7 @@ export function useTopicList(which: Which): TopicList {
   const [state, set] = useState<State>({ rows: [], more: true });
   const [loading, load] = useState(true);
   const view = useRef({ first: 0, end: 0, busy: false, wanted: 0, next: "" });
-  // What stands, ahead of what was drawn: answers join it, not a render that was late.
+  // The current list, newer than the drawn one. Responses extend this list, not one of a late render.
   const now = useRef(state);
   const session = useSession();
 
@@ -61,7 +61,8 @@ export function useTopicList(which: Which): TopicList {
     }
   };
 
-  // Until the list has begun nothing joins it: what is seen is told before, since effects of children run first.
+  // Until the list has begun, ignores responses: effects of child components run first and report the visible
+  // lines.
   const begun = useRef(AbortSignal.abort());
   useEffect(() => {
     const mine = new AbortController();
@@ -85,7 +86,7 @@ export function useTopicList(which: Which): TopicList {
     const limit = Math.max(50, end - first);
     const page = await list({ ...which, after: rows[first - 1]?.name ?? "", limit }, signal).catch(() => null);
     if (!page || signal.aborted || now.current.rows !== rows) return;
-    // What lies behind the last that was loaded comes with the next page, and not twice.
+    // Topics after the last loaded one come with the next page, and only once.
     const last = now.current.more ? rows.at(-1)?.name : undefined;
     const lines = last === undefined ? page.topics : page.topics.filter((line) => line.name <= last);
     now.current = { rows: merged(rows, first, lines, page.more), more: now.current.more || page.more };

@@ -1,6 +1,5 @@
-// The newest records of a subscription, for people to read. At most KEPT are held; of a run that brings more than
-// RUN_KEPT only its last are, since nobody reads faster, and how many came is counted all the same. What the
-// reader missed is a line among them.
+// The newest records of a subscription, for people to read. At most KEPT are held. Of a batch with more than
+// RUN_KEPT records, only the last ones are kept, but all are counted. A gap is a line among the records.
 
 import type { Batch, NoticeEvent, Subscription, SubscribeOptions } from "dunlin";
 import { live } from "../../client.ts";
@@ -114,7 +113,7 @@ export class Tail {
 
   private push(row: Row): void {
     this.rows.push(row);
-    // Cut by halves, so that a record costs no copy of the list.
+    // Cuts the list by halves, so that not every record copies the list.
     if (this.rows.length > 2 * KEPT) this.rows = this.rows.slice(-KEPT);
   }
 

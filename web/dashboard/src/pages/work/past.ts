@@ -1,4 +1,4 @@
-// The last minutes of the work, for charts, while a page looks.
+// The last minutes of the tasks' counters, for charts, while a page is open.
 
 import type { Work } from "../../node/told_work.ts";
 

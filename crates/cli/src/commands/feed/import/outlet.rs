@@ -24,7 +24,7 @@ pub trait ImportTarget {
     /// Adds a record of a book.
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()>;
 
-    /// Waits until all records of the file are stored. Returns their number, if the target stores any.
+    /// Waits until all records of the file are stored. Returns their number, if the target stores records.
     fn finish(&mut self) -> Result<Option<u64>>;
 }
 

@@ -1,4 +1,4 @@
-//! The list of a recording's topics, written at its end. It shows when a topic is missing.
+//! The list of a recording's topics, written at its end, which reveals a missing topic.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -75,7 +75,7 @@ impl View {
         Ok(())
     }
 
-    /// Reports a wrong book, which is being replaced.
+    /// Reports a wrong book, which the replica is replacing.
     pub fn trouble(&mut self, topic: &str, trouble: &Trouble) -> Result<()> {
         let text = match trouble {
             Trouble::Hole { first, last } => {
@@ -115,7 +115,7 @@ impl View {
         Ok(())
     }
 
-    /// Prints an answer to a typed command; the tables continue below it.
+    /// Prints an answer to a typed command. The tables continue below it.
     pub fn answer(&mut self, text: &str) -> Result<()> {
         if let OutputMode::Terminal { lines, news, .. } = &mut self.manner {
             (*lines, *news) = (0, true);

@@ -1,4 +1,4 @@
-//! The size of the terminal's window, and what fits into it.
+//! The size of the terminal's window, and the number of levels and lines that fit.
 
 use terminal_size::{Height, Width};
 
@@ -31,7 +31,7 @@ impl Window {
         asked.min(each.saturating_sub(LADDER_HEAD)).max(1)
     }
 
-    /// Cuts the lines to the window; the last line says how many are left out.
+    /// Cuts the lines to the window. The last line shows the number of omitted lines.
     pub fn fit(self, mut lines: Vec<String>) -> Vec<String> {
         if lines.len() > self.lines() {
             let more = lines.len() - self.lines() + 1;
