@@ -1,10 +1,10 @@
-//! Checks what one subscriber received against what the publisher knows.
+//! Checks that a subscriber received the records that the publisher's ledger allows.
 //!
 //! - Positions are continuous: each record, gap or epoch change follows the one before.
-//! - Within an epoch, records come in order and once. Each was published, and has the position of its
-//!   acknowledgement.
-//! - Missing records were reported. A gap has at least as many records as were acknowledged in its place, and
-//!   at most as many as were attempted. Otherwise an epoch change is in between.
+//! - Within an epoch, records come in order and once. The publisher published each record, and each has the
+//!   position of its acknowledgement.
+//! - The node reported every missing record. A gap has at least as many records as the node acknowledged in
+//!   its place, and at most as many as the publisher attempted. Otherwise an epoch change is in between.
 
 use crate::ledger::Ledger;
 use crate::trace::TraceLine;
@@ -38,12 +38,12 @@ impl AuditCounts {
     }
 }
 
-/// Where a subscriber started.
+/// The position at which a subscriber started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderStart {
     /// Before the first record.
     First,
-    /// Later: records before its first event are not checked.
+    /// After the first record: the audit ignores records before the subscriber's first event.
     Late,
 }
 
@@ -56,12 +56,12 @@ struct Audit<'a> {
     n: Option<u64>,
     /// Records in gaps since that record.
     missed: u64,
-    /// An epoch change was reported since that record.
+    /// Whether an epoch change was reported since that record.
     epoch_changed: bool,
     counts: AuditCounts,
 }
 
-/// Checks a trace. Fails with the error that it shows.
+/// Checks a trace. Fails with the error that the trace shows.
 pub fn audit(
     told: &[TraceLine],
     began: ReaderStart,

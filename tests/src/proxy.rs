@@ -73,7 +73,7 @@ async fn hand_on(mut client: TcpStream, node: SocketAddr, delay: Duration, mut c
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut node) => {}
         _ = cuts.changed() => {
-            // A reset discards bytes on their way.
+            // A reset discards the bytes in transit.
             let _ = client.set_zero_linger();
             let _ = node.set_zero_linger();
         }

@@ -53,7 +53,7 @@ fn stop_when_told() -> Arc<AtomicBool> {
                 told.store(true, Ordering::Relaxed);
             }
         }
-        // No process reads this one's output any more.
+        // The test that read this process's output has ended.
         std::thread::sleep(std::time::Duration::from_secs(1));
         std::process::exit(3);
     });

@@ -105,7 +105,7 @@ impl<P: Provider> Autoscaler<P> {
         self.act(now_ms);
     }
 
-    /// Launches nothing more and drains all instances, for at most `grace_ms`. Call `poll` until
+    /// Launches no further instances and drains all existing ones, for at most `grace_ms`. Call `poll` until
     /// [`Autoscaler::is_over`].
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
         let members: BTreeSet<Instance> = self.scaler.fleet().iter().map(|(instance, _)| instance).collect();

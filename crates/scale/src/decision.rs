@@ -10,38 +10,39 @@ use crate::trigger::Trigger;
 pub struct ScaleOut {
     /// The reason.
     pub trigger: Trigger,
-    /// When the threshold was exceeded, ms; for forecasts, when the excess was predicted.
+    /// The time at which a measurement exceeded the threshold, ms; for forecasts, the time for which an
+    /// excess was predicted.
     pub passed_ms: u64,
-    /// When that had lasted long enough, ms.
+    /// The time at which the excess had lasted long enough, ms.
     pub detected_ms: u64,
-    /// When it was decided, ms.
+    /// The time of the decision, ms.
     pub decided_ms: u64,
     /// Number of workers to add.
     pub workers: u32,
-    /// How many of them come from the warm pool.
+    /// Number of these workers that come from the warm pool.
     pub woken: u32,
-    /// How many of them are not ready yet.
+    /// Number of these workers that are not ready yet.
     pub missing: u32,
-    /// How many starts failed.
+    /// Number of failed starts.
     pub failed: u32,
-    /// When the last of them, or its replacement, was ready, ms.
+    /// The time at which the last of these workers, or its replacement, was ready, ms.
     pub ready_ms: u64,
 }
 
 /// A decision to remove one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleIn {
-    /// Since when fewer workers would suffice, ms.
+    /// The time from which fewer workers sufficed, ms.
     pub low_ms: u64,
-    /// When that had lasted long enough, ms.
+    /// The time at which that had lasted long enough, ms.
     pub cooled_ms: u64,
-    /// When it was decided, ms.
+    /// The time of the decision, ms.
     pub decided_ms: u64,
     /// The instance.
     pub instance: Instance,
-    /// When it held no task any more, ms; 0 before.
+    /// The time at which the instance held no task any more, ms; 0 before.
     pub drained_ms: u64,
-    /// When it was gone or in the warm pool, ms; 0 before.
+    /// The time at which the instance was gone or in the warm pool, ms; 0 before.
     pub gone_ms: u64,
     /// Number of instances of this decision.
     pub workers: u32,

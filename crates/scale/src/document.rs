@@ -1,4 +1,5 @@
-//! YAML descriptions of clusters: machines, bounds and scaling. The form extends the one of Dunlin's requirements.
+//! YAML descriptions of clusters: machines, bounds and scaling. The form extends the YAML form of Dunlin's
+//! requirements.
 //!
 //! ```yaml
 //! coordinators: { count: 5, instanceType: m6i.2xlarge, cpu: 8, memory: 32Gi }
@@ -39,13 +40,13 @@ pub struct Document {
 /// Nodes or workers of one kind. Several may fit onto one machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// Their number.
+    /// Number of these nodes.
     pub count: u32,
     /// The machine type.
     pub machine: String,
-    /// Processors of each.
+    /// Processors of each node.
     pub cpus: f64,
-    /// GiB of each.
+    /// GiB of memory of each node.
     pub memory_gib: f64,
 }
 
@@ -58,7 +59,7 @@ pub enum DocumentError {
     /// The text is too long.
     #[error("the document has {bytes} bytes; the limit is {bytes_max}")]
     TooLong {
-        /// Its length, bytes.
+        /// The text's length, bytes.
         bytes: usize,
         /// The limit, bytes.
         bytes_max: usize,
@@ -68,7 +69,7 @@ pub enum DocumentError {
     Value {
         /// The key.
         key: &'static str,
-        /// Its value in the document.
+        /// The key's value in the document.
         value: String,
         /// The valid values.
         wanted: &'static str,

@@ -7,19 +7,19 @@ use crate::provider::{Instance, Market};
 /// The phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Starting, to work.
+    /// The instance starts, and will work.
     Starting,
-    /// Starting or returning, for the warm pool.
+    /// The instance starts for the warm pool, or returns to it.
     Preparing,
-    /// In the warm pool.
+    /// The instance waits in the warm pool.
     Warm,
-    /// Leaving the warm pool to work.
+    /// The instance leaves the warm pool to work.
     Waking,
-    /// Working.
+    /// The instance works.
     Ready,
-    /// Takes no new tasks.
+    /// The instance takes no new tasks.
     Draining,
-    /// Ending.
+    /// The instance ends.
     Stopping,
 }
 
@@ -30,11 +30,11 @@ pub struct Member {
     pub phase: Phase,
     /// Its market.
     pub market: Market,
-    /// Since when it is in this phase, ms.
+    /// The time at which this phase began, ms.
     pub since_ms: u64,
     /// Number of the decision that last requested it, from 0; `None` for the warm pool.
     pub decision: Option<u64>,
-    /// It was interrupted and does not return to the warm pool.
+    /// Whether the market interrupted the instance, which then does not return to the warm pool.
     pub is_lost: bool,
 }
 

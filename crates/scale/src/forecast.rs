@@ -5,8 +5,8 @@
 //! with an upper bound that widens as a random walk does. Each forecast is later compared with the actual value.
 //! While the error exceeds `error_max` forecasts are ignored, until it is below `error_good` again.
 //!
-//! Turned down: exponential smoothing (`augurs-ets`), which needs a linear algebra library and supports one season
-//! only; Prophet, which needs a compiled Stan model.
+//! Rejected alternatives: exponential smoothing (`augurs-ets`), which needs a linear algebra library and
+//! supports one season only; Prophet, which needs a compiled Stan model.
 
 use std::collections::VecDeque;
 
@@ -32,15 +32,15 @@ pub struct ArrivalForecast {
 pub struct ForecastStatus {
     /// The highest forecast within `lead_ms`; `None` without enough history.
     pub ahead: Option<ArrivalForecast>,
-    /// Workers needed for it; 0 without a forecast, or if a worker's rate is unknown.
+    /// Workers needed for the forecast; 0 without a forecast, or if a worker's rate is unknown.
     pub workers: u32,
     /// Whether the scaler uses the forecast.
     pub is_trusted: bool,
     /// The mean error of past forecasts as a share of the actual values; `None` before the first comparison.
     pub error: Option<f64>,
-    /// How far ahead it looks, ms.
+    /// Distance of the forecast from now, ms.
     pub lead_ms: u64,
-    /// Present history, and the history that a first forecast needs, ms.
+    /// Present history, and the history that the first forecast needs, ms.
     pub history_ms: (u64, u64),
 }
 
@@ -115,7 +115,7 @@ impl Forecaster {
         self.expected(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
-    /// The same regardless of recent errors; for display only.
+    /// The highest forecast, regardless of recent errors; for display only.
     pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         if self.ahead.is_empty() {
             return None;
@@ -140,7 +140,7 @@ impl Forecaster {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
     }
 
-    /// The present history, and the one that a first forecast needs (two of the shortest season), ms.
+    /// The present history, and the history that the first forecast needs (two of the shortest season), ms.
     pub fn history_ms(&self) -> (u64, u64) {
         let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
         let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;

@@ -5,9 +5,11 @@
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.
-//! - It never requests fewer than `workers_min` or more than `workers_max` workers, whatever is measured or forecast.
+//! - The scaler never requests fewer than `workers_min` or more than `workers_max` workers, for any
+//!   measurement and any forecast.
 //! - A forecast never removes workers.
-//! - A worker that is removed holds no task at that time, and gets as long as the longest timeout of a held task.
+//! - A removed worker holds no task at that time. To finish its tasks, it has as long as the longest timeout
+//!   of a held task.
 //! - Only tasks that one more worker could start now count as waiting.
 //!
 //! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.

@@ -1,7 +1,7 @@
 //! Measures a scheduler between two samples.
 //!
-//! A worker's load is the share of its slots that hold tasks, averaged over many observations. Processor time would
-//! arrive only when tasks end; and a worker that waits for a disk is as unavailable as one that computes.
+//! A worker's load is the share of its slots that hold tasks, averaged over many observations. Workers report
+//! processor time only when tasks end. A worker that waits for a disk is also as busy as one that computes.
 
 use dunlin_tasks::Signals;
 
@@ -12,7 +12,7 @@ use crate::sample::LoadMeasurement;
 pub struct Totals {
     /// Submitted tasks.
     pub submitted: u64,
-    /// Completed tasks and failed attempts: both kept a worker busy.
+    /// Completed tasks and failed attempts. Both kept a worker busy.
     pub ended: u64,
 }
 
@@ -43,7 +43,7 @@ impl Meter {
         let (last_ms, before) = self.last.replace((now_ms, totals)).unwrap_or((now_ms, totals));
         let per_s = |now: u64, before: u64| match now_ms.saturating_sub(last_ms) {
             0 => 0.0,
-            // A new leader may have counted less.
+            // A new leader may have counted less than its predecessor.
             passed_ms => now.saturating_sub(before) as f64 * 1_000.0 / passed_ms as f64,
         };
         let looks = f64::from(self.looks.max(1));

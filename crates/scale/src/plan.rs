@@ -54,7 +54,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
     let coordinator_cpu = demand.peak_per_s * per_task_us / 1e6 / f64::from(node.shards.max(1));
     let memory_bytes = coordinators.memory_gib * f64::from(1 << 30);
     let queue_bytes = demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64);
-    // A snapshot shares memory with the live state; at worst it doubles it.
+    // A snapshot shares memory with the live state, and at worst doubles that memory.
     let coordinator_memory = 2.0 * queue_bytes / memory_bytes;
     let usual = document.workers.count;
     let mut warn = |is_so: bool, text: String| {

@@ -1,7 +1,6 @@
 //! Scaling policies: bounds, targets and delays.
-//!
-//! [`Policy::document`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod);
-//! [`Policy::local`] those for processes of this machine.
+//! [`Policy::document`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod).
+//! [`Policy::local`] has numbers for processes of this machine.
 
 use crate::limits::Limits;
 use crate::trigger::Trigger;
@@ -33,7 +32,7 @@ pub struct Policy {
 /// Thresholds that trigger scaling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleThresholds {
-    /// Target load of processors, 0 to 1. Above it there are too few workers; the scaler aims at it.
+    /// Target load of processors, 0 to 1. The scaler aims at this load and adds workers above it.
     pub cpu_target: f64,
     /// Scaling in happens only below this load.
     pub cpu_low: f64,
@@ -48,9 +47,9 @@ pub struct ScaleThresholds {
 /// Scaling out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
-    /// How long a threshold is exceeded before it counts, ms.
+    /// How long a measurement must exceed a threshold before the threshold counts, ms.
     pub detect_ms: u64,
-    /// Further observation before the decision, ms: for processors, queue, latency and forecast.
+    /// Observation time after that and before the decision, ms: for processors, queue, latency and forecast.
     pub decide_ms: [u64; 4],
     /// The most workers added within `step_ms`, in percent of the present ones. The larger of this and `step_workers`
     /// applies.
@@ -66,20 +65,20 @@ pub struct ScaleOutPolicy {
 pub struct ScaleInPolicy {
     /// How long fewer workers must suffice without interruption, ms.
     pub cooldown_ms: u64,
-    /// Further observation before the decision, ms.
+    /// Observation time after that and before the decision, ms.
     pub decide_ms: u64,
     /// The least time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
     pub drain_ms: u64,
     /// The most workers removed at a time, in percent of the present ones; at least one.
     pub step_percent: u32,
-    /// A smaller reduction than this is not worth it, percent.
+    /// The smallest reduction that the scaler makes, percent.
     pub tolerance_percent: u32,
 }
 
 /// Policy of scaling by forecasts, which only add workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictive {
-    /// How far ahead to forecast, ms; longer than deciding and starting a worker take.
+    /// Distance of the forecast from now, ms. It must exceed the time to decide and to start a worker.
     pub lead_ms: u64,
     /// Length of a bucket of the series, ms.
     pub bucket_ms: u64,
@@ -87,11 +86,11 @@ pub struct Predictive {
     pub seasons: Vec<usize>,
     /// Quantile of the upper bound, 0.5 to 1.
     pub quantile: f64,
-    /// A smaller rise than this is ignored, percent.
+    /// The smallest predicted rise that the scaler regards, percent.
     pub rise_percent: u32,
     /// The mean error of recent forecasts above which they are ignored, a share.
     pub error_max: f64,
-    /// The mean error below which they are used again.
+    /// The mean error below which the scaler uses forecasts again.
     pub error_good: f64,
 }
 
@@ -100,10 +99,10 @@ pub struct Predictive {
 pub struct Warm {
     /// Number of prepared workers.
     pub size: u32,
-    /// How long a threshold is exceeded before pool workers are woken, ms. Short, because a needless wake-up costs
-    /// little.
+    /// How long a measurement must exceed a threshold before pool workers are woken, ms. The time is short,
+    /// because a needless wake-up costs little.
     pub detect_ms: u64,
-    /// Whether drained instances return to the pool if it has room. Processes end instead.
+    /// Whether drained instances return to the pool if it has room. Processes never return; they end.
     pub takes_drained: bool,
 }
 
@@ -138,9 +137,9 @@ pub enum PolicyError {
     /// A number is out of its range, or in the wrong order with another.
     #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
-        /// Of what.
+        /// Name of the number.
         what: &'static str,
-        /// It.
+        /// The number.
         value: f64,
         /// The value must be greater than this.
         above: f64,
@@ -150,9 +149,9 @@ pub enum PolicyError {
     /// A time is too short.
     #[error("{what} is {value_ms} ms: it must be at least {least_ms} ms")]
     Time {
-        /// Of what.
+        /// Name of the time.
         what: &'static str,
-        /// It.
+        /// The time, ms.
         value_ms: u64,
         /// The least allowed value, ms.
         least_ms: u64,
@@ -160,7 +159,7 @@ pub enum PolicyError {
     /// There are too many of something.
     #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
-        /// Of what.
+        /// Name of the things.
         what: &'static str,
         /// Their number.
         count: usize,
@@ -171,7 +170,7 @@ pub enum PolicyError {
 
 /// Buckets per season.
 const SEASON_BUCKETS: usize = 24;
-/// Lead of forecasts for local processes, which start well within it.
+/// Lead of forecasts for local processes, which start well within this time.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
@@ -324,7 +323,7 @@ impl Predictive {
 }
 
 pub(crate) fn share(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
-    // NaN is in no range.
+    // NaN fails every range check.
     if value > above && value <= most { Ok(()) } else { Err(PolicyError::Share { what, value, above, most }) }
 }
 

@@ -25,7 +25,7 @@ pub enum Action {
         instance: Instance,
         /// How it is paid for.
         market: Market,
-        /// Start it for the warm pool.
+        /// Whether the instance starts for the warm pool.
         is_warm: bool,
     },
     /// Wakes an instance of the warm pool. The result is [`Event::Ready`] or [`Event::Failed`].
@@ -33,8 +33,8 @@ pub enum Action {
         /// The instance.
         instance: Instance,
     },
-    /// Lets the instance finish its tasks and take no new ones. The result is [`Event::Drained`], at the latest after
-    /// `grace_ms`, even if it still holds tasks.
+    /// Lets the instance finish its tasks and take no new ones. [`Event::Drained`] follows within `grace_ms`,
+    /// even if the instance still holds tasks.
     Drain {
         /// The instance.
         instance: Instance,
@@ -70,10 +70,10 @@ pub enum Event {
     Failed {
         /// The instance.
         instance: Instance,
-        /// The market had no capacity, rather than a defect.
+        /// Whether the market had no capacity; otherwise the instance has a defect.
         is_capacity: bool,
     },
-    /// The instance will be interrupted.
+    /// The market will interrupt the instance.
     Interrupted {
         /// The instance.
         instance: Instance,
@@ -111,9 +111,9 @@ pub trait Provider {
     /// Starts an action. Actions on unknown instances count as done.
     fn act(&mut self, now_ms: u64, action: &Action);
 
-    /// Appends the events up to now that were not reported yet, in order.
+    /// Appends the events up to now that the provider has not reported yet, in order.
     fn events(&mut self, now_ms: u64, events: &mut Vec<Event>);
 
-    /// When the next event is due, ms, if known.
+    /// The time of the next event, ms, if known.
     fn next_due_ms(&self) -> Option<u64>;
 }

@@ -58,7 +58,7 @@ pub fn recommend(
     let coordinator =
         prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };
-    // As in documents: half of the minimum is always on demand.
+    // As in documents, half of the minimum is always on demand.
     let base = workers_min / 2;
     let spots = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
     let on_demand = f64::from(workers) - spots;
@@ -102,7 +102,7 @@ impl Recommendation {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
         let share = f64::from(fit.workers.max(1));
-        // Rounded down, so that as many workers fit again.
+        // The share is rounded down, so that as many workers fit again.
         let cpus = (f64::from(fit.machine.cpus) / share * 100.0).floor() / 100.0;
         format!(
             "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\

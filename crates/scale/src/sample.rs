@@ -10,7 +10,7 @@ pub struct Sample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
     /// not count.
     pub startable: u64,
-    /// How long the oldest of them has waited, ms.
+    /// Waiting time of the oldest of these tasks, ms.
     pub oldest_ms: u64,
     /// Load of the workers since the last sample, 0 to 1.
     pub cpu: f64,
@@ -22,7 +22,7 @@ pub struct Sample {
     pub arrived_per_s: f64,
     /// Completed tasks per second.
     pub done_per_s: f64,
-    /// Instances without tasks, and since when, ms; the longest idle ones first.
+    /// Instances without tasks, with the start of their idle time, ms; the longest idle ones first.
     pub idle: Vec<(Instance, u64)>,
     /// The longest timeout of a held task, ms.
     pub grace_ms: u64,

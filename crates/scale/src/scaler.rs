@@ -1,4 +1,4 @@
-//! The scaler: observes, waits until it is sure, decides.
+//! The scaler observes its workers, waits until a threshold has been exceeded long enough, and decides.
 //!
 //! ```text
 //!  more:   threshold passed ── detect_ms, without a break ──► detected ── decide_ms ──► decided ── provider ──► ready
@@ -36,11 +36,11 @@ pub struct Scaler {
     forecaster: Option<Forecaster>,
     /// Measured rate of a busy worker, tasks per second; 0 before the first measurement.
     rate: f64,
-    /// For each threshold, how long it has been exceeded: processors, queue, latency, forecast.
+    /// For each threshold, how long a measurement has exceeded it: processors, queue, latency, forecast.
     passed: [Since; 4],
     /// Times and numbers of workers added within the last step.
     added: VecDeque<(u64, u32)>,
-    /// How long fewer workers would suffice, and the most that were wanted during a cool-down.
+    /// How long fewer workers have sufficed, and the highest wanted number during a cool-down.
     fewer: Since,
     highest: WindowMax,
     /// Earliest time of the next scale-in, ms.
@@ -50,7 +50,8 @@ pub struct Scaler {
     paused_until_ms: u64,
     /// Decisions whose replacements are launched after the pause.
     postponed: Vec<Option<u64>>,
-    /// Recent refusals and interruptions of spot instances, and until when none are launched.
+    /// Recent refusals and interruptions of spot instances, and the time until which the scaler launches
+    /// none.
     spot_trouble: VecDeque<u64>,
     on_demand_until_ms: u64,
 }
@@ -143,16 +144,17 @@ impl Scaler {
         self.forecaster.as_ref()
     }
 
-    /// Whether it launches on demand for now, after refusals or interruptions of spot instances.
+    /// Whether the scaler launches on-demand instances for now, after refusals or interruptions of spot
+    /// instances.
     pub fn is_without_spot(&self, now_ms: u64) -> bool {
         now_ms < self.on_demand_until_ms
     }
 
-    /// Updates the rate of a worker from what busy workers completed.
+    /// Updates the rate of a worker from the tasks that busy workers completed.
     fn measure(&mut self, sample: &Sample) {
         let busy = sample.cpu * sample.workers;
         let rate = sample.done_per_s / busy;
-        // Too little work says nothing about the rate.
+        // Workers with too little work give no information about the rate.
         if busy >= 0.5 && sample.done_per_s > 0.0 && rate.is_finite() {
             self.rate = if self.rate == 0.0 { rate } else { self.rate + (rate - self.rate) / 8.0 };
         }

@@ -14,7 +14,7 @@ pub struct ProviderDelays {
     pub wake_ms: u64,
     /// From termination to gone, ms.
     pub terminate_ms: u64,
-    /// Failed launches per thousand; noticed when the instance should be ready.
+    /// Failed launches per thousand. A failure is noticed at the time when the instance should be ready.
     pub cold_failures_permille: f64,
     /// Failed wake-ups per thousand.
     pub warm_failures_permille: f64,
@@ -131,7 +131,7 @@ impl SimulatedProvider {
         self.launches
     }
 
-    /// Failed ones among them.
+    /// Number of failed starts and wake-ups.
     pub fn failures(&self) -> (u64, u64) {
         self.failures
     }
@@ -215,7 +215,7 @@ impl Provider for SimulatedProvider {
         | Action::Park { instance }
         | Action::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // It is gone meanwhile.
+            // Meanwhile the instance is gone.
             self.queued.push(Event::Gone { instance });
             return;
         };

@@ -15,7 +15,8 @@ const MEASURED_MIN: usize = 20;
 pub struct WorkerNeed {
     /// Processors, 95th percentile of the measurements.
     pub cpus: f64,
-    /// Memory in GiB, 99th percentile. Higher than for processors, because a worker without memory dies.
+    /// Memory in GiB, 99th percentile. The percentile is higher than for processors, because a worker without
+    /// memory dies.
     pub memory_gib: f64,
 }
 
@@ -50,7 +51,7 @@ impl MachineFit {
         }
     }
 
-    /// Cost per hour of so many workers on demand and on spot; whole machines are paid.
+    /// Cost per hour of these numbers of workers on demand and on spot. Whole machines are paid.
     pub fn per_hour(&self, on_demand: f64, on_spot: f64) -> f64 {
         let machines = |workers: f64| (workers / f64::from(self.workers) - 1e-9).ceil().max(0.0);
         machines(on_demand) * self.machine.per_hour + machines(on_spot) * self.machine.spot_per_hour
@@ -63,7 +64,7 @@ impl WorkerNeed {
         Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
-    /// How many workers fit onto a machine with headroom; `None` if not even one does.
+    /// The number of workers that fit onto a machine with headroom; `None` if not even one does.
     pub fn fit(&self, machine: &Machine) -> Option<MachineFit> {
         let most =
             |has: f64, need: f64| if need > 0.0 { has / (need * (1.0 + ROOM)) } else { f64::from(u32::MAX) };
@@ -73,7 +74,7 @@ impl WorkerNeed {
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
-    /// The cheapest machine for so many workers on demand and on spot; of equal ones the smallest.
+    /// The cheapest machine for these numbers of workers on demand and on spot; of equal ones the smallest.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

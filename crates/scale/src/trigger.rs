@@ -1,4 +1,4 @@
-//! Reasons to add workers, and how long they have held.
+//! Reasons to add workers, and how long each has held.
 
 /// The reason to add workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +36,7 @@ impl Trigger {
 pub(crate) struct Since(Option<u64>);
 
 impl Since {
-    /// Updates the condition; returns since when it holds.
+    /// Updates the condition; returns the time from which it holds.
     pub(crate) fn note(&mut self, is_so: bool, now_ms: u64) -> Option<u64> {
         self.0 = is_so.then(|| self.0.unwrap_or(now_ms));
         self.0

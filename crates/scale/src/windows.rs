@@ -11,7 +11,7 @@ pub struct Window {
     pub days: u8,
     /// First minute of the day.
     pub from_minute: u32,
-    /// End, a minute of the day (exclusive); of the next day if it is not after the start.
+    /// End, a minute of the day (exclusive). An end not after the start belongs to the next day.
     pub to_minute: u32,
     /// The least number of workers.
     pub workers_min: u32,
@@ -30,7 +30,7 @@ impl Window {
         share("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
     }
 
-    /// Whether a time is in the window, in ms since 1970 (the first day was a Thursday).
+    /// Whether a time, in ms since 1970, is in the window. The first day of 1970 was a Thursday.
     pub fn holds(&self, unix_ms: u64) -> bool {
         let minutes = unix_ms / 60_000;
         let (day, minute) = (minutes / u64::from(DAY_MINUTES), (minutes % u64::from(DAY_MINUTES)) as u32);

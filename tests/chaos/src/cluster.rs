@@ -62,8 +62,8 @@ impl Cluster {
             ReplicaResponse::Done(_) => {}
             other => bail!("the Raft group could not be created: {other:?}"),
         }
-        // A cluster that lost all power before its first leader may not exist; no client has received
-        // anything then.
+        // If all nodes lost power before the first leader was elected, the cluster may not exist. Until then
+        // no client received a response.
         self.leader_within(PATIENCE, None).map(drop).context("the group has no leader")
     }
 
@@ -84,7 +84,7 @@ impl Cluster {
             self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
-            // Running nodes have printed this before.
+            // A running node has printed this line before.
             if !process.is_ready {
                 process.until("READY");
                 process.is_ready = true;
@@ -143,7 +143,7 @@ impl Cluster {
             self.order(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // A tear order that found nothing to do would strike later.
+        // A tear order without a following sync would take effect later.
         let doomed = std::mem::take(&mut self.doomed);
         self.kill(&doomed)?;
         self.reap()?;

@@ -107,7 +107,7 @@ impl KeyClient {
                 Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
             Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {asked:?}: {refusal}"),
-            // The result of a failed read is unknown to all.
+            // If a read fails, its result is unknown for every key.
             Some(CommandResult::NotDone) | None => return,
             Some(CommandResult::Unknown) => {
                 self.unknown += 1;

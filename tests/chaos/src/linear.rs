@@ -14,7 +14,7 @@ use crate::history::Operation;
 pub struct CheckedHistory {
     /// The number of groups.
     pub groups: u64,
-    /// Groups that were not decided in time.
+    /// Groups that the checker did not decide in time.
     pub undecided: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::replica_client::{CommandResult, ReplicaClient};
 /// The number of locks.
 pub const LOCK_COUNT: u64 = 2;
 
-/// A time in which a client knew that it held a lock.
+/// A period in which a client knew that it held a lock.
 #[derive(Debug, Clone)]
 pub struct Held {
     /// The client.
@@ -26,10 +26,10 @@ pub struct Held {
     pub token: u64,
     /// The lease.
     pub lease: u64,
-    /// Since when the client knew, in ns.
+    /// The time from which the client knew, in ns.
     pub from: u64,
-    /// Until when no other client could hold the lock, in ns: until its release, or until its lease may have
-    /// ended.
+    /// The time until which no other client could hold the lock, in ns: its release, or the earliest end of
+    /// its lease.
     pub until: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct LockClient {
     going: Arc<ClientProgress>,
 }
 
-/// A lease, and until when it is sure to live.
+/// A lease, and the time until which the lease is sure to live.
 struct Lease {
     id: u64,
     ttl_ms: u64,
@@ -152,7 +152,7 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // After sleeping beyond its lease, the client does not know about a new holder.
+            // A client that slept beyond its lease has not learned of a new holder.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {

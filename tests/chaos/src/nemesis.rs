@@ -121,7 +121,8 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_ways(|count, from, to| {
                 let apart = from.abs_diff(to);
-                // With three nodes, each reaches all others in a ring; cut one direction then.
+                // In a ring of three nodes each node reaches all others. The fault then cuts the first node
+                // off from the last.
                 if count == 3 { apart == 2 } else { apart.min(count - apart) > 1 }
             }),
             Fault::Bridge => self.cut_ways(|count, from, to| {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use dunlin_server::ReservedAddress;
 
-/// Reserved until this process ends; its child processes may listen there repeatedly.
+/// Reserves the port until this process ends. Child processes may listen on the port repeatedly.
 static GIVEN: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
 /// An address with a random port that no other program gets while this process runs.

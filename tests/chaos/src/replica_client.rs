@@ -1,5 +1,5 @@
-//! A client of the replicas: finds the leader, and returns whether a command was done, was not done, or may
-//! have been done.
+//! A client of the replicas. It finds the leader and returns one of three results: the command was done, was
+//! not done, or may have been done.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -18,9 +18,9 @@ const SEARCH: Duration = Duration::from_millis(1_500);
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommandResult {
-    /// It was done.
+    /// The command was done.
     Done(Reply),
-    /// It was refused.
+    /// The replicas refused the command.
     Refused(Refusal),
     /// The command was not done, and will not be.
     NotDone,
@@ -79,8 +79,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Reads keys, linearizably; `None` if no node responds in time. Any node may be asked first: a deposed
-    /// leader must know that it is one.
+    /// Reads keys, linearizably; `None` if no node responds in time. The client may send the request to any
+    /// node first: a deposed leader must know that it no longer leads.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<Found> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.anybody();
@@ -94,8 +94,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if the request was sent and not
-    /// answered.
+    /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if the client sent the request
+    /// and received no answer.
     fn search(&mut self, question: &ReplicaRequest) -> Option<ReplicaResponse> {
         let deadline = Instant::now() + SEARCH;
         while Instant::now() < deadline {

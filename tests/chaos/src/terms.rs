@@ -1,7 +1,6 @@
 //! The terms that nodes report.
-//!
-//! A node reports the term on its disk, so that its terms never decrease: a node in a term has promised its
-//! vote there, and must remember that after a power loss.
+//! A node reports the term on its disk, and the term must never decrease. A node has promised its vote in
+//! that term and must remember the promise after a power loss.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -12,7 +12,8 @@ use dunlin_replica::seed::Seed;
 use crate::replica_client::ask_once;
 
 const ANSWER: Duration = Duration::from_millis(500);
-/// The number of failed requests in a row after which the next change counts as compacted everywhere.
+/// The number of consecutive failed requests after which the watcher assumes that every node has compacted
+/// the next change.
 const TRIES: u32 = 40;
 
 /// The value of `until` that ends all watches.
@@ -27,7 +28,7 @@ pub struct WatchTrace {
     pub compacted: Vec<(u64, u64)>,
 }
 
-/// Watches up to the revision in `until`, which is 0 while unknown, or until given up.
+/// Watches up to the revision in `until`, which is 0 while unknown, or until the run gives up.
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
     let (mut seed, mut watched, mut next) = (Seed::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;

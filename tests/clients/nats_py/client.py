@@ -1,6 +1,6 @@
 """Runs every case with nats.py.
-
-Over TLS, with the authority in the second argument, it runs those that need nothing done to the node.
+Over TLS, the second argument names the authority. Then only cases run that do not stop or
+restart the node.
 """
 
 import asyncio

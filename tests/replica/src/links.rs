@@ -156,7 +156,7 @@ pub async fn answer_peers<F>(
             while let Ok((number, request)) = receive(&mut reading).await {
                 let mut answering = Box::pin(answer(request));
                 let writing = Arc::clone(&writing);
-                // The first poll passes the message to raft, so that no later one overtakes it.
+                // The first poll passes the message to raft, so no later message overtakes this one.
                 let ready = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await;
                 tokio::spawn(async move {
                     let answered = match ready {

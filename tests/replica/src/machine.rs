@@ -15,7 +15,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// The state, as far as this node knows.
+    /// The state, as far as this node knows it.
     pub fn state(&self) -> &State {
         &self.state
     }

@@ -102,7 +102,7 @@ fn status(group: &Group<Replica>) -> serde_json::Value {
     })
 }
 
-/// The system time, which nothing here uses. It shows whether the clock was set.
+/// The system time. No other code here uses it; it shows whether the clock was set.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

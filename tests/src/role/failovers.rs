@@ -1,5 +1,4 @@
-//! `failovers TRIES`: measures how long three nodes have no leader after theirs is killed.
-//!
+//! `failovers TRIES`: measures how long three nodes have no leader after the test kills the leader.
 //! Prints for each try the time from the kill to the first acknowledged write. Then prints median, 99th
 //! percentile and maximum of these times, and of the elections alone: from the start of a candidacy to its
 //! success.

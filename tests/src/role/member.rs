@@ -137,7 +137,7 @@ fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Stri
     }
 }
 
-/// The values that were put, as a reader may find them.
+/// The values of a key that a reader may find.
 #[derive(Debug, Default)]
 pub struct PutLedger {
     /// Acknowledged values, by key.

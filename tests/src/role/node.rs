@@ -1,5 +1,5 @@
 //! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a
-//! node with listener `tcp`, and with `nats` also that one. With `data` its topic `t` is durable.
+//! node with listener `tcp`, and with `nats` also listener `nats`. With `data` its topic `t` is durable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let node = if data.is_empty() { Node::start(config)? } else { durable(config, Path::new(&data))? };
     let server = Server::start(node.clone(), doors)?;
     println!("READY pid={} tcp={}", std::process::id(), server.tcp_addresses()[0]);
-    // Wait for the end of standard input.
+    // The process waits for the end of standard input.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     server.stop();
     node.stop();
     Ok(())
 }
 
-/// Keeps few records in memory, so that subscribers read much from disk.
+/// The topic keeps few records in memory, so that subscribers read many from disk.
 fn durable(config: Config, dir: &Path) -> Result<Node> {
     let (node, _) = Node::open(config, Arc::new(RealDisk), dir)?;
     let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };

@@ -59,7 +59,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Writes the line at once, so that a killed writer's ledger is complete.
+/// Writes the line at once, so that the ledger of a killed writer is complete.
 fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -138,7 +138,8 @@ impl Writer {
 
 fn told(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // A duplicate has the position of its first attempt, which says nothing about the records before it.
+        // A duplicate has the position of its first attempt. That position says nothing about the records
+        // before.
         Ok(receipt) if receipt.duplicate => say(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

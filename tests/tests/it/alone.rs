@@ -169,7 +169,7 @@ fn handles_of_a_frozen_node_fail_in_two_heartbeats_and_resume() {
     while told.last().is_none_or(|last: &String| last != "end") {
         told.push(next(&mut subscriber));
     }
-    // Unanswered records may have arrived, each once and in order.
+    // Records without a response may have arrived, each once and in order.
     assert!(matches!(told.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{told:?}");
     in_the_end("topics", || clients[3].topics(""));
     node.assert_no_panic();
@@ -181,7 +181,7 @@ fn idle_subscription_overtaken_by_the_history_gets_exact_gap() {
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();
     let mut publisher = writing.publisher("t").unwrap();
-    // Far more than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
+    // Much more than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
     let filler = [b'.'; 1_000];
     for n in 0..20_000u32 {
         publisher.send([&n.to_le_bytes()[..], &filler].concat().as_slice()).unwrap();

@@ -72,7 +72,7 @@ fn bring_about(worker: &Attachment) {
     assert!(worker.flush(PATIENCE));
 }
 
-/// The values that must be equal after the restoration.
+/// The values that must be equal after the cluster was restored.
 fn told(view: &TaskView) -> String {
     let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
     let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
@@ -102,7 +102,7 @@ fn cluster_of(door: &str) -> serde_json::Value {
     serde_json::from_str(&answer[start..=end]).expect("JSON")
 }
 
-/// Waits until a single node leads each shard, and reports that.
+/// Waits until a single node leads each shard. Returns that node.
 fn until_led_by_itself(door: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -146,7 +146,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let tasks = client.tasks();
     let after = views(&tasks, &ids);
     for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
-        // If the worker counts as dead by now, its task waits for another, and the attempt does not count.
+        // If the cluster already counts the worker as dead, the task waits for another worker, and the
+        // attempt does not count.
         let is_lost = *stage == TaskStage::Running && after.stage == TaskStage::Ready && after.lost == 1;
         if !is_lost {
             assert_eq!((after.stage, told(after)), (*stage, told(before)));
@@ -157,7 +158,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // The remaining tasks run there, including held ones after their worker's lease.
+    // The new cluster runs the remaining tasks. Held tasks run there after their worker's lease.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;

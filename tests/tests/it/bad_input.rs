@@ -55,7 +55,7 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
 /// The last error that the node sent before it closed the connection.
 fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
-    // A node that closes with unread bytes resets the connection; what it sent before counts.
+    // A node that closes with unread bytes resets the connection. Data that the node sent before counts.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
     let decoder = Decoder::new(Limits::default());
@@ -154,7 +154,7 @@ fn deaf(node: SocketAddr) -> Vec<TcpStream> {
         stream.write_all(&greeting).unwrap();
         let _ = stream.write_all(&asking);
         if asking.is_empty() {
-            // Publish until the node accepts no more, which must happen.
+            // The client publishes until the node accepts no more records, which must happen.
             let mut sent = 0u64;
             while stream.write_all(&pings).is_ok() {
                 sent += pings.len() as u64;

@@ -104,7 +104,8 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     assert_eq!(flock.get(0, "key"), "new");
 }
 
-/// The error of a node that the cluster refuses. If no other node responds in time, it comes a little later.
+/// The error of a node that the cluster refuses. The error comes a little later if no other node responds in
+/// time.
 fn refused(dir: &Path, address: &str) -> String {
     match start(dir, address, None) {
         Err(told) => told,
@@ -186,12 +187,12 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (ClusterUnderTest::of(1), ClusterUnderTest::of(1));
     let token = one.token(true);
-    // A token of one cluster with a node of the other.
+    // A node of the other cluster presents a token of one cluster.
     let through = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
     let refused = start(&dir, &port::free().to_string(), Some((&through, &token))).err().expect("refused");
     assert!(refused.contains("belongs to another cluster than the token"), "{refused}");
-    // A directory of one cluster in the other.
+    // A directory of one cluster is used in the other cluster.
     let node = other.kill(0);
     let through = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
@@ -313,15 +314,15 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     flock.join("2").expect("the node joins");
     flock.until_voters(2);
     assert_eq!(flock.get(1, "key"), "alone");
-    // A node without the others reports that, and does not found a cluster.
+    // A node without the others reports that it is alone, and does not found a cluster.
     let node = flock.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The last removal must not leave the cluster without a majority, which would be permanent if the dead
-/// node's disk is lost.
+/// The cluster refuses the last removal, which would leave it without a majority. Without the dead node's
+/// disk that state would be permanent.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut flock = ClusterUnderTest::of(3);
@@ -391,8 +392,8 @@ fn writes_continue_while_nodes_end_one_after_another() {
         flock.members[at].process.say("end");
         let mut ended = flock.members.remove(at);
         ended.process.until("ended in order");
-        // Another node led before the end, so that no election delays the clients. On a busy machine the
-        // third node may learn that late.
+        // Another node led before the end, so no election delays the clients. On a busy machine the third
+        // node may learn of that leader late.
         let leads = ClusterClient::open(&flock.members[0].dir).unwrap().survey();
         let mut heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(heard.any(|status| status.leader == Some(status.node)), "{leads:?}");

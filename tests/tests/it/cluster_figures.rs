@@ -1,4 +1,4 @@
-//! Counts of topics come from the responsible nodes, whichever node is asked.
+//! Every node reports the counts of the topic's responsible nodes.
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{

@@ -1,5 +1,5 @@
-//! Leaders that have a full disk, are stopped, are ended, or replicate megabytes, and what writing clients
-//! observe.
+//! Leaders that have a full disk, are stopped, are ended, or replicate megabytes, and the effects on clients
+//! that write.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use super::cluster_stage::{ClusterUnderTest, Member, start, start_with};
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// `None` if the user may not mount one.
+    /// `None` if the user may not mount a file system.
     fn of(bytes: u64) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().expect("a directory");
         let size = format!("size={bytes}");
@@ -195,7 +195,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
-    // More bytes than a log holds: a snapshot is taken meanwhile, and the oldest changes are deleted.
+    // More bytes than a log holds. Meanwhile the node takes a snapshot and deletes the oldest changes.
     for number in 0..12 {
         loop {
             match client.kv().transact(&large) {
@@ -216,7 +216,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     );
 }
 
-/// Responses slower than 30 ms must count, so that the leader accepts writes.
+/// The leader must count responses slower than 30 ms, and then accept writes.
 #[test]
 fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -243,7 +243,7 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
 /// A write on its way to a frozen leader must not wait for the end of a long silence.
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next() {
-    // Longer than the test: only a new leader or term ends the wait.
+    // The wait is longer than the test, so only a new leader or term ends it.
     let own = vec!["silent=600000".to_owned()];
     let mut flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     for round in 0..3 {

@@ -267,7 +267,8 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     }
     let (_, before) = owner(&clients[1], "t");
     let dead = flock.kill(0);
-    // Unanswered records are unknown, refused ones have an error. The publisher continues in either case.
+    // The outcome of records without a response is unknown; refused records have an error. The publisher
+    // continues in either case.
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut number = 501;
     until("the topic has another owner", || match publisher.publish(number.to_string().as_bytes()) {
@@ -332,8 +333,7 @@ fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
-/// Clients must not lose the last records of an ending owner, nor receive them twice after moving to another
-/// node.
+/// Clients must receive the last records of an ending owner once, also after they move to another node.
 #[test]
 fn ended_owner_of_a_durable_topic_delivers_every_record() {
     let mut flock = ClusterUnderTest::of(3);
@@ -343,7 +343,7 @@ fn ended_owner_of_a_durable_topic_delivers_every_record() {
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let taken = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&taken);
-    // Publish until the node is gone.
+    // The client publishes until the node is gone.
     std::thread::spawn(move || {
         let mut publisher = owner.publisher("kept").unwrap();
         let is_taken = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
@@ -443,7 +443,7 @@ fn any_node_answers_requests_and_names_the_node_of_a_group() {
     publish(&clients[0], "double", []);
     asks.say("PUB double 4\r\ndone\r\n");
     answering.join().expect("the thread ends");
-    // A group is at its topic's owner.
+    // A share group runs at the owner of its topic.
     let (number, _) = owner(&clients[0], "double");
     for (member, client) in flock.members.iter().zip(&clients) {
         let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());

@@ -13,7 +13,7 @@ use dunlin_system_tests::{limits, port};
 use crate::stage::{Node, role, url};
 use crate::tier;
 
-/// The time within which all must be back.
+/// The time within which all clients must be connected again.
 const BACK_MAX: Duration = Duration::from_secs(10);
 /// A production heartbeat.
 const NODE: [&str; 1] = ["heartbeat=1000"];

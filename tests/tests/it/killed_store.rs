@@ -1,5 +1,5 @@
-//! SIGKILL of a node with a durable topic under load: records acknowledged as synced must be there
-//! afterwards, once, in order and intact.
+//! SIGKILL of a node with a durable topic under load. Every record that the node acknowledged as synced must
+//! exist afterwards, once, in order and intact.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn kill_nodes(tries: u64) {
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
-/// One directory with a node that is killed two or three times.
+/// One directory, whose node the test kills two or three times.
 fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = Seed::new(seed);

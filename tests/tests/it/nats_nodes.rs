@@ -1,4 +1,4 @@
-//! NATS clients of a cluster: the addresses of its nodes that they receive, and how soon new subjects have
+//! NATS clients of a cluster: the node addresses that clients receive, and the delay until new subjects have
 //! topics.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ impl Peer {
         line.trim_end().to_owned()
     }
 
-    /// Reads `INFO` messages until the `connect_urls` are these.
+    /// Reads `INFO` messages until `connect_urls` has these addresses.
     fn await_urls(&mut self, wanted: &BTreeSet<String>) {
         let mut last = None;
         loop {
@@ -77,7 +77,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     let await_all = |peers: &mut Vec<Peer>, flock: &ClusterUnderTest| {
         let wanted = urls(&flock.members);
         peers.iter_mut().for_each(|peer| peer.await_urls(&wanted));
-        // A new client receives the same.
+        // A new client receives the same addresses.
         Peer::connect(wanted.first().unwrap()).await_urls(&wanted);
     };
     await_all(&mut peers, &flock);
@@ -121,7 +121,7 @@ fn new_subjects_of_one_read_share_raft_entries() {
     assert!(taken < SUBJECTS as u64 / 4, "{taken} entries");
 }
 
-/// A user who knows another's reply subject subscribes to the inbox at another node.
+/// A user who knows the reply subject of another user subscribes to that inbox at another node.
 #[test]
 fn inbox_of_another_user_is_refused_at_each_node() {
     const PASSWORD: &str = "correct horse";

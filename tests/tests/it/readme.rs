@@ -120,7 +120,7 @@ fn nats_go_subscribes_as_the_readme_shows_it() {
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
 fn nats_js_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    // In the library's directory, where Node.js finds it.
+    // The file is in the library's directory, where Node.js finds the library.
     let program = scratch("js").join("readme.mjs");
     std::fs::write(&program, node.at_home(&snippet("js"))).expect("the file can be written");
     node.is_shown(process("node", &[&program.display().to_string()]), &shown());

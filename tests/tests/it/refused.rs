@@ -40,7 +40,7 @@ fn publisher_over_the_memory_budget_is_refused_alone() {
         assert!(limit == 4 << 20 && asked + used > limit, "{asked} more on top of {used} of {limit}");
         modest.publish(b"meanwhile").unwrap();
     }
-    // Small records are accepted, although the greedy topic's history could fill the budget many times.
+    // The node accepts small records, although the greedy topic's history could fill the budget many times.
     for _ in 0..20 {
         greedy.publish(Draft::from(&too_much[..500_000])).unwrap();
         modest.publish(b"meanwhile").unwrap();

@@ -97,7 +97,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// The same inputs in one region of one process.
+/// One region of one process receives the same inputs.
 fn alone(ticks: u64) -> Ledger {
     let mut stage = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| stage.spawn(&entity(id, SEED)).unwrap());
@@ -131,7 +131,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     world
         .until("each has handed over and taken some", |now| now.iter().all(|now| now[0] > 10 && now[1] > 10));
     world.all("hold", "held");
-    // Entities handed over in the last ticks have arrived by the second call.
+    // Entities that were handed over in the last ticks have arrived by the second call.
     world.all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
@@ -160,7 +160,7 @@ fn standing_by(tick: u64) -> World {
     world
 }
 
-/// The second process is killed: the first takes over its region, and no entity is lost.
+/// The test kills the second process. The first takes over its region, and no entity is lost.
 fn goes_on_without_the_second(mut world: World) {
     world.processes.remove(1).kill();
     world.processes[0].say("take 2 2");
@@ -186,7 +186,7 @@ fn standby_continues_the_region_of_a_killed_process() {
 fn process_killed_while_regions_are_recut_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
         let mut world = standing_by(20);
-        // A quarter of the world changes its owner: from the first to the second, and from that to the third.
+        // A quarter of the world moves from the first process to the second, and then to the third.
         world.processes.iter_mut().for_each(|process| process.say("cut 0 2 5"));
         sleep(pause);
         goes_on_without_the_second(world);

@@ -9,10 +9,10 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::TraceLine;
 
-/// The heartbeat of a node whose stop clients have to notice. Other nodes have a long one, because a busy
-/// machine delays heartbeats.
+/// The heartbeat of a node whose stop clients have to notice. Other nodes have a long heartbeat, because a
+/// busy machine delays heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
-/// The same as an argument of the role `node`.
+/// That heartbeat as an argument of the role `node`.
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
 
 pub fn role(name: &str, arguments: &[&str]) -> Process {
@@ -95,7 +95,7 @@ impl Writer {
         }
     }
 
-    /// Waits until the ledger is as wanted.
+    /// Waits until the ledger meets a condition.
     pub fn until(&mut self, wanted: impl Fn(&Ledger) -> bool) {
         while !wanted(&self.ledger) {
             let line = self.process.line_within(PATIENCE).expect("the writer goes on");

@@ -10,8 +10,8 @@ use dunlin_system_tests::seed::Seed;
 use crate::stage::{Node, Readers, SHORT_HEARTBEAT, Writer, audit_all, url};
 use crate::tier;
 
-/// 64 KiB of retention, and a publisher that waits for registered subscribers. Those keep up, so that effects
-/// of the others are visible.
+/// The topic retains 64 KiB, and its publisher waits for registered subscribers. Registered subscribers keep
+/// up, so effects of the other subscribers are visible.
 pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, Options::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };

@@ -1,4 +1,4 @@
-//! Tasks under faults: workers and nodes are killed, and every task is accounted for.
+//! Tasks under faults: the tests kill workers and nodes, and account for every task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

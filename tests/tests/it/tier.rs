@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dunlin_system_tests::seed::Seed;
 
-/// The seeds to try: only `DUNLIN_CHAOS_SEED` if set, otherwise `DUNLIN_CHAOS_TRIES` (or `tries`) new ones,
-/// and more until `DUNLIN_CHAOS_MINUTES` have passed.
+/// The seeds to try. `DUNLIN_CHAOS_SEED` gives a single seed. Otherwise there are `DUNLIN_CHAOS_TRIES` (or
+/// `tries`) new seeds, and more until `DUNLIN_CHAOS_MINUTES` have passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let given = number("DUNLIN_CHAOS_SEED");
     let tries = given.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
@@ -21,8 +21,8 @@ pub fn crowd(clients: u64) -> u64 {
     number("DUNLIN_CHAOS_CROWD").unwrap_or(clients)
 }
 
-/// The time limit of a test. It applies only in `cargo xtask chaos`, because other machines may stop for a
-/// while.
+/// The time limit of a test. The limit applies only in `cargo xtask chaos`, because other machines may stop
+/// for a while.
 pub fn at_most(time: Duration) -> Duration {
     let is_chaos = number("DUNLIN_CHAOS_TRIES").is_some();
     if is_chaos { time } else { Duration::MAX }

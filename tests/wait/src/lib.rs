@@ -1,7 +1,6 @@
 //! Polling in tests.
-//!
-//! A test that can wait for an event (a channel, a join, a subscription) does that instead, for at most
-//! [`PATIENCE`].
+//! A test that can wait for an event (a channel, a join, a subscription) waits for that event instead, for at
+//! most [`PATIENCE`].
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -13,20 +12,16 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const POLL: Duration = Duration::from_millis(2);
 
 /// Polls until `is_so` returns `true`.
-///
 /// # Panics
-///
-/// If that takes longer than [`PATIENCE`].
+/// If the condition stays false for longer than [`PATIENCE`].
 #[track_caller]
 pub fn until(what: impl Display, mut is_so: impl FnMut() -> bool) {
     find(what, || is_so().then_some(()));
 }
 
 /// Polls until `look` returns a value.
-///
 /// # Panics
-///
-/// If that takes longer than [`PATIENCE`].
+/// If `look` returns none for longer than [`PATIENCE`].
 #[track_caller]
 pub fn find<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::new();

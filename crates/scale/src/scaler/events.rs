@@ -32,7 +32,7 @@ impl Scaler {
                 self.fleet.remove(instance);
                 self.has_gone(now_ms, instance);
                 match member.phase {
-                    // It was not removed on purpose.
+                    // The scaler had not removed the instance on purpose.
                     Phase::Ready => self.replace(now_ms, None, actions),
                     Phase::Starting | Phase::Waking | Phase::Preparing | Phase::Warm => {
                         self.has_failed(now_ms, instance, member, actions);

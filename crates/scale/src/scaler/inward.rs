@@ -10,7 +10,8 @@ use crate::sample::Sample;
 use super::Scaler;
 use super::want::WantedWorkers;
 
-/// The maximum within a time window: the values that may still become it, falling.
+/// The maximum within a time window. The list has the values that may still become the maximum, in falling
+/// order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WindowMax(VecDeque<(u64, u32)>);
 
@@ -71,7 +72,7 @@ impl Scaler {
         }
     }
 
-    /// The longest idle workers; never one that holds a task.
+    /// The workers that were idle longest; never a worker that holds a task.
     fn victims(&self, sample: &Sample, count: u32) -> Vec<Instance> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle

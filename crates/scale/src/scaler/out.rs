@@ -75,7 +75,7 @@ impl Scaler {
         }
     }
 
-    /// How many more workers this step allows.
+    /// The number of workers that this step may still add.
     fn step_left(&mut self, now_ms: u64) -> u32 {
         let out = self.policy.out;
         while self.added.front().is_some_and(|(at_ms, _)| at_ms + out.step_ms <= now_ms) {
@@ -116,7 +116,7 @@ impl Scaler {
         let number = self.decisions.push_out(decision, self.limits.decisions_max);
         self.wake(decided_ms, woken, number, actions);
         self.launch(decided_ms, workers - woken, Some(number), actions);
-        // A fleet that grows does not need fewer workers.
+        // A growing fleet does not need fewer workers.
         self.fewer.clear();
     }
 

@@ -1,4 +1,4 @@
-//! How many workers each reason wants.
+//! The number of workers that each reason requires.
 
 use crate::forecast::ForecastStatus;
 use crate::sample::Sample;
@@ -49,7 +49,7 @@ impl Scaler {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
-            // If the minimum is 0, a waiting task needs one worker at once.
+            // With a minimum of 0, a waiting task needs one worker at once.
             floor: self.bounded(f64::from(scheduled)).max(u32::from(sample.startable > 0)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
@@ -80,7 +80,7 @@ impl Scaler {
     }
 
     fn bounded(&self, workers: f64) -> u32 {
-        // Ignores rounding just above a whole number.
+        // Ignores a rounding error just above a whole number.
         let workers = (workers - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         workers.clamp(self.policy.workers_min, self.policy.workers_max)
     }

@@ -18,7 +18,7 @@ use super::workload::Workload;
 pub(super) struct Worker {
     pub(super) id: u64,
     pub(super) instance: Instance,
-    /// When it has finished its present tasks, µs.
+    /// The time at which the worker has finished its present tasks, µs.
     pub(super) free_us: u64,
     pub(super) is_there: bool,
 }
@@ -118,7 +118,7 @@ impl ScaledFleet {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 Action::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
-                // Its tasks go to other workers.
+                // Other workers receive the tasks of this worker.
                 Action::Terminate { instance } | Action::Park { instance } => {
                     requests.push(SchedulerRequest::Leave(instance))
                 }

@@ -1,7 +1,7 @@
-//! Capacity of the scheduling node, and how much of it was used.
-//!
-//! Each task costs processor time, log and network bytes, and memory while it is known. Processor, log and network
-//! have a budget per step; what exceeds it waits. So the bottleneck is simply the resource with the highest use.
+//! Capacity of the scheduling node, and the used share of it.
+//! Each task costs processor time, log and network bytes, and memory while the node knows it. Processor, log
+//! and network have a budget per step, and work beyond the budget waits. The bottleneck is the resource with
+//! the highest use.
 
 /// A scheduling node and its costs per task.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -51,7 +51,7 @@ pub struct Outcome {
     pub forecast_error: Option<f64>,
     /// Cold starts and wake-ups.
     pub launches: (u64, u64),
-    /// Failed ones among them.
+    /// Number of failed starts.
     pub failures: (u64, u64),
     /// Interrupted spot instances.
     pub interruptions: u64,
@@ -81,11 +81,11 @@ pub struct TenantOutcome {
     pub submitted: u64,
     /// Completed tasks.
     pub completed: u64,
-    /// Workers' busy time for it, µs.
+    /// Workers' busy time for the tenant, µs.
     pub busy_us: u64,
-    /// The most milli-processors and bytes of memory that its tasks held at once.
+    /// The most milli-processors and bytes of memory that the tenant's tasks held at once.
     pub held_most: [u64; 2],
-    /// Their means.
+    /// Mean milli-processors and bytes of memory.
     pub held_mean: [f64; 2],
 }
 

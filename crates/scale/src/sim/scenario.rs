@@ -29,7 +29,7 @@ pub struct Scenario {
     pub node: Node,
     /// The workers.
     pub crew: WorkerSupply,
-    /// The highest P99 wait of a minute that is no violation, ms.
+    /// The highest P99 wait of a minute that does not count as a violation, ms.
     pub latency_ms_max: u64,
     /// Length of the uncounted warm-up, ms.
     pub warm_up_ms: u64,
@@ -55,18 +55,18 @@ pub struct TenantLoad {
     pub cpu_milli: Quota,
     /// Quota of memory.
     pub memory_bytes: Quota,
-    /// Milli-processors and bytes that a task needs.
+    /// Milli-processors and bytes that each task needs.
     pub needs: (u32, u64),
-    /// How it submits.
+    /// The tenant's workload.
     pub load: Load,
 }
 
-/// When tasks are submitted.
+/// The times at which a tenant submits tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
     /// Random arrivals with a mean rate.
     Paced(Workload),
-    /// As many as keep a constant number waiting.
+    /// As many tasks as keep a constant number waiting.
     Saturated {
         /// Number of waiting tasks.
         waiting: u64,

@@ -413,7 +413,7 @@ impl<'s> World<'s> {
             false => scaled.workers.get(&instance).copied(),
         };
         let Some(slot) = slot else {
-            // It never joined as a worker.
+            // The instance never joined as a worker.
             scaled.provider.drained(instance);
             return;
         };

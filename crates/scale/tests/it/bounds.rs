@@ -1,4 +1,4 @@
-//! For any measurements: within the bounds, and deterministic.
+//! For any measurements, the scaler is deterministic and stays within its bounds.
 
 use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, Sample, Spot, Warm, Window};
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&plays[0].told, &plays[1].told, "the same, and not the same");
-        // A calm phase without interruptions: all replacements have been launched.
+        // A calm phase without interruptions, by whose end the scaler has launched all replacements.
         let least = 4;
         plays[0].run(600, |_| super::play::calm());
         let fleet = plays[0].scaler.fleet();

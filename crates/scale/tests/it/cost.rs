@@ -63,7 +63,7 @@ fn monthly_savings_come_from_runs_at_table_prices() {
     assert_eq!(rows.len(), 5, "the document's four, and all of them");
     assert!(saves[0] > 0.0 && saves[2] > 0.0 && saves[3] > 0.0, "{rows:?}");
     assert!(rows[4].after < rows[0].after.min(rows[1].after).min(rows[2].after), "{rows:?}");
-    // Spot is 70 % of what is beyond the base, at 40 % of the price.
+    // 70 % of the workers beyond the base are on spot, at 40 % of the price.
     assert!(saves[0] / rows[0].before > 0.15 && saves[0] / rows[0].before < 0.5, "{rows:?}");
     assert!(savings(1, &workload, &policy, 2e6, &Prices::default(), (need, "none")).is_none());
 }

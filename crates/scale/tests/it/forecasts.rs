@@ -1,4 +1,4 @@
-//! Forecasts: their accuracy, when they are used, and what they never do.
+//! Forecasts: their accuracy, the conditions for their use, and their limits.
 
 use std::f64::consts::TAU;
 
@@ -165,6 +165,6 @@ fn outlook_has_the_forecast_and_the_workers_it_needs() {
     let wave = (0..48).map(|bucket| if bucket % 24 < 4 { 40.0 } else { 2.0 });
     scaler.learn(120_000, wave);
     let outlook = scaler.outlook(120_000).unwrap();
-    // 40 a second by workers that do 10 each, and are to be busy for seven tenths of the time.
+    // 40 tasks a second for workers that do 10 each and are to be busy for seven tenths of the time.
     assert!(outlook.is_trusted && (6..=8).contains(&outlook.workers), "{outlook:?}");
 }

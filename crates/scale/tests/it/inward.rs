@@ -1,10 +1,10 @@
-//! Scaling in: when, which workers, and with how much time.
+//! Scaling in: its time, its workers, and the time that they get.
 
 use dunlin_scale::{Instance, Phase, Policy, Sample, Warm};
 
 use super::play::{Play, calm, work};
 
-/// A run with 20 workers of which 12 would suffice.
+/// A run with 20 workers, of which 12 would suffice.
 fn too_many(policy: Policy) -> Play {
     let first = Policy { workers_min: 20, ..policy.clone() };
     let mut play = Play::settled(first);
@@ -14,7 +14,7 @@ fn too_many(policy: Policy) -> Play {
 
 fn quiet(play: &Play) -> Sample {
     let ready = play.instances(Phase::Ready);
-    // The later half is idle, the youngest longest.
+    // The later half is idle; the youngest worker has been idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     Sample { idle, ..work(80.0, ready.len() as u32) }
 }
@@ -46,7 +46,7 @@ fn scale_in_waits_for_the_documents_cool_down() {
 fn scale_in_ends_with_the_workers_the_load_needs() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 1_800);
-    // 80 a second at 10 each, used to 70 %.
+    // 80 tasks a second at 10 for each worker, used to 70 %.
     assert_eq!(play.ready(), 12);
 }
 

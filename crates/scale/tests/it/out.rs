@@ -1,4 +1,4 @@
-//! Scaling out: when, why and by how many.
+//! Scaling out: its time, its reason, and the number of workers.
 
 use dunlin_scale::{Action, Phase, Policy, Sample, Trigger, Warm, Window};
 
@@ -66,7 +66,7 @@ fn intermittently_passed_threshold_starts_no_worker() {
 fn scale_out_returns_cpu_use_to_its_target() {
     let mut play = Play::settled(Policy::document(10, 50));
     play.run(600, |ready| work(130.0, ready));
-    // 130 a second at 10 each, used to 70 %: 19.
+    // 130 tasks a second at 10 for each worker, used to 70 %, need 19 workers.
     assert_eq!(play.ready(), 19);
 }
 
@@ -85,7 +85,7 @@ fn scale_out_step_is_limited_by_the_policy() {
 
 #[test]
 fn tasks_pending_for_a_quota_start_no_worker() {
-    // A tenant's tasks wait for a minute because of its quota; none could start.
+    // A tenant's tasks wait for a minute because of its quota; no worker could start one.
     let mut play = Play::settled(Policy::document(10, 50));
     play.run(600, |_| Sample { startable: 0, latency_ms: Some(60_000), ..calm() });
     assert_eq!(play.ready(), 10);
@@ -155,7 +155,7 @@ fn failing_launches_are_retried_at_a_limited_rate() {
     );
     play.run(3_600, |_| calm());
     let launches = play.told.iter().filter(|(_, told)| matches!(told, Action::Launch { .. })).count();
-    // Five, then a pause of half a minute.
+    // The scaler launches five workers, then pauses for half a minute.
     assert!((100..=600).contains(&launches), "{launches}");
 }
 

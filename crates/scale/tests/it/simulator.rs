@@ -1,4 +1,4 @@
-//! The cluster simulator: deterministic, without lost tasks, and with the requirements' tables.
+//! The cluster simulator: it is deterministic, loses no task, and produces the requirements' tables.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ fn slow_node_is_named_as_the_bottleneck() {
     assert_eq!(row.used.bottleneck(), "coordinator CPU");
     let sharded = throughput(1, 50, 5_000, Node { shards: 4, ..slow });
     assert!(sharded.per_s > row.per_s * 3.0, "{sharded:?}");
-    // 250 bytes a task: 2,000 in a second, of the 4,250 that the workers could do.
+    // At 250 bytes a task, the log takes 2,000 tasks a second, of the 4,250 that the workers could do.
     let log = throughput(1, 50, 10_000, Node { log_bytes_per_s: 500_000.0, ..Node::default() });
     assert_eq!(log.used.bottleneck(), "log");
     assert!((log.per_s - 2_000.0).abs() < 100.0, "{log:?}");

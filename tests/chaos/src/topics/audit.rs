@@ -67,7 +67,7 @@ fn follow(trace: &Trace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
     for told in &trace.told {
-        // The position after this event, and where it may begin.
+        // The position after this event, and the position at which the event may begin.
         let (begins, ends) = match told {
             ReaderEvent::Record(position, number) => {
                 records.insert(*position, *number);

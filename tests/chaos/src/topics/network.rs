@@ -16,7 +16,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the network for this many nodes. Fails if the user may not.
+    /// Makes the network for this many nodes. Fails if the user lacks the permission.
     pub fn make(nodes: usize) -> Result<Network> {
         let mut seed = Seed::new(Seed::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
@@ -89,7 +89,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Missing parts need not be removed.
+        // Parts that do not exist need no removal.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }

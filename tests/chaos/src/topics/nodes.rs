@@ -21,7 +21,7 @@ pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// Dropped after the nodes.
+    /// This field is dropped after the nodes.
     network: Network,
 }
 
@@ -72,7 +72,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Carries out a fault. Returns which node it hit.
+    /// Carries out a fault. Returns the node that the fault hit.
     pub fn strike(&mut self, fault: Fault) -> Result<String> {
         Ok(match fault {
             Fault::Kill(node) => self.kill(node)?,

@@ -1,8 +1,7 @@
 //! Publishers: one for each topic, each through one node. Records contain their numbers.
-//!
-//! To a durable topic, a record is published until it is acknowledged, under the publisher's own numbers, so
-//! that it is appended once. To a volatile topic, a lost response counts as unknown, because a new owner does
-//! not know earlier publishers.
+//! The publisher of a durable topic repeats a record under its own number until the node acknowledges the
+//! record, so the topic appends it once. The publisher of a volatile topic counts a lost response as unknown,
+//! because a new owner does not know earlier publishers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -113,7 +112,7 @@ impl Writer {
         }
     }
 
-    /// Publishes the next records. Returns whether their outcome is known.
+    /// Publishes the next records. Returns whether the publisher knows the outcome.
     fn publish(&mut self) -> Result<bool> {
         let (first, last) = (self.next, self.next + self.seed.between(0, 7));
         let contents: Vec<Vec<u8>> = (first..=last).map(|number| content(self.topic, number)).collect();
@@ -141,7 +140,7 @@ impl Writer {
         Ok(answered.is_some())
     }
 
-    /// Publishes again, under the same numbers if the records may have been appended.
+    /// Publishes again. If the topic may have appended the records, the publisher reuses their numbers.
     fn again(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
         if !matches!(error, PublishError::Unknown(_)) {
             return self.publisher.publish_batch(drafts).map(Some);

@@ -42,7 +42,7 @@ pub struct Trace {
     pub told: Vec<ReaderEvent>,
 }
 
-/// Where each topic ended, once all records are published.
+/// The position at which each topic ended, once all records are published.
 pub type TopicEnds = OnceLock<BTreeMap<&'static str, Position>>;
 
 /// Reads up to the topic's end, or until the run is over.
@@ -116,7 +116,7 @@ fn note(topic: &str, event: &Event<'_>, told: &mut Vec<ReaderEvent>, at: &mut Po
             ReaderEvent::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
-        // The subscriber requested all records.
+        // The subscriber had requested all records.
         Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
             ReaderEvent::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
         }

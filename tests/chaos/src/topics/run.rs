@@ -149,7 +149,7 @@ impl Clients {
             .map(|writer| writer.join().map_err(gone)?.context("a publisher thread failed"))
             .collect();
         if let Ok(ledgers) = &ledgers {
-            // Set only here.
+            // Only this line sets the value.
             let _ = self.ends.set(ends(ledgers));
         }
         let deadline = Instant::now() + PATIENCE;

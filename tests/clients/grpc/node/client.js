@@ -1,4 +1,5 @@
-// dunlin.v1 through @grpc/grpc-js, the calls read from the .proto file at run time. Usage: node client.js ADDRESS PROTO_FOLDER
+// Calls dunlin.v1 with @grpc/grpc-js, which reads the calls from the .proto file at run time. Usage: node
+// client.js ADDRESS PROTO_FOLDER
 const assert = require('node:assert');
 const { once } = require('node:events');
 const grpc = require('@grpc/grpc-js');

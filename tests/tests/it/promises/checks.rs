@@ -65,7 +65,7 @@ fn order(trial: &mut Trial<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    // No record is repeated, and none comes in between.
+    // An extra record proves that no record was repeated and that none is left.
     publish_numbers(&mut publisher, 20_001..=20_001)?;
     reader.numbers(20_001..=20_001)
 }
@@ -131,8 +131,9 @@ fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
 /// Payloads so large that few records fill both sockets' buffers.
 const LARGE_BYTES: usize = 1_000;
 
-/// Publishes far more than the retention and the sockets hold, and then reads everything. Each missing number
-/// must be reported exactly, or the listener must close the connection with a reason before any later record.
+/// Publishes far more than the retention and the sockets hold, and then reads everything. The listener must
+/// report each missing number exactly. Otherwise it must close the connection with a reason before any later
+/// record.
 fn gap(trial: &mut Trial<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
@@ -259,10 +260,10 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    // As long as clients wait before they reconnect.
+    // The delay that clients wait before they reconnect.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
-    // A new epoch, a closed connection and a record of the new node are correct; silence is not.
+    // A new epoch, a closed connection and a record of the new node are correct results; silence is an error.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
             Ok(Received::Nothing) => bail!("neither an event nor an error arrived"),
@@ -286,7 +287,7 @@ fn groups(trial: &mut Trial<'_>) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
         if seen.len() as u64 == RECORDS && !is_last_out {
-            // Records delivered twice come before this.
+            // A record that is delivered twice arrives before this last one.
             is_last_out = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());

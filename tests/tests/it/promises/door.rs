@@ -1,4 +1,4 @@
-//! The interface of the suite to every listener.
+//! The interface between the tests and every listener.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub trait Listener: Sync {
     /// The address for clients; `None` in process. Connections that are to be cut use a proxy.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
-    /// The reason why a guarantee does not apply, if so, for the table.
+    /// The reason why a guarantee does not apply to this listener, for the table; `None` if it applies.
     fn not_offered(&self, _promise: &str) -> Option<&'static str> {
         None
     }
@@ -29,7 +29,7 @@ pub trait Listener: Sync {
     fn enter(&self, node: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>>;
 }
 
-/// A client of a listener. The defaults are for features that a listener does not offer.
+/// A client of a listener. The default methods are for features that a listener does not offer.
 pub trait ListenerClient {
     /// Publishes and waits for the response. Returns the sequence number if the listener reports it.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;

@@ -126,7 +126,7 @@ impl ListenerClient for Caller {
         let mut asked = runtime.block_on(client.subscribe(request))?.into_inner();
         // The subscription has begun when the first position arrives.
         runtime.block_on(asked.message())?;
-        // Ends with the node, at the end of the test.
+        // The task ends with the node, at the end of the test.
         thread::spawn(move || {
             runtime.block_on(async {
                 while let Some(told) = asked.message().await? {
@@ -321,7 +321,7 @@ fn waited<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether the stream ended with its connection or node; a refusal has details.
+/// Whether the stream ended together with its connection or node. A refusal has details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }

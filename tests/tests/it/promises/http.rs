@@ -167,7 +167,7 @@ impl Reader for Events {
             match stream.block(left) {
                 Ok(Some(block)) => self.take(&block)?,
                 Ok(None) => {}
-                // The connection was cut: reconnect with the last id.
+                // After the cut, the client reconnects with the last id.
                 Err(_) => self.stream = None,
             }
         }

@@ -115,7 +115,7 @@ impl ListenerClient for Program {
         let mut link = Link::open(self.address)?;
         link.say(&format!("SUB {subject} 1"))?;
         link.settle()?;
-        // Ends with the node, at the end of the test.
+        // The thread ends with the node, at the end of the test.
         thread::spawn(move || -> Result<()> {
             loop {
                 if let NodeMessage::Message(message) = link.said()? {

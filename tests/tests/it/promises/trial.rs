@@ -76,7 +76,7 @@ impl NodeUnderTest {
         Ok(NodeUnderTest { node, server: Some(server), config })
     }
 
-    /// Ends the node without a good-bye, and starts an empty one in its place.
+    /// Ends the node without a farewell message, and starts an empty one in its place.
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();

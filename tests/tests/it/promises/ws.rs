@@ -277,7 +277,7 @@ impl Reader for WsReader {
                 continue;
             };
             match talk.hear(left) {
-                // The node sends a reason and closes; it is available again soon.
+                // The node sends a reason and closes the connection, and is available again soon.
                 Ok(Some(said)) if said["op"] == "error" => self.talk = None,
                 Ok(Some(said)) => self.take(&said)?,
                 Ok(None) => {}

@@ -11,7 +11,7 @@ use crate::simulated::ProviderDelays;
 pub struct PolicyRow {
     /// `reactive`, `predictive` or `oracle`.
     pub policy: &'static str,
-    /// Minutes in which P99 of the time from submission to start exceeded 2 s.
+    /// Minutes in which the P99 of the time from submission to start exceeded 2 s.
     pub violated_minutes: u64,
     /// Number of minutes.
     pub minutes: u64,

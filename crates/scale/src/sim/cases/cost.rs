@@ -45,7 +45,7 @@ struct Costs<'p> {
 }
 
 impl Costs<'_> {
-    /// Cost per month, as if every hour were like the simulated one.
+    /// Cost per month, if every hour were like the simulated one.
     fn month(&self, outcome: &Outcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let an_hour = outcome.on_demand_hours * fit.per_worker_hour
@@ -117,7 +117,7 @@ fn spot_row(costs: &Costs<'_>, plain: &Outcome, spotted: &Outcome) -> CostRow {
     }
 }
 
-/// Compares with a reactive scaler that has enough headroom to be as good.
+/// Compares the policy with a reactive scaler that has enough headroom for as few slow minutes.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,

@@ -25,7 +25,8 @@ pub struct TenantRow {
 const MILLI: u64 = 1_000;
 const GB: u64 = 1_000_000_000;
 
-/// Runs four tenants with the requirements' quotas, each of which wants more. Returns their rows and Jain's index.
+/// Runs four tenants with the requirements' quotas; each tenant wants more than its quota. Returns their rows
+/// and Jain's index.
 pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
     let loads = quotas.iter().map(|&(name, cores)| TenantLoad {
@@ -76,8 +77,8 @@ impl NoisyNeighbourRow {
     }
 }
 
-/// Runs with workers of which the usual load needs 8 %, as in the requirements, and with so few that the burst
-/// saturates them.
+/// Runs two cases: workers of which the usual load needs 8 %, as in the requirements, and so few workers that
+/// the burst saturates them.
 pub fn noisy_neighbour(seed: u64) -> Vec<NoisyNeighbourRow> {
     [48, 5].into_iter().flat_map(|workers| noisy(seed, workers)).collect()
 }

@@ -12,18 +12,18 @@ use crate::trigger::Trigger;
 pub struct ScaleOutRow {
     /// The trigger.
     pub trigger: Trigger,
-    /// Until the threshold was exceeded long enough, ms.
+    /// Time until the threshold was exceeded long enough, ms.
     pub detection_ms: u64,
-    /// Until it was decided.
+    /// Time until the decision, ms.
     pub decision_ms: u64,
-    /// Until the last worker was ready, ms.
+    /// Time until the last worker was ready, ms.
     pub ready_ms: u64,
     /// Number of workers.
     pub workers: u32,
 }
 
 impl ScaleOutRow {
-    /// All of it.
+    /// Sum of the phases.
     pub fn total_ms(&self) -> u64 {
         self.detection_ms + self.decision_ms + self.ready_ms
     }
@@ -32,18 +32,18 @@ impl ScaleOutRow {
 /// The phases of a scale-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInRow {
-    /// Until fewer workers had sufficed long enough, ms.
+    /// Time until fewer workers had sufficed long enough, ms.
     pub cooldown_ms: u64,
-    /// Until it was decided.
+    /// Time until the decision, ms.
     pub decision_ms: u64,
-    /// Until the worker held no task, ms.
+    /// Time until the worker held no task, ms.
     pub drain_ms: u64,
-    /// Until the worker was gone, ms.
+    /// Time until the worker was gone, ms.
     pub termination_ms: u64,
 }
 
 impl ScaleInRow {
-    /// All of it.
+    /// Sum of the phases.
     pub fn total_ms(&self) -> u64 {
         self.cooldown_ms + self.decision_ms + self.drain_ms + self.termination_ms
     }
@@ -58,7 +58,7 @@ pub struct WarmPoolRow {
     pub total_ms: u64,
     /// Number of starts.
     pub starts: u64,
-    /// Failed ones among them.
+    /// Number of failed starts.
     pub failed: u64,
     /// Warm pool hours per hour.
     pub warm_hours_per_hour: f64,
@@ -103,7 +103,7 @@ fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<ScaleOutRo
         _ => (triggers.latency_ms_max, triggers.queue_max) = (nothing, nothing),
     }
     if matches!(trigger, Trigger::Queue | Trigger::Latency) {
-        // Only full use exceeds this target.
+        // Only a fully used processor exceeds this target.
         triggers.cpu_target = 1.0;
     }
     let policy = if trigger == Trigger::Predictive { policy.with_forecast(75_000, vec![48]) } else { policy };
@@ -210,7 +210,7 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
     let mut provider = SimulatedProvider::new(ProviderDelays::document(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());
-    // A failed start for the pool does not count; another one replaces it.
+    // A failed start for the pool does not count, because another start replaces it.
     for instance in 1.. {
         let (cold, warm) = provider.launches();
         if cold + warm >= starts {

@@ -36,7 +36,7 @@ pub fn throughput(seed: u64, workers: u32, tasks: u64, node: Node) -> Throughput
         ..Scenario::new(seed, vec![TenantLoad::new("all", Load::Saturated { waiting })], fixed)
     };
     let nominal = f64::from(workers) * 1e6 / scenario.service.mean_us;
-    // Long enough for all tasks even at a hundredth of the rate.
+    // The time suffices for all tasks even at a hundredth of the rate.
     scenario.duration_ms = 1_000 + (tasks as f64 / nominal * 100_000.0) as u64;
     let full = super::super::run(&scenario);
     let load = Load::Paced(Workload::Constant { per_s: full.per_s * 0.9 });
