@@ -1,8 +1,7 @@
 //! `--against RUN`: changes since a stored run, beyond the noise of the machine.
-//!
-//! The two runs may be hours or machines apart. Changes of peers and raw sockets between them come from the
-//! machine. So a row of ours has changed only if it changed by more than the runs of either differ, by more
-//! than the others drifted, and by more than [`NOISE_MIN`].
+//! The two runs may be hours or machines apart. Changes of peers and raw sockets between the runs come from
+//! the machine. A row of ours counts as changed if its change exceeds three limits: the spread within either
+//! run, the drift of the others, and [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -15,7 +14,7 @@ use crate::table::{LineStyle, Table};
 
 /// Smallest change that is reported, as a share.
 pub const NOISE_MIN: f64 = 0.05;
-/// Fewest rows of others from which a drift is computed.
+/// Fewest rows of others from which the drift is computed.
 const OTHERS_MIN: usize = 5;
 
 /// One row of ours in both runs.
@@ -29,7 +28,7 @@ pub struct RowComparison {
     pub then: f64,
     /// Median of this run.
     pub now: f64,
-    /// Improvement factor; below one, the row is worse.
+    /// Improvement factor; below one, the later row is worse.
     pub times_better: f64,
     /// Share of change that noise explains.
     pub noise: f64,

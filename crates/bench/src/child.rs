@@ -1,9 +1,9 @@
 //! Child processes of a measurement: starting them, exchanging JSON lines with them, and ending them.
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed.
-//! The kernel kills it if this process dies in another way. Every wait for it has a deadline. A program that
-//! is not ours is started through `bench-child bound`, which arms that kernel signal and then becomes the
-//! program, since nothing safe can run between fork and exec.
+//! The kernel kills it if this process dies in another way. Every wait for it has a deadline. Other systems'
+//! programs are started through `bench-child bound`. This command arms the kernel signal and then becomes the
+//! program, because no safe code can run between fork and exec.
 //!
 //! Start children from a thread that outlives them, such as the runner's: the kernel's signal follows the
 //! thread that started the process.
@@ -133,7 +133,7 @@ impl Child {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
-                // The child's standard error ends with it, and is read to its end now or soon.
+                // The child's standard error ends with the child, and is read to its end now or soon.
                 if let Some(complaining) = self.complaining.take() {
                     let _ = complaining.join();
                 }
@@ -207,7 +207,7 @@ fn keep_complaints(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The child may have ended already; it is reaped here in any case.
+        // The child may have ended already; in any case it is reaped here.
         let _ = self.process.kill();
         let _ = self.process.wait();
         sockets::remove_files_of(self.process.id());

@@ -2,8 +2,8 @@
 //! key-value buckets.
 //!
 //! Every node is a process with a directory on a real disk; a quorum syncs each write before the response.
-//! Disks in memory are refused. Acknowledged writes are read back. Clients of Dunlin and of rivals receive
-//! the same order (`work`).
+//! Disks in memory are refused. Acknowledged writes are read back. Clients of Dunlin and clients of rivals
+//! receive the same description of their work (`work`).
 
 pub mod clients;
 pub(crate) mod cluster;

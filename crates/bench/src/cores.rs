@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Pins the calling thread to one processor until dropped.
+/// Pins the calling thread to one processor until the value is dropped.
 #[derive(Debug)]
 pub struct Pinned {
     before: CpuSet,
@@ -75,7 +75,7 @@ fn usable() -> Result<u32> {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The set was valid a moment ago; a failure now is ignored.
+        // The set was valid a moment ago, so a failure is ignored.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

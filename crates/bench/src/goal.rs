@@ -1,7 +1,7 @@
 //! Thresholds for figures: goals of ours, claims of a document, known figures of a peer.
 //!
-//! All three are data (see `spot/`), and are judged here against the rows of one run: a ratio is never taken
-//! between two runs.
+//! All three are data (see `spot/`). This module judges them against the rows of one run; it never takes a
+//! ratio between two runs.
 
 use crate::metric;
 use crate::row::{Note, Row, RowPattern, RowSet};
@@ -35,13 +35,13 @@ pub enum Threshold {
 pub struct Verdict {
     /// Our figure.
     pub measured: f64,
-    /// The other row's figure, where there is one.
+    /// The other row's figure, if the threshold refers to another row.
     pub other: Option<f64>,
     /// Ours divided by the other.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
-    /// Why it cannot be judged.
+    /// The reason why the goal cannot be judged.
     pub why: Option<String>,
 }
 
@@ -117,15 +117,16 @@ pub struct PeerFigure {
     pub floor: RowPattern,
     /// Figure of the floor at that time.
     pub floor_figure: f64,
-    /// Whether a higher floor requires more of the peer, as where bytes take the time.
+    /// Whether a higher floor requires more of the peer, which is so if bytes take the time.
     pub rises_with_the_floor: bool,
 }
 
 /// Shortfall of a peer from its expected figure up to which ratios are allowed.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks peers' rows that are below their known figures, scaled to the present floor: a ratio against a
-/// hampered rival means nothing. A peer without its floor in the run cannot be judged and is marked as well.
+/// Marks peers' rows that are below their known figures, scaled to the present floor. A ratio against a
+/// hampered rival would mean nothing. A peer without its floor in the run cannot be judged, so its rows are
+/// marked as well.
 pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
     let judged: Vec<(Row, Note)> = known
         .iter()

@@ -1,7 +1,7 @@
 //! Parameters of a measured point, always in the same order.
-//!
-//! Rows of a run are identified by target, case, metric and parameters, so the order must not depend on the
-//! code that builds them: names of [`KNOWN`] come first, in that order, others follow alphabetically.
+//! Target, case, metric and parameters identify a row of a run. The order of parameters therefore must not
+//! depend on the code that builds them. Names of [`KNOWN`] come first, in that order; others follow
+//! alphabetically.
 
 use std::fmt;
 

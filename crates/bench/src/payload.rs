@@ -1,9 +1,9 @@
 //! The payload of all targets, and the check that every receiver makes.
 //!
 //! The first and last word are the sequence number, the words between are a constant. A copied payload is
-//! read completely: the sum of its words must be as expected. A payload by reference is checked at both ends
-//! only, since all of 64 KB at 10 M/s would be 640 GB/s. The C peers in `peers/zmq` use the same payload and
-//! check.
+//! read completely: the sum of its words must be as expected. A payload by reference is checked only at both
+//! ends, because a full check of 64 KB at 10 M/s would read 640 GB/s. The C peers in `peers/zmq` use the same
+//! payload and check.
 
 const WORD: usize = 8;
 
@@ -95,7 +95,7 @@ fn check_ends(payload: &[u8], seq: u64) -> bool {
 /// Checks the sum of the words, which may exceed the expected one by `extra`.
 #[inline]
 fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
-    // For the smallest size the check must not cost more than the delivery.
+    // For the smallest size, the check must not take longer than the delivery.
     if let Ok(small) = <&[u8; 64]>::try_from(payload) {
         return check_words(small.as_chunks().0, seq, extra);
     }

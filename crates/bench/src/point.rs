@@ -103,7 +103,7 @@ impl Sample {
     }
 }
 
-/// The peer is not installed: the runner skips the point and reports this.
+/// The peer is not installed. The runner skips the point and reports the reason.
 #[derive(Clone, Debug)]
 pub struct Unavailable(pub String);
 
@@ -120,7 +120,7 @@ pub type Measure = Box<dyn FnMut(&Bench) -> Result<Sample>>;
 
 /// A target with parameters.
 pub struct Point {
-    /// The case it belongs to.
+    /// The case of the point.
     pub case: &'static str,
     /// Name of the target.
     pub target: &'static str,
@@ -168,7 +168,7 @@ pub struct Suite {
     pub claims: &'static [Claim],
     /// Figures that peers are known to reach.
     pub known: &'static [PeerFigure],
-    /// Text that its document prints for each point beside the tables.
+    /// Text that the suite's document prints for each point beside the tables.
     pub blocks: fn(&RowSet) -> String,
 }
 

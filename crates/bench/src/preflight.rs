@@ -1,7 +1,7 @@
-//! Warns of conditions that make this machine unsuitable for measurements, before a run and in its file.
-//!
-//! Decisions are made from observations, so that they can be tested; only [`PreflightReport::now`] reads `/proc` and
-//! `/sys`. Nothing here stops a run.
+//! Checks for conditions that make this machine unsuitable for measurements. The warnings are printed before
+//! a run and stored in its file.
+//! Decisions are made from observations, so that they can be tested; only [`PreflightReport::now`] reads
+//! `/proc` and `/sys`. A warning never stops a run.
 
 use std::time::Duration;
 

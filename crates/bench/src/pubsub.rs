@@ -1,7 +1,6 @@
 //! Brokers with line protocols, driven by one raw client: nats-server, Redis, and a node's NATS listener.
-//!
-//! The client only writes and reads bytes, so that no client library slows a broker, and is the same for all,
-//! except for the bytes ([`Dialect`]).
+//! The client only writes and reads bytes, so no client library slows a broker. Except for these bytes
+//! ([`Dialect`]) the client is the same for all brokers.
 
 mod client;
 mod dialect;

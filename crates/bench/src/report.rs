@@ -1,7 +1,7 @@
 //! The report: `docs/benchmarks.md`, or one HTML file with plots, made from stored runs only.
 //!
-//! Invariants: a ratio is taken within one run. Each figure comes from the newest run that has it, which is
-//! named beside it, also row by row. Quick runs and debug builds are refused. A shortfall is marked, never
+//! Invariants: a ratio is taken within one run. Each figure comes from the newest run that has it; the page
+//! names this run beside the figure. Quick runs and debug builds are refused. A shortfall is marked, never
 //! left out.
 
 mod cases;
@@ -101,7 +101,7 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// Counts of met goals, or of beaten claims.
+/// Numbers of goals that are met, or of claims that are beaten.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,

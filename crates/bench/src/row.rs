@@ -37,10 +37,10 @@ pub struct Row {
     pub max: f64,
     /// Whether sequence numbers and contents of everything counted were checked.
     pub checked: bool,
-    /// Remark that is needed to read the figure, such as that a peer was below its known figure.
+    /// Remark that readers need to understand the figure, such as that a peer was below its known figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Whether a ratio against this row would be unfair, for the reason in the note.
+    /// Whether a ratio against this row would be unfair; the note gives the reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfair: bool,
 }
@@ -131,7 +131,7 @@ impl RowSet {
         }
     }
 
-    /// Adds missing parameters of `unsaid` to each row.
+    /// Adds the parameters of `unsaid` that a row lacks to each row.
     pub fn complete(&mut self, unsaid: impl Fn(&Row) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
             for (name, value) in unsaid(row) {

@@ -104,7 +104,7 @@ fn run_round(
 
 fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
     let Point { case, target, params, .. } = &running.point;
-    // A run without one kind of figure, such as a latency, does not hide the other runs' figures.
+    // If one run lacks a figure, such as a latency, the figures of the other runs still count.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
         if !metrics.contains(metric) {

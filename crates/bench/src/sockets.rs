@@ -260,7 +260,7 @@ pub fn fresh_path(extension: &str) -> PathBuf {
     let nth = MADE.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}{nth}.{extension}", name_of(std::process::id()));
     let path = std::env::temp_dir().join(name);
-    // A killed process with the same number may have left a socket there.
+    // A killed process with the same number may have left a socket at this path.
     let _ = std::fs::remove_file(&path);
     path
 }

@@ -1,8 +1,8 @@
 //! Suite `space`: the Luciferase document's benchmarks and some that it left out, over real processes.
 //!
 //! A worker is a process that runs one region ([`node`]) and prints the document's markers. The parent gives
-//! orders, and compares the set of (id, generation, state hash) over all workers after the last tick with
-//! that of one region in this process ([`audit`]). So no figure includes lost, duplicated or changed
+//! orders. After the last tick it compares the set of (id, generation, state hash) of all workers with the
+//! set of one region in this process ([`audit`]). Figures therefore never include lost, duplicated or changed
 //! entities.
 
 mod audit;

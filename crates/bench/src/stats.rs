@@ -1,7 +1,6 @@
 //! Median, minimum and maximum over runs, and latencies within one run.
-//!
-//! Latencies are recorded in ns from the *intended* send time: a late sender must not hide its delay. A
-//! closed loop with one request in flight has no schedule; there both times are equal.
+//! Latencies are recorded in ns from the *intended* send time, because a late sender must not hide its delay.
+//! A closed loop with one request in flight has no schedule, so its intended and actual send times are equal.
 
 use hdrhistogram::Histogram;
 
@@ -46,7 +45,7 @@ impl Summary {
     }
 }
 
-/// Latencies of one run with three digits, up to a minute; longer ones count as a minute.
+/// Latencies of one run with three digits, up to a minute. A longer latency counts as a minute.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 

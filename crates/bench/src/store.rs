@@ -43,7 +43,7 @@ pub struct KeptRun {
 }
 
 impl KeptRun {
-    /// Why the report must not use this run; `None` if it may.
+    /// The reason why the report must not use this run; `None` if it may.
     pub fn refusal(&self) -> Option<&'static str> {
         match (self.quick, self.debug_build) {
             (true, _) => Some("a quick run"),
@@ -109,7 +109,7 @@ impl KeptRun {
     }
 }
 
-/// Parameters that old rows lack, with the values that applied: one shard, one tenant, no standby.
+/// Parameters that old rows lack, with the values that these runs had: one shard, one tenant, no standby.
 fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
@@ -123,8 +123,8 @@ fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
     }
 }
 
-/// Figures of suite `feed` in old runs that differ from their names: the slow client's rate was over the time
-/// of publishing, and a quantile without samples was 0.
+/// Figures of suite `feed` in old runs whose meaning differs from their names. The slow client's rate was
+/// over the time of publishing, and a quantile without samples was 0.
 fn is_misnamed(row: &Row) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));

@@ -1,6 +1,5 @@
 //! Text tables: aligned for a terminal or a pipe, or as Markdown.
-//!
-//! Sixty lines instead of a library: right-aligned cells, one rule, and colour only on request.
+//! This module replaces a library: it has right-aligned cells, one rule, and colour on request.
 
 use std::fmt::Write;
 

@@ -2,12 +2,12 @@
 //!
 //! Through nodes (`via=node`, started as in suite `control`): cycles of empty tasks (`noop`) beside asynq,
 //! Celery and HyperQueue, and real workers, each with its own connection and lease. A result is reported only
-//! if each submitted task was done exactly once, also where the leading node or workers are killed
+//! if each submitted task was done exactly once, even if the leading node or workers were killed
 //! (`failover`).
 //!
 //! Without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs the same
 //! scheduler and autoscaler in virtual time (`via=simulator`). Figures in virtual time do not measure a
-//! machine: they show decisions under the costs of `docs/autoscaling.md`. Each run of such a point takes the
+//! machine. They show decisions under the costs of `docs/autoscaling.md`. Each run of such a point takes the
 //! next seed, so minimum and maximum show the effect of chance.
 
 pub mod clients;

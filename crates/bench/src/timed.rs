@@ -1,7 +1,7 @@
 //! Timed transfers, and the two points of every throughput measurement.
 //!
-//! The document's counts (100,000 messages of 64 B) take a few ms here, too short for ratios. So each
-//! transfer is measured twice: with the document's count for its table, and *sustained*, with as many
+//! The document's counts (100,000 messages of 64 B) take a few ms here, too short for ratios. Each transfer
+//! is therefore measured twice: with the document's count for its table, and *sustained*, with as many
 //! messages as take about `--time`, for ratios.
 
 use std::rc::Rc;

@@ -52,7 +52,7 @@ impl FromStr for PublishMode {
     }
 }
 
-/// Prepared payloads, whose sequence numbers repeat after this many. Rewriting them would be most of a
+/// Prepared payloads, whose sequence numbers repeat after this many. Rewriting a payload would be most of a
 /// batch's work, and a shared payload cannot be rewritten. The record's own sequence number, which is checked
 /// as well, does not repeat.
 const PREPARED: u64 = 256;
@@ -170,7 +170,7 @@ fn receive(
     Ok(monotonic_ns())
 }
 
-/// Stores the first fault. Separate and cold, so that the check is inlined into the drain.
+/// Stores the first fault. The function is separate and cold, so that the check is inlined into the drain.
 #[cold]
 #[inline(never)]
 pub fn note(fault: &mut Option<String>, unexpected: Event<'_>) {

@@ -2,7 +2,7 @@
 //! through the same listener, alone and beside the offender, in turn.
 //!
 //! The flooding user may publish 10,000 records a second and sends as much as possible. A second row shows
-//! the same flood of a user without a limit, who may take the whole processor.
+//! the same flood by a user without a limit, who may use the whole processor.
 //!
 //! Each figure is the median of five pairs (`--quick`: one), each of a run alone and a run beside: noise that
 //! lasts longer than a pair affects both. The offender is a process on the same cores, so the kernel's work
@@ -26,7 +26,7 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
 
 const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
-/// Tokens of the users. The users file has their SHA-256.
+/// Tokens of the users. The users file has the SHA-256 of each token.
 const OTHERS_TOKEN: &str = "dunlin_bench_others";
 const OFFENDER_TOKEN: &str = "dunlin_bench_offender";
 const USERS: &str = "[users.others]
@@ -158,7 +158,7 @@ fn never_read(served: BrokerEndpoint) -> Result<()> {
     for nth in 1_u64.. {
         publisher.send(&one)?;
         thread::sleep(LARGE_PAUSE);
-        // A slow subscriber is cut off; writing to it then fails.
+        // The node cuts off a slow subscriber, whose next write then fails.
         if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
             reader = subscribe()?;
         }

@@ -6,7 +6,7 @@
 //! behind. No record may be lost: every topic keeps several rounds, and a gap fails the run.
 //!
 //! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
-//! understated. It is recorded for the oldest and newest record of every eighth subscriber.
+//! understated. The age is recorded for the oldest and newest record of every eighth subscriber.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,8 +30,8 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 use crate::workload::note;
 
-/// Messages, topics and subscribers: the document's five, then its two older ones. The first has only 1,000
-/// messages there, too few to be timed.
+/// Messages, topics and subscribers: the document's five, then its two older ones. The document's first row
+/// has only 1,000 messages, too few to be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -44,7 +44,7 @@ const SHAPES: [(u64, u64, u64); 7] = [
 const BYTES: usize = 64;
 /// A record with its frame header.
 const FRAME_BYTES: u64 = 128;
-/// Records of all topics in a round: enough of each for a read, few enough for the caches.
+/// Records of all topics in a round. Each topic has enough for a read, and the caches hold them all.
 const ROUND: u64 = 16_384;
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;

@@ -57,7 +57,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     })
 }
 
-/// Runs the order.
+/// Does the described work.
 async fn answer(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
     let begun_ns = monotonic_ns();
     match work.case.as_str() {
@@ -101,7 +101,7 @@ async fn loaded(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
     leader.seen_anew().await?;
-    // At least a few requests even in a short time.
+    // Waits for at least a few requests, even if the time is short.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(keeper, rate).await?;
     let commit_avg_ns = leader.seen().await?.commit_ns;
@@ -211,7 +211,7 @@ impl Connection {
         self.status(Bytes::new()).await
     }
 
-    /// The same; the node then counts commits anew.
+    /// State of the cluster according to the node, which then counts commits anew.
     pub async fn seen_anew(&self) -> Result<NodeUsage> {
         self.status(Bytes::from_static(b"anew")).await
     }

@@ -1,5 +1,5 @@
-//! The interface of all measured clusters: nodes are processes that can be killed, and clients receive an
-//! order.
+//! The interface of all measured clusters. Nodes are processes that can be killed; clients receive a
+//! description of their work.
 
 use anyhow::Result;
 

@@ -26,7 +26,7 @@ struct Inner {
     connections: Vec<Connection>,
     /// Number of writes of each key, which its value contains.
     written: RefCell<Vec<u64>>,
-    /// Revision of each key's last write, where needed.
+    /// Revision of each key's last write, for cases that need it.
     revisions: RefCell<Vec<u64>>,
     /// Next key to load or read back.
     next: Cell<usize>,
@@ -44,7 +44,7 @@ impl KeyMemory {
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
     }
 
-    /// The order.
+    /// The work of the clients.
     pub fn work(&self) -> &Work {
         &self.0.work
     }
@@ -67,7 +67,7 @@ impl KeyMemory {
         self.connection(lane).command(&command).await.map(drop)
     }
 
-    /// Writes a key if no other write came between.
+    /// Writes a key if no other write came in between.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut Payload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
         let (key, value) = (key_of(nth), payload.of(seq));
@@ -98,7 +98,7 @@ impl KeyMemory {
         }
     }
 
-    /// Reads a key and compares.
+    /// Reads a key and compares its value with the expected one.
     pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
         let key = key_of(nth);
         let Answer::Found { found, .. } =
@@ -115,7 +115,7 @@ impl KeyMemory {
         Ok(())
     }
 
-    /// Reads a range of keys and compares.
+    /// Reads a range of keys and compares the values with the expected ones.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_of(from);
         let query = Query::Range { start: key.as_bytes(), end: &[], limit: count as u32 };

@@ -1,6 +1,5 @@
-//! A connection with many requests in flight, answered in any order.
-//!
-//! A request that cannot be sent, or whose connection breaks, fails; the connection is then reopened.
+//! A connection with many requests in flight, whose responses come in any order.
+//! A request fails if it cannot be sent or if its connection breaks. The connection is then reopened.
 
 use std::collections::HashMap;
 use std::io;
@@ -115,7 +114,7 @@ async fn read(mut reader: OwnedReadHalf, pending: Pending) {
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(frame) = frame::pull(&mut buffer) {
             if let Some(answer) = pending.remove(&frame.id) {
-                // The caller may have gone.
+                // The caller may have dropped the future.
                 let _ = answer.send(frame);
             }
         }

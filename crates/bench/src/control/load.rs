@@ -9,7 +9,7 @@ use super::disk;
 use super::work::{Report, Work};
 use crate::point::{Bench, Sample, target};
 
-/// Length of the disk's floor measurement, right after.
+/// Length of the disk's floor measurement, which follows at once.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and lets clients work.
@@ -41,7 +41,7 @@ pub fn between(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     Ok(Report::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
-/// Writes at a rate beside watchers that read every event: the part of the rate that is reached.
+/// Writes at a rate beside watchers that read every event. Measures the part of the rate that is reached.
 pub fn watched(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = Report::of(work, &mut cluster.clients(bench, work)?)?;

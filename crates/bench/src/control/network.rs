@@ -17,7 +17,7 @@ use crate::stats::Latencies;
 
 /// Requests in flight over the connection.
 const IN_FLIGHT: usize = 256;
-/// Puts timed together: a single one is as short as reading the clock.
+/// Puts that are timed together, because a single put takes as little time as reading the clock.
 const TOGETHER: u64 = 100;
 
 /// Publishes through listener `grpc`, over one connection.

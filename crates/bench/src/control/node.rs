@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use super::session;
 use crate::role::{RoleArgs, say};
 
-/// The process' message once it serves.
+/// The line that the process prints once it serves.
 #[derive(Serialize, Deserialize)]
 pub struct Ready {
     /// Id of the node.
@@ -39,7 +39,7 @@ pub struct NodeUsage {
     pub applied: u64,
     /// Last entry in a snapshot.
     pub snapshot: u64,
-    /// Durations of elections that it won, ns.
+    /// Durations of the elections that this node won, ns.
     pub elections_ns: Vec<u64>,
     /// Mean time from proposal to response, ns.
     pub commit_ns: f64,
@@ -47,7 +47,7 @@ pub struct NodeUsage {
     pub door: SocketAddr,
     /// Requests to other nodes.
     pub asked: u64,
-    /// Connections that were opened for them.
+    /// Connections that were opened for these requests.
     pub opened: u64,
     /// Leader and number of voters of each tasks' shard; `None` before the node takes part, or without a
     /// leader.

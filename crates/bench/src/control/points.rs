@@ -34,7 +34,7 @@ pub struct Load {
     pub in_flight: usize,
     /// Keys of a request; 1 for single requests.
     pub batch: usize,
-    /// Whether it is counted at half of the peak.
+    /// Whether the load is counted at half of the peak.
     pub half: bool,
     /// Nodes that our clients connect to.
     pub via: &'static str,
@@ -170,7 +170,7 @@ fn watched(options: &Options) -> Point {
     Point::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
 }
 
-/// As long as requested; elections without a killed node are rare.
+/// The point runs as long as requested, because elections without a killed node are rare.
 fn soaked(options: &Options) -> Point {
     let base = Load::of("soak", 3);
     let work = base.work(options);

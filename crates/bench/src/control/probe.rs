@@ -14,7 +14,7 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::role::say;
 
-/// Time between writes to each node, whatever happened to earlier ones.
+/// Time between writes to each node, which does not depend on the results of earlier writes.
 const PACE: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
@@ -43,7 +43,7 @@ pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
                 say(&ProbeReply::AnsweredNs(told.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // The last election that the present leader won: the one that this death caused.
+                // The last election that the present leader won, which this death caused.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(seen) = node.seen().await else { continue };

@@ -84,7 +84,7 @@ impl Cluster for Rival {
     }
 }
 
-/// Ports of 127.0.0.1, reserved while the result lives: none of the programs can select a free port and
+/// Ports of 127.0.0.1, reserved while the result lives. None of the programs can select a free port and
 /// report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());

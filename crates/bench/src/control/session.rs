@@ -1,4 +1,4 @@
-//! A connection of this suite at the node: requests that clients of listener `tcp` cannot make.
+//! A connection of this suite at the node, for requests that clients of listener `tcp` cannot make.
 
 use std::sync::Arc;
 

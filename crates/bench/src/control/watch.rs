@@ -40,7 +40,7 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result
         }));
     }
     let report = lanes::run(keeper, work.rate).await?;
-    // One more write, so that watchers waiting for the next event see the end.
+    // One more write, so that watchers that wait for the next event notice the end.
     total.set(Some(keeper.writes() + 1));
     keeper.put(0, 0, &mut Payload::new(work.bytes)).await?;
     for watcher in reading {

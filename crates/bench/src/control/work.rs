@@ -1,8 +1,7 @@
-//! The order of clients of a key-value store, and their report: the same for Dunlin and for rivals.
-//!
-//! Dunlin's role is `control-load` of this program, the rivals' is `peers/kv/load`. Both read the order as
-//! JSON, keep requests in flight from lanes with keys of their own, and report only after all acknowledged
-//! writes were read back.
+//! The work of a key-value store's clients, and their report: the same for Dunlin and for rivals.
+//! Dunlin's role is `control-load` of this program, the rivals' program is `peers/kv/load`. Both read the
+//! work as JSON and keep requests in flight from lanes with their own keys. Both report only after they have
+//! read back all acknowledged writes.
 
 use std::time::Duration;
 

@@ -8,7 +8,8 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 /// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes. Publishes that wait for responses use a second connection, on which every publish is answered.
+/// A publisher. It uses a second connection for publishes that wait for responses; on that connection the
+/// broker answers every publish.
 pub struct LinesPublisher {
     served: BrokerEndpoint,
     subject: String,

@@ -17,7 +17,7 @@ use crate::pubsub::{Broker, BrokerEndpoint};
 /// The topic of all workloads.
 pub const TOPIC: &str = "bench";
 
-/// How a topic is reached.
+/// A route to a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolRoute {
     /// In the node's process.
@@ -28,7 +28,7 @@ pub enum ProtocolRoute {
     NatsServer,
 }
 
-/// A publisher, used as a program of this protocol would use it.
+/// A publisher. It calls a protocol as a user's program would.
 pub trait Source: Send {
     /// Publishes one record and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
@@ -40,7 +40,7 @@ pub trait Source: Send {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// A subscriber, used as a program of this protocol would use it.
+/// A subscriber. It calls a protocol as a user's program would.
 pub trait Sink {
     /// Waits for payloads and passes those available to `each`.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
@@ -93,7 +93,7 @@ impl ProtocolRoute {
         if self == Self::NatsServer { target::NATS } else { target::DUNLIN }
     }
 
-    /// Settings of a lossless topic at any speed: an HTTP subscriber cannot make publishers wait, so the
+    /// Settings of a lossless topic at any speed. An HTTP subscriber cannot make publishers wait, so the
     /// history holds the whole run.
     pub fn lossless(self) -> TopicSetup {
         match self {
@@ -119,7 +119,7 @@ impl ProtocolRoute {
                 node: Separation::Here(node),
             });
         };
-        // Dunlin's own listener serves to read records back.
+        // Records are read back through Dunlin's own listener.
         let doors = vec![Protocol::Tcp.name().to_owned(), protocol.name().to_owned()];
         let node =
             ListenerNode::start(bench, &NodeSetup { doors, topics: vec![topic], ..NodeSetup::default() })?;

@@ -1,6 +1,6 @@
-//! Subscribers of a running node (`--url`), such as one of `dunlin feed serve`.
-//!
-//! The due updates there are unknown, so drops are not counted; holes and their repairs are.
+//! Subscribers of a running node (`--url`), such as a node of `dunlin feed serve`.
+//! The bench does not know the due updates of that node, so it does not count drops. It counts holes and
+//! their repairs.
 
 use std::cell::RefCell;
 use std::rc::Rc;

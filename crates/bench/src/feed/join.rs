@@ -1,8 +1,8 @@
 //! Many subscribers join a large book at once, while it changes.
 //!
-//! Their connections exist before; then all subscribe, and the measurement ends when every replica is whole.
-//! One subscriber follows the book all the time, also in the comparison without joins, so a publish wakes a
-//! subscriber in both.
+//! All connections exist before. Then all clients subscribe, and the measurement ends when every replica is
+//! whole. One subscriber follows the book all the time, also in the comparison without joins, so a publish
+//! wakes a subscriber in both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +87,7 @@ fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
     Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
 }
 
-/// The subscriber that is there all the time, in its own thread.
+/// The subscriber that is present all the time, in its own thread.
 struct ResidentReader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -123,7 +123,7 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start a Tokio runtime")?.block_on(async {
-        // One after another; each first reads what has arrived.
+        // Clients subscribe one after another. Each first reads the events that have arrived.
         let all = async {
             for replica in &mut replicas {
                 until_whole(replica).await?;

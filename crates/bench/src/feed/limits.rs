@@ -9,8 +9,8 @@ use crate::feed::run;
 use crate::feed::scenario::Scenario;
 use crate::point::{Bench, Sample};
 
-/// A rate is sustained if 99 of 100 updates are applied within this time of their due time, and none is
-/// missing.
+/// A rate is sustained if no update is missing and 99 of 100 are applied within this time after they were
+/// due.
 const LATE_NS_MAX: f64 = 10e6;
 /// Longest step; the search takes about a dozen.
 const STEP: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ fn hold(bench: &Bench, base: &Scenario, rate: u32) -> Result<Option<Sample>> {
     Ok(None)
 }
 
-/// Offers all subscribers more than can be delivered, from a history that holds everything.
+/// Offers all subscribers more than the node can deliver, from a history that holds everything.
 pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
     let scenario = Scenario {
@@ -80,7 +80,8 @@ pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
     };
     let outcome: FeedOutcome = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Over everything that was read: the history holds more than was read during publication.
+    // The rate covers all records that were read, because the history holds more than was read during
+    // publication.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

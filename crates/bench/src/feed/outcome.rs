@@ -15,7 +15,7 @@ pub struct FeedOutcome {
     pub tally: Tally,
     /// Updates that were due to them.
     pub due: u64,
-    /// Records that were withheld from all of them, and had to be detected and repaired.
+    /// Records that were withheld from all subscribers, who must detect and repair the loss.
     withheld: u64,
     sample: Sample,
 }
@@ -65,7 +65,7 @@ impl FeedOutcome {
         Self { tally, due, withheld, sample }
     }
 
-    /// Fails if something went wrong that must not at any speed.
+    /// Fails after an error that must not occur at any speed.
     pub fn check(&self, scenario: &Scenario) -> Result<()> {
         let tally = &self.tally;
         ensure!(
@@ -75,7 +75,7 @@ impl FeedOutcome {
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.drop_every_n.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A subscriber that was brought back by a state has not seen earlier withheld records.
+            // A subscriber that recovered through a state has not seen records that were withheld before.
             let jumped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || jumped && tally.holes < self.withheld,

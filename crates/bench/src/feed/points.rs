@@ -80,7 +80,7 @@ fn slow(options: &Options) -> Vec<Group> {
         let mut one = Scenario { conflate, ..base.clone() };
         if !conflate {
             (one.history_records, one.history_bytes) = (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
-            // It is so slow that after a warm-up it would read little else.
+            // This client is so slow that after a warm-up it would read little else.
             one.warmup = Duration::ZERO;
         }
         places(&one).map(|one| point("slow_client", one)).collect::<Group>()

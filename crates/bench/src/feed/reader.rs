@@ -14,7 +14,7 @@ use crate::feed::scenario::{Scenario, Window};
 use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::Tally;
 
-/// Totals of what was published, once known.
+/// Totals of the published updates, once known.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// Most changes in one turn.
@@ -24,7 +24,7 @@ const TURN: usize = 256;
 #[derive(Debug)]
 pub struct Reader<S> {
     replica: Replica<Book, S>,
-    /// Time that it spends on each read.
+    /// Time that the subscriber spends on each read.
     delay: Option<Duration>,
     notes: Notes,
 }
@@ -100,7 +100,7 @@ impl<S: Subscribe> Reader<S> {
         self.replica.subscriber()
     }
 
-    /// Whether it must look again soon even without an event.
+    /// Whether the subscriber must look again soon even without an event.
     pub fn is_pending(&self) -> bool {
         !self.replica.is_whole()
     }
@@ -110,7 +110,7 @@ impl<S: Subscribe> Reader<S> {
         self.notes.tally.applied
     }
 
-    /// Whether all its books have reached their ends.
+    /// Whether all books of the subscriber have reached their ends.
     pub fn is_through(&self, ends: &PublishedTotals) -> bool {
         let Some(lines) = ends.get() else { return false };
         let wanted = lines.iter().filter(|line| self.notes.intervals.contains_key(&line.topic)).count();
@@ -121,7 +121,7 @@ impl<S: Subscribe> Reader<S> {
         self.replica.states().filter(|state| through((state.0, state.1, state.2))).count() >= wanted
     }
 
-    /// Results, after comparing the books with their owner's.
+    /// Results, after the books are compared with those of their owner.
     pub fn finish(self, ends: &PublishedTotals) -> Result<Tally> {
         let lines = ends.get().context("the source reported no totals")?;
         let mut tally = self.notes.tally;
@@ -196,7 +196,7 @@ impl Notes {
         change.to.seq <= to
     }
 
-    /// Records the ages of a read, which is used only now.
+    /// Records the ages of a read, whose processing ends only now.
     fn processed(&mut self) {
         let now = now_ns();
         let took_ns = now.saturating_sub(self.began_ns);

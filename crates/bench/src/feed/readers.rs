@@ -76,7 +76,7 @@ fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTot
     readers.into_iter().map(finish).collect()
 }
 
-/// Runs until it fails; completion is checked from outside, which costs less.
+/// Each task runs until it fails. Another thread checks for completion, which costs less.
 async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {
@@ -86,7 +86,7 @@ async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
         }
         let ready = std::future::poll_fn(|cx| reader.borrow_mut().subscriber().poll_ready(cx));
         if reader.borrow().is_pending() {
-            // A pending request is repeated if nothing arrives in this time.
+            // A task repeats a pending request if no event arrives in this time.
             if let Ok(ready) = tokio::time::timeout(LOOK, ready).await {
                 ready?;
             }

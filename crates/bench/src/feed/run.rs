@@ -25,7 +25,7 @@ use crate::point::Bench;
 
 /// Time from the last subscriber's start to the first update.
 const LEAD_NS: u64 = 50_000_000;
-/// Credit of a slow subscriber: data in transit is not lost yet, so it must be small.
+/// Credit of a slow subscriber. It is small, because data in transit is not lost yet.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
@@ -46,7 +46,7 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<FeedOutcome> 
         .map(|_| stand.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // A subscriber's start is decided by its first read, which is before the first record.
+    // The first read of a subscriber decides its start, and comes before the first record.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = Window::from(now_ns() + LEAD_NS, scenario);
     let source = Source::new(stand.node(), scenario, instruments.clone());

@@ -15,10 +15,10 @@ pub struct Tally {
     pub applied: u64,
     /// Latency of each applied update from its publication.
     pub sent: Latencies,
-    /// The same without lost updates and those that revealed a loss, which are applied after a repair. The
-    /// document counts only these.
+    /// The latencies without lost updates and without those that revealed a loss, which are applied after a
+    /// repair. The document counts only these.
     pub direct: Latencies,
-    /// Latency from the intended time of publication.
+    /// Latency of each applied update from the intended time of publication.
     pub intended: Latencies,
     /// Age of the oldest update at each change.
     pub stale: Latencies,
@@ -29,7 +29,7 @@ pub struct Tally {
     pub holes: u64,
     /// Losses that were reported to them.
     pub gaps: u64,
-    /// Requests for repair, and states received in place of records.
+    /// Requests for repair, and states that arrived in place of records.
     pub resyncs: u64,
     /// Losses that were repaired.
     pub healed: u64,
@@ -39,7 +39,7 @@ pub struct Tally {
     pub errors: u64,
     /// Time of the first counted update; `None` before it.
     pub first_ns: Option<u64>,
-    /// Time of the last one.
+    /// Time of the last counted update.
     pub last_ns: u64,
     /// Checksums that agreed.
     pub checked: u64,
@@ -77,8 +77,8 @@ impl Tally {
         self.last_ns = now_ns;
     }
 
-    /// From the first counted update to the last: longer than the source published if subscribers fell
-    /// behind.
+    /// Time from the first counted update to the last. It is longer than the time of publication if
+    /// subscribers fell behind.
     pub fn read_ns(&self) -> u64 {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }
@@ -106,7 +106,7 @@ mod tests {
         // Published at 1,000 a second for a second, read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
-        // Another subscriber as slow, a second later.
+        // Another subscriber that is as slow, a second later.
         tally.add(&read_at((0..1_000).map(|nth| S + nth * S / 200)));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 334.0);
     }

@@ -25,7 +25,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// First message of a served process.
 #[derive(Serialize, Deserialize)]
 pub struct Ready {
-    /// Where it listens.
+    /// The address at which the node listens.
     pub address: SocketAddr,
 }
 
@@ -38,7 +38,7 @@ struct Sent {
 #[derive(Debug)]
 pub struct ServedProcess {
     child: Child,
-    /// Where it listens.
+    /// The address at which the process listens.
     pub address: SocketAddr,
 }
 

@@ -1,8 +1,8 @@
 //! One publisher, many subscribers of one process.
 //!
 //! Two threads on separate cores read half of the subscribers each, in turn. The first also publishes a burst
-//! before each turn, if the other is at most the window behind. So records are published while others are
-//! delivered. No record may be lost: the history holds the window, and the publisher does not wait.
+//! before each turn, if the other is at most the window behind. Records are therefore published while others
+//! are delivered. The history holds the window, so no record is lost although the publisher does not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! Cost of a publish while many subscribers sleep on the topic.
 //!
-//! Subscribers are tasks of one thread. Each publish comes after all have read the record before, and a
-//! pause, so that all sleep again. Only the publish is timed, since waking the others is not its work.
+//! Subscribers are tasks of one thread. Each publish comes after all have read the record before and after a
+//! pause, so that all sleep again. Only the publish is timed, because waking the subscribers is not part of
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use crate::stats::Latencies;
 
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
-/// Time after the last read in which that subscriber falls asleep.
+/// Time after the last read in which the subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes `records` records to this many sleeping subscribers.

@@ -59,8 +59,8 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     Ok(sample)
 }
 
-/// The process' use of one core once it is idle: putting 100,000 cursors to sleep takes a while. If it never
-/// idles, that is what is measured.
+/// The process' use of one core once the process is idle, because putting 100,000 cursors to sleep takes a
+/// while. If the process never idles, this is the use that is measured.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + REST_MAX;
     while share_over(LOOK) > AT_REST && Instant::now() < deadline {}

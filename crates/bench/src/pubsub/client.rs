@@ -1,7 +1,7 @@
 //! A minimal client: publishes are written as bytes, messages read in place.
 //!
-//! A message must fit the read buffer. Headers are not requested, so `HMSG` is an error, like every other
-//! unknown message.
+//! A message must fit the read buffer. The client requests no headers, so `HMSG` is an error, like every
+//! other unknown message.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ impl RawClient {
         Self::connect_with(served, buffer_bytes, &served.dialect.greeting(served.token))
     }
 
-    /// Connects so that every publish is answered: see [`done`](Self::done).
+    /// Connects so that the broker answers every publish: see [`done`](Self::done).
     pub fn connect_verbose(served: BrokerEndpoint) -> Result<Self> {
         Self::connect_with(served, BUFFER_BYTES, served.dialect.verbose_greeting())
     }
@@ -71,7 +71,7 @@ impl RawClient {
 
     /// Waits for the next message; returns its reply subject and payload.
     pub fn message(&mut self) -> Result<(&[u8], &[u8])> {
-        // A borrow of the message cannot be returned from inside the loop, so only its place is.
+        // The loop cannot return a borrow of the message, so it keeps only the message's place.
         let (reply, payload) = loop {
             match self.next()? {
                 Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
@@ -123,8 +123,8 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// Parses the broker's next message in the buffer. Pings are answered at once, whatever the caller waits
-    /// for.
+    /// Parses the broker's next message in the buffer. Answers pings at once, even while the caller waits for
+    /// another message.
     #[inline]
     fn next(&mut self) -> Result<Option<BrokerFrame>> {
         let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?

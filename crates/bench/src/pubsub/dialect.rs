@@ -18,11 +18,11 @@ pub enum Dialect {
 pub enum BrokerFrame {
     /// A message of a subscription.
     Message { reply: Range<usize>, payload: Range<usize> },
-    /// A request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
+    /// Confirmation that a request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
     Done,
     /// The broker checks the connection.
     Ping,
-    /// Anything else.
+    /// A message of another kind.
     Other,
 }
 

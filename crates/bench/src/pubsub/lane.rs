@@ -65,7 +65,7 @@ impl Lane {
                     );
                     self.seen += 1;
                 }
-                // Only NATS pings.
+                // Only NATS brokers send pings.
                 BrokerFrame::Ping => {
                     self.stream.write_all(PONG).context("cannot answer the broker's ping")?
                 }
@@ -113,7 +113,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
-            // The broker's own ping must be answered first.
+            // The client must first answer the broker's own ping.
             until(&mut lines, "PING");
             stream.write_all(b"PONG\r\n").unwrap();
             until(&mut lines, "PONG");

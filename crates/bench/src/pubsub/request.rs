@@ -66,7 +66,7 @@ fn ask(
     let (all, mut from_ns) = (requests + unmeasured, 0);
     while asking.answered < all {
         asking.top_up(asker, all)?;
-        // Waits for one reply, and takes others that came with it.
+        // Waits for one reply, and takes the others that arrived with it.
         let (_, reply) = asker.message()?;
         asking.take(reply, unmeasured)?;
         while let Some((_, reply)) = asker.message_at_hand()? {
@@ -126,7 +126,7 @@ impl Asking {
     }
 }
 
-/// Answers this many requests; those that came together get one write.
+/// Answers this many requests. Requests that arrived together get their answers in one write.
 fn answer(answerer: &mut RawClient, requests: u64) -> Result<()> {
     let (mut write, mut answered) = (Vec::new(), 0);
     while answered < requests {

@@ -58,10 +58,10 @@ enum Process {
 struct ConfigFile(PathBuf);
 
 /// By default nats-server cuts off a subscriber with 64 MB pending, which a burst of 64 KB messages reaches.
-/// A run must be lossless, so the limit is higher. All else is default.
+/// A run must be lossless, so the limit is higher. Other settings keep their defaults.
 const NATS_CONFIG: &str = "max_pending: 1GB\n";
 
-/// Redis has the same limit at 32 MB; it also runs without a disk, like the others.
+/// Redis cuts off a subscriber in the same way at 32 MB. Redis runs without a disk, like the others.
 const REDIS_ARGS: [&str; 12] = [
     "--save",
     "",

@@ -1,7 +1,7 @@
 //! Four hops: two clients communicate through a relay that copies bytes; all sleep while they wait.
 //!
-//! The relay has one blocking thread for each direction, the least possible work: no poll call is between a
-//! wake and the read. Both clients are threads of the measuring process, as for Dunlin and NATS.
+//! The relay has one blocking thread for each direction, which is the least possible work: a thread reads at
+//! once when it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
 
 use std::io::Read;
 use std::thread;

@@ -21,7 +21,8 @@ use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
 use crate::sockets::Transport;
 use crate::stats::Latencies;
 
-/// Runs this many connections at this rate for about `time`; a fifth more at first is not counted.
+/// Runs this many connections at this rate for about `time`. A further fifth of the records comes first and
+/// is not counted.
 pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<Sample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

@@ -38,14 +38,14 @@ pub struct NodeSetup {
     pub spin: bool,
     /// Whether it stays off the first core.
     pub pin: Pin,
-    /// Its task besides serving.
+    /// Task of the node besides serving.
     pub task: Task,
 }
 
 /// A task of a node besides serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// None: clients do everything.
+    /// No task: clients do everything.
     Serve,
     /// Answers requests to [`ASK`] with their payload.
     Answer,
@@ -79,7 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process: one of ours, or, for [`Task::Serve`], the one that `--url` names.
+/// A node in another process. It is one of ours, or, for [`Task::Serve`], the node that `--url` names.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,
@@ -105,7 +105,7 @@ impl NodeProcess {
         Ok(Self { child: Some(child), url, tls: TlsOptions::default() })
     }
 
-    /// Recreates the topics on a node that is not ours, whose state is unknown.
+    /// Recreates the topics on a running node, whose state is unknown.
     pub fn prepare(&self) -> Result<()> {
         if self.child.is_some() {
             return Ok(());
@@ -113,7 +113,7 @@ impl NodeProcess {
         let client = self.client(Wait::Default)?;
         let reliable = Some(Reliable { wait_max: PATIENCE, ..Reliable::default() });
         for (topic, reliable) in [(TOPIC, reliable), (ASK, None)] {
-            // The topic does not exist the first time.
+            // Before the first run the topic does not exist.
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
             let config = TopicConfig { retention, reliable, ..TopicConfig::default() };

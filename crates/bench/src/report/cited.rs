@@ -16,7 +16,7 @@ impl<'a> Cited<'a> {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Result of the newest run that has a good one; else of the newest run that has any.
+    /// Takes the result of the newest run that has a good one, else of the newest run that has any.
     pub fn newest<T>(
         &mut self,
         says: impl Fn(&KeptRun) -> Option<T>,

@@ -1,6 +1,6 @@
 //! Curves of throughput, latency, memory and efficiency over a growing parameter.
 //!
-//! Curves are not listed: a case has one wherever it was measured at three or more values of a number, with
+//! No list names the curves. A case has a curve if it was measured at three or more values of a number, with
 //! the other parameters equal.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// Metrics of a case; of each line the first available one is drawn.
+/// Metrics of a case. For each line the first available metric is drawn.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],

@@ -5,7 +5,7 @@ use crate::report::curves::{others, points};
 use crate::report::plot::{Axis, LINES_MAX, Plot, PlotLine, Scale};
 use crate::row::{Row, RowSet};
 
-/// Quantiles of a plot; a row has those that its run measured.
+/// Quantiles of a plot. A row has those quantiles that its run measured.
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
 

@@ -45,8 +45,8 @@ pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sa
         .with_known("process_entity_bytes", grown.map(each)))
 }
 
-/// Growth of all processes against the same ones without entities; `None` if there is none, since the base
-/// size varies more than few entities take.
+/// Growth of all processes, compared with the same processes without entities. `None` without growth, because
+/// the base size varies by more than a few entities need.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |seen: &[WorldReport]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
@@ -58,7 +58,7 @@ pub fn fit(rows: &RowSet) -> String {
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
-        // Only rows with publication and without standbys.
+        // Uses only rows with publication and without standbys.
         .filter(|row| row.params.get("publish").is_none() && row.params.contain(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();

@@ -26,7 +26,7 @@ pub enum Conduct {
     },
     /// Flocks with this sight.
     Flock {
-        /// How far they see.
+        /// Distance up to which the members see others.
         sight: f32,
     },
     /// Walk to a position, and stay around it.
@@ -61,7 +61,7 @@ impl Behaviour<3> for Conduct {
             }
             Self::Halves { middle } => {
                 let (mut low, mut high) = (moment.world.min(), moment.world.max());
-                // A selection without a branch, so that eight entities move at once.
+                // A selection without a branch, so that the compiler can move eight entities at once.
                 let lower = own.position[ACROSS] < middle;
                 low[ACROSS] = if lower { low[ACROSS] } else { middle };
                 high[ACROSS] = if lower { below(middle) } else { high[ACROSS] };
@@ -84,7 +84,7 @@ impl Behaviour<3> for Conduct {
     }
 }
 
-/// Slightly less, so that it belongs to the lower half.
+/// A position slightly below, which belongs to the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }

@@ -103,7 +103,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
             held.over |= ended;
             way.1.notify_all();
             if ended {
-                // The other side may be gone.
+                // The other side may have closed.
                 let _ = to.shutdown(Shutdown::Both);
                 return;
             }

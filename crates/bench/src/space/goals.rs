@@ -1,6 +1,6 @@
 //! The space issue's table of goals, and the Luciferase document's figures.
-//!
-//! Its "Migrations/sec" counts at the sender, even what may not arrive; ours counts what arrived, once each.
+//! The document's "Migrations/sec" counts at the sender, including entities that may not arrive. Our figure
+//! counts each entity that arrived, once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{Claim, Goal, Threshold};

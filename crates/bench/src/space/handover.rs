@@ -47,14 +47,14 @@ pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
 
 /// Checks that no handover is in progress, and all entities exist.
 pub fn ended(workers: &mut Workers) -> Result<()> {
-    // After the second time, messages of the last tick have reached the other side.
+    // After this second wait, messages of the last tick have reached the other side.
     for _ in 0..2 {
         drop(workers.all::<usize>(&super::node::WorldCommand::Hold)?);
     }
     audit::check(workers)
 }
 
-/// From the first tick of any worker to the last of all.
+/// Time from the first tick of any worker to the last tick of all.
 pub fn elapsed_ns(seen: &[WorldReport]) -> u64 {
     let start_ns = seen.iter().map(|seen| seen.start_ns).min().unwrap_or(0);
     let end_ns = seen.iter().map(|seen| seen.end_ns).max().unwrap_or(0);
@@ -84,11 +84,11 @@ pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -
     seen.iter().filter_map(of).max()
 }
 
-/// Share of the offered load that counts as reaching a row of the document: handovers at both ends of a
+/// Share of the offered load that counts as reaching a row of the document. Handovers at both ends of a
 /// window may fall on either side.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 
-/// Fails if messages were dropped, which would delay handovers.
+/// Fails if workers dropped messages, because lost messages delay handovers.
 pub fn nothing_dropped(seen: &[WorldReport]) -> Result<()> {
     let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
     ensure!(dropped == 0, "{dropped} messages were dropped from full buffers");

@@ -64,13 +64,13 @@ pub struct WorldReport {
     pub start_ns: u64,
     /// End, on the same clock.
     pub end_ns: u64,
-    /// Entities handed over, and taken.
+    /// Numbers of entities that the worker handed over and took.
     pub departed: u64,
     /// See [`WorldReport::departed`].
     pub admitted: u64,
     /// Ticks with movement: number, median, 95th and 99th percentile, longest.
     pub ticks: u64,
-    /// Due ticks in which it waited for its standby instead.
+    /// Due ticks in which the worker waited for its standby instead.
     pub behind: u64,
     /// See [`WorldReport::ticks`].
     pub tick_ns: [Option<u64>; 4],
@@ -92,7 +92,7 @@ pub struct WorldReport {
     pub dropped: u64,
     /// Processor time.
     pub cpu_ns: u64,
-    /// Resident memory, and the memory of entities by its own count.
+    /// Resident memory, and the memory of entities as the worker counts it.
     pub resident_bytes: u64,
     /// See [`WorldReport::resident_bytes`].
     pub store_bytes: u64,

@@ -11,19 +11,19 @@ use crate::point::{Bench, Group, Point, Sample, target};
 
 /// The document's geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
 pub const DESCRIBED: &str = "described";
-/// The geometry of its program: one side reflects at once, equal to walls at 26 and 74, 0.52 crossings a
-/// second. Its table counts these.
+/// The geometry of the document's program. One side reflects at once, which equals walls at 26 and 74 and
+/// gives 0.52 crossings a second. The document's table counts these.
 pub const PROGRAM: &str = "program";
 /// Walls close to the border: more than four crossings a second.
 pub const CLOSE: &str = "close";
 
-/// Standbys of each region; 1 by default in users' worlds. Cases without this parameter have none, since they
-/// compare with a single region's ticks or with systems without standbys.
+/// Standbys of each region; users' worlds have 1 by default. Cases without this parameter have none, because
+/// they are compared with a single region or with systems without standbys.
 pub const STANDBYS: &str = "standbys";
 
 /// The document's counts, and one more.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
-/// Its capacities, up to a million.
+/// The document's capacities, up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
 /// A path of the document's geometry takes 8 s.
 const LONG: Duration = Duration::from_secs(8);
@@ -102,7 +102,7 @@ fn at_once(options: &Options) -> Group {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// One handover among this many entities, without lock-step, as users run worlds.
+/// One handover among this many entities, without lock-step, as in users' worlds.
 fn latency(options: &Options) -> Group {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -158,7 +158,7 @@ fn million() -> Point {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// Processor use of one process; the other has as much to do.
+/// Processor use of one process; the other process has as much work.
 fn cpu(options: &Options) -> Group {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {

@@ -46,8 +46,8 @@ pub struct Setting {
     pub lockstep: bool,
     /// Whether changes are published to a state topic of a node in the worker.
     pub publish: bool,
-    /// Whether each region has a standby in another process, the default for users' worlds. A tick waits
-    /// until the standby knows the one before.
+    /// Whether each region has a standby in another process, as users' worlds have by default. A tick waits
+    /// until the standby knows the tick before.
     pub standby: bool,
 }
 
@@ -90,7 +90,7 @@ impl Setting {
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
         setup.limits = RegionLimits { handover, ..RegionLimits::default() };
-        // A busy machine must not abort handovers.
+        // Long times, so that a busy machine aborts no handover.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
         setup

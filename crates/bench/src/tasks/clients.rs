@@ -67,7 +67,7 @@ fn asked(work: &Work) -> Result<Report> {
 
 /// Opens a connection.
 fn connect(work: &Work) -> Result<Tasks> {
-    // Hundreds of spinning threads would take the machine from each other.
+    // Hundreds of spinning threads would take the processors from each other.
     let wait = if work.task_ns > 0 { Wait::Parked } else { Wait::Default };
     Ok(Client::connect(&work.ours.url, Options { wait, ..Options::default() })?.tasks())
 }
@@ -97,7 +97,7 @@ fn until_done(
             return Ok(());
         }
         if working.iter().any(ScopedJoinHandle::is_finished) {
-            // The thread's error appears when it is joined.
+            // The error of the thread appears when the thread is joined.
             return Ok(());
         }
         if Instant::now() > deadline {

@@ -19,7 +19,7 @@ const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
 /// Time that a worker sleeps over each set of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// Lease of a worker: long enough that tasks of a killed worker never wait for its end.
+/// Lease of a worker. It is long, so that tasks of a killed worker never wait for its end.
 const TTL: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -79,7 +79,7 @@ impl Crew {
         let mut child = self.workers[number].take().context("the worker was killed before")?;
         child.kill()?;
         for line in child.rest() {
-            // The last line may be cut off; then the task was not started.
+            // The last line may be cut off. The task of that line was not started.
             if let Ok(begun) = serde_json::from_str(&line) {
                 ledger.begins(number, begun)?;
             }

@@ -1,7 +1,7 @@
 //! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
-//! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case: it
-//! submits again, under the same idempotency key, what it does not know to be submitted. The measured time is
+//! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case. It
+//! submits tasks with an unknown result again, under the same idempotency key. The measured time is
 //! - for a leader, from its death until a task starts that was due after it;
 //! - for a worker, from its death until all tasks that it had started and not ended have started with others.
 //!
@@ -43,7 +43,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
         stage.calm_down()?;
         match victim {
             Victim::Leader => latencies.record(stage.kill_leader()?),
-            // A worker that has just ended all its tasks loses none, and is not counted.
+            // A worker that has just ended all its tasks loses no task, and is not counted.
             Victim::Worker => stage.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! The target of processor use determines the reserve for load that arrives while workers start. With the
 //! document's delays this takes two minutes, a thirtieth of such a day, in which a wave grows by less than a
-//! tenth of its peak. So at the document's own target of 70 % no scaler has violations, and its "four fifths
-//! fewer violations" means nothing. Higher targets leave less reserve: so several are measured.
+//! tenth of its peak. At the document's own target of 70 % no scaler has violations, so its "four fifths
+//! fewer violations" means nothing. Higher targets leave less reserve, so several targets are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> S
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // Without violations none can be spared.
+    // Without violations a forecast can prevent none.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

@@ -1,6 +1,6 @@
 //! The tasks issue's table of goals, and the Grey document's figures.
-//!
-//! Simulated figures are named so: their throughput follows from the assumed times of a task and of a node.
+//! Simulated figures have `simulated` in their description. Their throughput follows from the assumed times
+//! of a task and of a node.
 
 use crate::goal::{Claim, Goal, Threshold};
 use crate::row::RowPattern;

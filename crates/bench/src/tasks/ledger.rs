@@ -1,7 +1,7 @@
 //! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks them
 //! against the promises.
 //!
-//! Ends are known from the topic of events, read by a subscriber that outlives nodes.
+//! A subscriber that outlives nodes reads the ends from the topic of events.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -58,8 +58,8 @@ impl Ledger {
         ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
-        // Workers are read one after another, so an older start may be recorded later, also of a killed
-        // worker.
+        // Workers are read one after another, so an older start may be recorded later. This also applies to a
+        // killed worker.
         let run = Run { worker, token, due_ns, began_ns };
         if is_later {
             runs.push(run)
@@ -141,7 +141,7 @@ pub struct Submitting {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Keeps the reading thread alive, since workers may still be busy after the last submission.
+    /// Keeps the reading thread alive, because workers may still be busy after the last submission.
     watched: Arc<AtomicBool>,
 }
 
@@ -227,7 +227,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
         for taken in taken {
             acknowledged.send(taken.task).context("the thread that reads the ledger has ended")?;
         }
-        // Missed requests are not made up for.
+        // Requests that were missed are not repeated.
         next = (next + EVERY).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -246,7 +246,8 @@ fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<(
     while !watched.load(Ordering::Acquire) {
         let start = after.map_or(Start::Earliest, Start::After);
         let options = SubscribeOptions { start, ..SubscribeOptions::default() };
-        // A node that has just started may lag behind the one that was read before: it is asked again.
+        // A node that has just started may lag behind the node that was read before; the thread then repeats
+        // the request.
         if let Ok(mut events) = client.subscribe("$tasks.>", options) {
             while !watched.load(Ordering::Acquire)
                 && let Ok(next) = events.next_timeout(LOOK)

@@ -48,7 +48,7 @@ pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
     let (report, used) = observed(bench, &nodes, work)?;
     let got: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
-    // Each always has more waiting tasks than it gets.
+    // Each tenant always has more waiting tasks than it gets.
     let demands = vec![f64::INFINITY; got.len()];
     let (sum, weight): (f64, f64) = (got.iter().sum(), weights.iter().sum());
     let shares = got.iter().zip(&weights).map(|(got, of)| got / (sum * of / weight));
@@ -92,7 +92,7 @@ fn load_of(work: &Work) -> f64 {
 fn observed(bench: &Bench, nodes: &Nodes, work: &Work) -> Result<(Report, Sample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = Report::of(work, &mut nodes.clients(bench, work)?)?;
-    // Over all tasks, including those outside the counted time.
+    // These processor times cover all tasks, including those outside the counted time.
     let node_ns = (nodes.cpu_ns()? - cpu_ns) as f64 / report.completed as f64;
     let clients_ns = report.cpu_ns as f64 / report.ops as f64;
     let sample = Sample::new()

@@ -2,8 +2,9 @@
 //! by `Policy::local`.
 //!
 //! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival
-//! of the load to the last worker of the first decision; for scaling in, from when fewer workers would do to
-//! the end of a process. A task sleeps [`TASK`], so more workers do more on any number of processors.
+//! of the load to the last worker of the first decision; for scaling in, from the time at which fewer workers
+//! sufficed to the end of a process. A task sleeps [`TASK`], so more workers do more on any number of
+//! processors.
 //!
 //! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is how early the workers of the
 //! first decision were ready before the next wave.
@@ -104,7 +105,7 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
-    // The very first worker comes from the bounds.
+    // The bounds cause the very first worker.
     decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
@@ -224,8 +225,8 @@ impl LocalSetup {
             .with("total_ns", (gone_ms - low_ms) as f64 * MS))
     }
 
-    /// Submits waves until workers were started for one that had not come yet. The first low half is half as
-    /// long, so the two whole waves that a forecast needs are known in the middle of a low half.
+    /// Submits waves until workers were started for a wave that had not come yet. The first low half is half
+    /// as long, so a forecast knows the two necessary whole waves in the middle of a low half.
     fn foresaw(&mut self) -> Result<Sample> {
         let (began, half) = (Instant::now(), WAVE / 2);
         let mut until = began + half / 2;
@@ -251,7 +252,7 @@ impl LocalSetup {
         decided.out.iter().filter(foreseen).find(|out| self.at(out.decided_ms) + within > rise).copied()
     }
 
-    /// How early the workers of this decision were ready before the rise.
+    /// Time between the readiness of this decision's workers and the rise.
     fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<Sample> {
         let is_it =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;

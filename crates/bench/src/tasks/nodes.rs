@@ -1,5 +1,5 @@
-//! Our nodes, started as in suite `control`: each a process on a real disk. Waits until they agree on the
-//! tasks' leader.
+//! Our nodes, started as in suite `control`: each a process on a real disk. The module waits until the nodes
+//! agree on the tasks' leader.
 
 use std::time::{Duration, Instant};
 
@@ -141,7 +141,8 @@ const TICK_NS: u64 = 10_000_000;
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The name before may contain anything: the 14th and 15th field are the 12th and 13th after it.
+    // The process name may contain any characters. The 14th and 15th field are the 12th and 13th after the
+    // name.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} has an unknown format"))?;

@@ -54,7 +54,7 @@ fn scaling(options: &Options) -> Group {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
-        // With more workers than in the document, enough tasks that each does some.
+        // With more workers than in the document, there are enough tasks for each worker.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
         let params = of_simulator().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))

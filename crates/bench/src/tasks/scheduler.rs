@@ -2,8 +2,8 @@
 //! dispatch.
 //!
 //! A dispatch gives a task to a worker, completes it, and submits another one in its place, so the number of
-//! waiting tasks stays the same. Each point is a process of its own, since freed memory would count for the
-//! next one.
+//! waiting tasks stays the same. Each point has its own process, because freed memory would count for the
+//! next point.
 
 use std::collections::VecDeque;
 use std::time::Duration;

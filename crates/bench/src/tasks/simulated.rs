@@ -13,7 +13,7 @@ use crate::point::Sample;
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
 /// Use of the workers by the usual work, before one tenant submits ten times as much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// Values of case `cost`, in the document's order, then all together.
+/// Values of case `cost`, in the document's order, then all strategies together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
 /// Starts of the warm pool in which failures are counted.
@@ -43,7 +43,7 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
         .with("memory_share", row.used.memory))
 }
 
-/// Time that the simulator takes for this much.
+/// Time that the simulator takes for this much work.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = row_of(seed, workers, tasks)?;
@@ -108,7 +108,7 @@ pub fn tenants(seed: u64) -> Result<Sample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// Throughput that the others keep: the lowest, and each one's.
+/// Throughput that the other tenants keep: the lowest, and each one's.
 pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);

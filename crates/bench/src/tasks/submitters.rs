@@ -56,7 +56,8 @@ pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Re
     on_the_way.into_iter().try_for_each(taken)
 }
 
-/// Submits each task when it is due, however many wait; tasks due at the same time form one request.
+/// Submits each task when it is due, regardless of the number that wait. Tasks due at the same time form one
+/// request.
 pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {

@@ -14,7 +14,7 @@ use crate::stats::Latencies;
 /// Smallest payload, bytes.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
-/// Most tasks that can be told apart.
+/// Most tasks that the numbers can distinguish.
 const TASKS_MAX: u64 = 1 << 27;
 
 /// Counts of all threads of the clients.
@@ -64,7 +64,7 @@ impl Tally {
         monotonic_ns() >= self.end_ns
     }
 
-    /// Whether workers end: all is done, or the wait was given up.
+    /// Whether workers end, because all tasks are done or the wait was given up.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -91,7 +91,7 @@ impl Tally {
 
     /// Numbers of submitted and of done tasks.
     pub fn counts(&self) -> (u64, u64) {
-        // Read first, since every done task was submitted before.
+        // The number of submitted tasks is read last, because every done task was submitted before.
         let done = self.done.load(Ordering::Acquire);
         (self.submitted.load(Ordering::Acquire), done)
     }

@@ -1,7 +1,6 @@
-//! The order of submitters and workers, and their report: the same for Dunlin and for rivals.
-//!
-//! Dunlin's role is `tasks-clients` of this program, the rivals' is `peers/tasks`. All read the order as
-//! JSON, and report only if each submitted task was done exactly once.
+//! The work of submitters and workers, and their report: the same for Dunlin and for rivals.
+//! Dunlin's role is `tasks-clients` of this program, the rivals' program is `peers/tasks`. All read the work
+//! as JSON, and report only if each submitted task was done exactly once.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ pub struct Work {
     pub workers: usize,
     /// Sleep of a task, ns.
     pub task_ns: u64,
-    /// Most unfinished tasks of a tenant, without a rate.
+    /// Most unfinished tasks of a tenant whose submission has no rate.
     pub backlog: usize,
     /// Tasks a second of all tenants without a rate of their own, by Poisson processes; 0 for as many as
     /// possible.
@@ -45,9 +44,10 @@ pub struct NodeOptions {
     pub submitters: usize,
     /// Tasks of a request.
     pub batch: usize,
-    /// Tasks given to a worker at once; it does one at a time, or all if they are empty.
+    /// Number of tasks that a worker receives at once. The worker does them one by one; it completes empty
+    /// tasks together.
     pub slots: u32,
-    /// Further tasks that it may hold ahead.
+    /// Further tasks that the worker may hold ahead.
     pub ahead: u32,
     /// Weight and rate of each tenant. Empty for a single tenant with the rate above.
     pub tenants: Vec<TenantLoad>,

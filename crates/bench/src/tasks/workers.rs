@@ -1,7 +1,6 @@
-//! Workers: sleeping ones, empty tasks, and the same without a node.
-//!
+//! Workers: sleeping ones, workers of empty tasks, and the same without a node.
 //! A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for Dunlin and for
-//! rivals: the default 50 µs would be four thousandths of a task.
+//! rivals. The default slack of 50 µs would be four thousandths of a task.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -20,7 +19,7 @@ pub const KIND: &str = "work";
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait for confirmations of reports.
 const FLUSH: Duration = Duration::from_secs(20);
-/// Lease of a worker: a neighbour may take the whole machine for a while.
+/// Lease of a worker. It is long, because another virtual machine may take the whole machine for a while.
 const TTL: Duration = Duration::from_secs(60);
 
 /// Attaches a worker.

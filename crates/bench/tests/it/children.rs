@@ -1,4 +1,4 @@
-//! No child process is left behind, and none can block a run.
+//! No child process outlives a run, and none can block a run.
 
 use std::path::Path;
 use std::time::Duration;

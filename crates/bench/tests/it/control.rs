@@ -30,8 +30,8 @@ mod long {
     #[test]
     fn three_nodes_serve_measured_writes_and_reads() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
-        // A single node; at the peak through the leader and through all nodes, and at half of the peak; other
-        // cases at the peak and at half.
+        // A single node is measured at the peak, through the leader and through all nodes, and at half of the
+        // peak. Other cases are measured at the peak and at half.
         for (case, points) in [("put", 4), ("get", 2), ("cas", 2), ("batch", 2), ("range", 2)] {
             assert_eq!(count(&rows, case, "ops_per_s"), points, "{case}: {rows:?}");
         }

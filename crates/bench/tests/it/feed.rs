@@ -18,7 +18,7 @@ fn over(transport: &str, case: &str, more: &[&str]) -> Vec<Row> {
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
 }
 
-/// Every due update arrived, merged or by itself, or is counted as lost; after a stall of the machine a state
+/// Every due update arrived, merged or by itself, or is counted as lost. After a stall of the machine a state
 /// replaces updates.
 fn assert_accounted(rows: &[Row], due: f64) {
     let delivered = figure(rows, "deliveries");
@@ -44,7 +44,7 @@ fn withheld_records_are_repaired_over_tcp() {
 
 fn assert_healed(rows: &[Row]) {
     assert_accounted(rows, 10.0 * 200.0);
-    // A subscriber that was brought back by a state has not seen earlier withheld records.
+    // A subscriber that recovered through a state has not seen records that were withheld before.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
     assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }
@@ -60,7 +60,7 @@ fn slow_conflated_client_misses_no_update() {
 fn rate_of_a_slow_client_is_limited_by_its_delay() {
     let rows = scenario("slow_client", &["--conflate=no"]);
     let (count, per_s) = (figure(&rows, "deliveries"), figure(&rows, "deliveries_per_s"));
-    // Ten subscribers that take 5 ms for each update; the first of each is free.
+    // Ten subscribers that take 5 ms for each update. The first update of each is free.
     assert!(count > 10.0, "{rows:?}");
     assert!(per_s <= 10.0 * 200.0 * count / (count - 10.0), "{per_s}/s, {rows:?}");
 }

@@ -47,7 +47,7 @@ fn every_space_case_is_measured_and_checked() {
         assert_eq!(some(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
-        // The default of users' worlds, and the setting of comparisons.
+        // The default of users' worlds, and the setting for comparisons.
         for standbys in ["0", "1"] {
             let is_of = |row: &&Row| row.case == case && row.params.contain(&[("standbys", standbys)]);
             assert!(rows.iter().any(|row| is_of(&row) && row.metric == "ticks_per_s"), "{case} {standbys}");
