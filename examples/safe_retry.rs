@@ -1,4 +1,4 @@
-//! A publisher that numbers its records may send them again: the owner finds the first attempt.
+//! A publisher that numbers its records can send them again, because the owner recognizes the first attempt.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{ProducerMark, Publish, PublishError};
@@ -12,7 +12,7 @@ fn main() -> anyhow::Result<()> {
     println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
     assert!(retry.duplicate && retry.position == first.position);
 
-    // Only if nobody published in between:
+    // The owner accepts such a record only if no other publisher published in between.
     let mut publisher = node.publisher("payments")?;
     publisher.publish_expecting(1, "20 EUR")?;
     let refused = publisher.publish_expecting(1, "30 EUR");

@@ -1,4 +1,4 @@
-//! A reader that comes too late is told exactly which records it missed.
+//! A subscriber that is too slow receives a gap with the exact range of the missed records.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{Event, Notice, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};

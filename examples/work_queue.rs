@@ -1,4 +1,4 @@
-//! Two workers divide the jobs of a topic; one dies with a job in hand, and no job is left undone.
+//! Two workers share the jobs of a topic. One of them dies with a job, and the other does that job too.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A world: a thousand entities walk in two regions. Start it again with the printed address: it joins, and has one.
+//! A world: a thousand entities walk in two regions. Start the program a second time with the printed
+//! address: the second process joins and receives a region.
 
 use std::{sync::mpsc::channel, time::Duration};
 

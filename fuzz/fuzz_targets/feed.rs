@@ -1,4 +1,5 @@
-//! Any bytes as records and snapshots of books and last values: taken in or refused, never a panic.
+//! Reads any bytes as records and snapshots of books and last values. The code must accept or refuse them
+//! without a panic.
 #![no_main]
 
 #[path = "../../crates/feed/tests/it/any_bytes.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes as a frame, and as a run's header: sound or refused, never a panic.
+//! Reads any bytes as a frame and as a batch header. The code must accept or refuse them without a panic.
 #![no_main]
 
 #[path = "../../crates/frame/tests/it/any_bytes.rs"]

@@ -1,4 +1,5 @@
-//! Any bytes as a query, as an event's id and as a payload: what is understood comes out as it went in.
+//! Reads any bytes as a query, an event's id and a payload. A value that is parsed must have the same bytes
+//! when it is written again.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/http_text.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes as the files of a log: read, recovered or refused, never a panic.
+//! Reads any bytes as the files of a log. The code must read, recover or refuse them without a panic.
 #![no_main]
 
 #[path = "../../crates/journal/tests/it/any_bytes.rs"]

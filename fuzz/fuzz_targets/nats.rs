@@ -1,4 +1,5 @@
-//! Any bytes as what a NATS client sends: understood, waited for or refused, never a panic.
+//! Reads any bytes as messages of a NATS client. The code must parse them, wait for more or refuse them
+//! without a panic.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/any_nats.rs"]

@@ -1,5 +1,5 @@
-//! Any bytes as operations on a topic, four each, of publishers, readers, producers and members of groups: what comes of
-//! them is judged by plain accounts.
+//! Reads any bytes as operations on a topic, four bytes each, by publishers, subscribers, producers and group
+//! members. A simple model checks the results.
 #![no_main]
 
 #[path = "../../crates/topic/tests/it"]

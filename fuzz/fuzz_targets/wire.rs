@@ -1,4 +1,5 @@
-//! Any bytes as what a client sends, and as what a node sends: understood or refused, never a panic.
+//! Reads any bytes as messages of a client and as messages of a node. The code must parse or refuse them
+//! without a panic.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/any_bytes.rs"]

@@ -41,7 +41,7 @@ def work(seq, due_ns, task_ns, _filling):
 
 
 class Done:
-    """What the workers have written so far."""
+    """The numbers that the workers have written to their files."""
 
     def __init__(self, folder):
         self.folder, self.read, self.ones, self.twice = folder, {}, {}, 0
@@ -60,7 +60,7 @@ class Done:
 
 
 class Submitters:
-    """Submit until the time is over."""
+    """Submits until the time is over."""
 
     def __init__(self, todo, done, end_ns):
         self.todo, self.done, self.end_ns = todo, done, end_ns
@@ -146,7 +146,7 @@ def main():
         child, in_one = worker(todo, broker, folder)
         try:
             done = Done(folder)
-            # The first is done once the worker is there, and does not count.
+            # The first task shows that the worker is ready, and does not count.
             work.apply_async((2**63, time.monotonic_ns(), 0, ""))
             until("the worker", done.look)
             done.ones.clear()

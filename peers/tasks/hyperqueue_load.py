@@ -22,7 +22,7 @@ PATIENCE_S = 60
 
 
 class Batch:
-    """A job, and the folder of what its tasks write."""
+    """A job, and the folder of its tasks' files."""
 
     def __init__(self, client, folder, nth):
         self.folder = os.path.join(folder, str(nth))
@@ -34,7 +34,7 @@ class Batch:
         self.over = 0
 
     def look(self):
-        """Whether all of it is over."""
+        """Whether all tasks are over."""
         self.over = len(os.listdir(self.folder))
         return self.over == JOB_TASKS
 
@@ -73,7 +73,7 @@ def main():
     todo = json.loads(sys.argv[1])
     if todo["task_ns"] or todo["rate"]:
         sys.exit("only tasks that do nothing are measured, as many as there can be")
-    # What HyperQueue prints is no report.
+    # The output of HyperQueue is no report.
     said = os.dup(1)
     os.dup2(2, 1)
     with LocalCluster() as cluster, tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,12 @@
 //! `data`: downloads the recordings into `data/`, as packages from pip's registry.
 //!
 //! - A file in `data/` is complete and has its pinned checksum: files are made and verified in `data/.fetch`
-//!   and renamed. The next run removes the rest of an interrupted one.
+//!   and renamed. The next run removes the remains of an interrupted one.
 //! - pip verifies an archive's checksum before it runs any code of the archive.
 //! - A lock on `data/.lock` lets one run download while others wait.
 //!
-//! Python unpacks archives and computes checksums: pip is needed anyway, and four Rust crates are saved.
+//! Python unpacks archives and computes checksums, because pip needs Python in any case. This saves four Rust
+//! crates.
 
 mod recordings;
 
@@ -163,7 +164,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // The next run removes what is left.
+        // The next run removes the remaining files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,8 +1,8 @@
 //! `fuzz`: runs each target in `fuzz/` for some time.
 //!
-//! The layout is that of cargo-fuzz, whose commands work too; here the nightly toolchain and a C++ compiler
-//! are enough. Interesting inputs are stored in `fuzz/corpus/TARGET` for the next run, failing inputs in
-//! `fuzz/artifacts/TARGET`. `cargo test` runs the same code on stable with random input.
+//! The layout is that of cargo-fuzz, so its commands also work. This command needs only the nightly toolchain
+//! and a C++ compiler. Interesting inputs are stored in `fuzz/corpus/TARGET` for the next run, failing inputs
+//! in `fuzz/artifacts/TARGET`. `cargo test` runs the same code on stable with random input.
 
 use std::path::Path;
 use std::process::Command;

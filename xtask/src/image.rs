@@ -1,7 +1,8 @@
 //! `image`: builds the static binary of `deploy/Containerfile` without a container. Tests it as an
 //! unprivileged user in an empty root directory: the node resolves a name and ends in order.
 //!
-//! Needs root for `chroot`. It is no step of `test`, because it builds everything for another target.
+//! Needs root for `chroot`. The command is no step of `test`, because it builds everything for another
+//! target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,6 @@
 //! `otel`: lints the program with the feature `otel`, and tests its exporter with a collector.
 //!
-//! It is no step of `test`, because other features mean a second build of common libraries.
+//! The command is no step of `test`, because another feature set needs a second build of common libraries.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
 //! `cargo xtask page`: tests every page of the dashboard in a browser, with real nodes
 //! (`web/dashboard/tests`).
 //!
-//! It needs Node.js with npm, and Debian's Chromium, which root installs if missing. Without the browser or
-//! the registry, the command fails.
+//! The command needs Node.js with npm, and Debian's Chromium. As root, it installs a missing Chromium.
+//! Without the browser or the registry, the command fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,7 +103,7 @@ fn chromium() -> Result<PathBuf> {
     if browser.exists() {
         return Ok(browser);
     }
-    // Needs root and Debian; otherwise the error names what is missing.
+    // The installation needs root and Debian; otherwise the error names the missing program.
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))

@@ -45,7 +45,7 @@ fn libzmq(peers: &Path, build: &Path) -> Result<()> {
     process::run(compile.args(["-lzmq", "-lpthread"])).context("cannot compile the libzmq peer")
 }
 
-/// Asks the compiler, because a header may be in several directories.
+/// The compiler finds the header, which may be in several directories.
 fn has_zmq_header() -> bool {
     let mut probe = Command::new("cc");
     probe.args(["-E", "-include", "zmq.h", "-x", "c", "/dev/null"]);
@@ -86,7 +86,7 @@ fn install(package: &str, advice: &'static str) -> Result<()> {
     apt(&["install", "--quiet", "--yes", "--no-install-recommends", package])
 }
 
-/// Builds a program of a Go module: a pinned dependency, or one of its own.
+/// Builds a program of a Go module: a pinned dependency, or the module's own program.
 fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     let program = build.join(name);
     let mut sources = vec![module.join("go.mod")];

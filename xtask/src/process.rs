@@ -1,6 +1,5 @@
 //! Runs programs, and turns failures into errors with the command line.
-//!
-//! Programs have no standard input, so that none waits for a terminal in CI.
+//! Programs have no standard input, so that no program waits for a terminal in CI.
 
 use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};

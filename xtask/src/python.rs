@@ -51,7 +51,7 @@ pub fn test() -> Result<()> {
     try_package(&ready()?)
 }
 
-/// Like `test`, with the installed wheel.
+/// Does the same as `test`, with the installed wheel.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
     let tools = Tools::ready()?;
@@ -82,7 +82,7 @@ pub fn ready() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
-    // A new file, because running programs keep the old one.
+    // The file is new, because running programs keep the old one.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;

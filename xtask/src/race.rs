@@ -78,7 +78,7 @@ fn mutate() -> Result<()> {
     Ok(())
 }
 
-/// The labels given to `ordering!` in the source.
+/// The labels of `ordering!` in the source.
 fn labels(source: &str) -> Vec<&str> {
     let constants = source.split("ordering! {").skip(1);
     constants.filter_map(|body| body.split_once('}')?.0.split('"').nth(1)).collect()
@@ -101,7 +101,7 @@ fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
 }
 
 struct Outcome {
-    /// Whether all models ran and passed; a failing one may end the program.
+    /// Whether all models ran and passed. A failing model may end the program.
     held: bool,
     passed: usize,
     failed: usize,

@@ -1,8 +1,7 @@
 //! `cargo xtask run-test`: runs the program of one test and watches its processes.
-//!
-//! `cargo xtask test` sets it as cargo-nextest's runner, so that every test runs in its own process group. At
-//! the time limit nextest sends SIGTERM: the stacks of all threads of the group are printed, and the group is
-//! killed. A test that leaves processes behind fails.
+//! `cargo xtask test` makes this command the runner of cargo-nextest, so that every test runs in its own
+//! process group. At the time limit nextest sends SIGTERM. The command then prints the stacks of all threads
+//! of the group and kills the group. A test that leaves processes behind fails.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long processes that were asked to end may take.
+/// The time that processes may take to end after a request to end.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
 /// Stack frames printed for each thread.
 const FRAMES_MAX: u32 = 40;
@@ -60,7 +59,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits until the group is empty, and kills the rest.
+/// Waits until the group is empty, and kills the remaining processes.
 fn all_ended(group: Pid) -> bool {
     let start = Instant::now();
     while start.elapsed() < LEFT_OVER_GRACE {

@@ -2,8 +2,8 @@
 //! explains its use.
 //!
 //! A step is a row of [`DEFAULT`]; the first failure ends the run. Cheap steps come first. All steps use the
-//! result of the step `build`, and fetch what else they need, so that the list passes on a fresh clone. No
-//! step is repeated: a test that fails once has failed ([`nextest`]).
+//! result of the step `build` and fetch their other inputs, so that the list passes on a fresh clone. No step
+//! is repeated: a test that fails once has failed ([`nextest`]).
 
 mod busy;
 mod history;
@@ -237,7 +237,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A part may have a step with its own name, which then means the same.
+        // A part may have a step with the part's name. The name then means both.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

@@ -1,7 +1,7 @@
 //! `tidy`: compares the documents with the tree. Each rule is in one file, whose tests show it fail.
 //!
-//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check what
-//! no rule can: listeners hold no topic state, and each crate's limits are in one struct.
+//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check two
+//! conditions without a rule: listeners hold no topic state, and each crate's limits are in one struct.
 
 mod absence;
 mod changelog;
@@ -66,7 +66,7 @@ struct Finding {
 }
 
 impl Findings {
-    /// `text` follows the path and line: what is wrong, and what to do.
+    /// `text` follows the path and line. It names the fault and the remedy.
     fn fail(&mut self, path: &str, line: usize, text: String) {
         self.all.push(Finding { place: format!("{path}:{line}"), text, warning: false });
     }

@@ -20,9 +20,8 @@ pub fn root() -> PathBuf {
 }
 
 /// Builds every program and library of the workspace in the test configuration.
-///
-/// One build of everything, including examples, gives each dependency the features that all need, so that it
-/// is built once.
+/// One build of all packages, including examples, gives each dependency the union of the required features.
+/// Each dependency is therefore built once.
 pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }

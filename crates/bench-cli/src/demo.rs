@@ -1,7 +1,6 @@
 //! The demo: recorded markets, replayed to many subscribers, with an account of every record.
-//!
-//! The publisher's [`ledger`] is the truth. The readers' accounts are compared with it, and never with what
-//! the node says.
+//! The publisher's [`ledger`] is the truth. The demo compares the readers' accounts with the ledger, and
+//! never with reports of the node.
 
 mod account;
 mod books;

@@ -1,4 +1,5 @@
 //! Reads frames that [`Frame::check`] has accepted.
+//! All integers are little-endian. The next frame starts at the next multiple of 8.
 //!
 //! ```text
 //!  0        4      5       6          8                16
@@ -13,7 +14,6 @@
 //!   subject     u16 len, tail   key      u16 len, bytes     reply  u16 len, subject
 //!   headers     u16 count, then each: u16 name_len, u16 value_len, name, value
 //! ```
-//! All integers are little-endian; the next frame starts at the next multiple of 8.
 
 use crate::encode::Meta;
 

@@ -1,4 +1,4 @@
-//! Every example runs, and says what its first lines promise.
+//! Runs every example and checks the output that its first lines promise.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -59,7 +59,7 @@ fn work_queue_leaves_no_job_undone() {
     assert_eq!(lines, expected);
 }
 
-/// An example that goes on until it is ended, and its lines.
+/// An example that runs until it is ended, and its lines.
 struct Running(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
 
 impl Running {
@@ -77,7 +77,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // The example may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -94,6 +94,6 @@ fn world_shows_walkers_and_gives_a_second_process_a_region() {
     let mut second = Running::start(&[url]);
     second.line();
     let owns = second.line();
-    // Of the first one, or one that the first had not taken yet.
+    // A record of the first worker, or one that the first had not taken yet.
     assert!(owns.contains("Owns { region: RegionId("), "{owns}");
 }

@@ -1,7 +1,8 @@
 //! A flock in krABMaga: the rule of Dunlin's `Flock`, on the field and the schedule that krABMaga offers for it.
 //!
-//! Its schedule is sequential. The other one (feature `parallel`) holds a lock on the whole state while an agent takes its step, so
-//! it gains nothing by threads. The field's cells are half as wide as birds see far, which is faster than as wide as that.
+//! Its schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an
+//! agent's step, so threads do not make it faster. The width of the field's cells is half of the birds'
+//! sight, which is faster than the whole.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +16,7 @@ use krabmaga::engine::location::Real2D;
 use krabmaga::engine::schedule::Schedule;
 use krabmaga::engine::state::State;
 
-/// What is asked for; as `crates/bench/src/space/flock.rs` says it.
+/// The request, in the form of `crates/bench/src/space/flock.rs`.
 #[derive(serde::Deserialize)]
 pub struct Order {
     edge: f32,
@@ -26,16 +27,16 @@ pub struct Order {
     speed_max: f32,
     force_max: f32,
     weights: [f32; 3],
-    /// Place and velocity of each.
+    /// Position and velocity of each bird.
     birds: Vec<[f32; 4]>,
 }
 
-/// What came of it.
+/// The results.
 #[derive(serde::Serialize)]
 pub struct Told {
     counted_ns: u64,
     ticks: u32,
-    /// How many others each saw in the last tick, on average.
+    /// The mean number of neighbours that a bird saw in the last tick.
     neighbours: f64,
 }
 
@@ -52,7 +53,7 @@ struct World {
     seen: u64,
 }
 
-/// Makes the ticks.
+/// Runs the ticks.
 pub fn run(order: Order) -> Told {
     let ticks = order.ticks;
     let field = Field2D::new(order.edge, order.edge, order.sight / 2.0, false);

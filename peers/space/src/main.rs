@@ -1,11 +1,12 @@
-//! What krABMaga, rstar and kiddo do of what Dunlin's space does. What it is about comes on standard input, as a line of JSON; what came of
-//! it goes out as another.
+//! Measures krABMaga, rstar and kiddo with tasks of Dunlin's space. The request comes on standard input as a
+//! line of JSON; the result is another line on standard output.
+//! rstar and kiddo are rebuilt for every tick by their fastest methods: rstar by bulk loading, kiddo as an
+//! immutable tree.
 //!
 //! ```text
 //! space_peer index rstar|kiddo COUNT MS     points that all move every tick; the ten nearest of each, every tick, for about so many ms
 //! space_peer flock krabmaga                 so many ticks of a flock (see `flock`)
 //! ```
-//! rstar and kiddo are rebuilt for every tick, by what they offer for that: rstar by bulk loading, kiddo by its immutable tree, which is its fastest.
 
 mod flock;
 
@@ -46,7 +47,7 @@ fn main() {
     println!("{{\"counted_ns\":{counted_ns},\"ticks\":{ticks},\"recall\":{recall}}}");
 }
 
-/// As Dunlin's points move in the same measurement.
+/// Moves the points as Dunlin's measurement does.
 fn advance(points: &mut [[f32; 3]], tick: u32) {
     for (nth, point) in points.iter_mut().enumerate() {
         for (axis, along) in point.iter_mut().enumerate() {
@@ -98,7 +99,7 @@ fn distance_sq(a: &[f32; 3], b: &[f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// The share of the nearest that were found, of some points.
+/// The share of the nearest points that were found, for some points.
 fn compare(points: &[[f32; 3]], found: &Found) -> f64 {
     let every = (points.len() / COMPARED).max(1);
     let (mut right, mut asked) = (0, 0);
@@ -107,7 +108,7 @@ fn compare(points: &[[f32; 3]], found: &Found) -> f64 {
         let mut exact: Vec<f32> = others.map(|(_, at)| distance_sq(at, &points[nth])).collect();
         exact.sort_unstable_by(f32::total_cmp);
         let own = &found[nth * NEAREST..(nth + 1) * NEAREST];
-        // Sums of squares may be rounded in another order.
+        // Another order of addition may round sums of squares differently.
         right += own.iter().zip(&exact).filter(|(own, exact)| **own <= **exact * 1.000_01).count();
         asked += NEAREST;
     }

@@ -1,7 +1,7 @@
 //! `chaos control`: faults against the control state in separate processes (`tests/chaos`).
 //!
-//! Built with assertions and overflow checks. The proxy and the checker are Go programs, pinned in
-//! `tests/chaos/go.mod` and built into `target/chaos`.
+//! The programs are built with assertions and overflow checks. The proxy and the checker are Go programs,
+//! pinned in `tests/chaos/go.mod` and built into `target/chaos`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::workspace;
 
 /// Seeds of `cargo xtask test`.
 const SEEDS_IN_TEST: u64 = 3;
-/// The first of them; the last one changes a clock.
+/// The first of these seeds; the last seed changes a clock.
 const FIRST_IN_TEST: u64 = 3;
 /// The library that is loaded into replicas.
 const CLOCK: &str = "clock.so";

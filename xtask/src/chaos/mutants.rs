@@ -15,7 +15,7 @@ use crate::workspace;
 struct MutantSet {
     /// The patches' directory, from the repository's root.
     patches: &'static str,
-    /// The number of patches, so that a missing one is noticed.
+    /// The number of patches, so that a missing patch is noticed.
     count: usize,
     /// The program that a patch changes.
     program: &'static str,
@@ -60,7 +60,7 @@ impl MutantSet {
         Ok(patches)
     }
 
-    /// Runs the patches. Returns the names of those that were not found.
+    /// Runs the patches. Returns the names of the patches that no seed found.
     fn cast(
         &self,
         patches: &[PathBuf],
@@ -85,7 +85,7 @@ impl MutantSet {
         copy_tree(&tree)?;
         let mut apply = Command::new("git");
         apply.arg("apply").arg(patch).current_dir(&tree);
-        // The copy is inside of the repository, but is not part of it.
+        // The copy is inside the repository directory, but git does not track it.
         apply.env("GIT_CEILING_DIRECTORIES", &dir);
         process::run(&mut apply)?;
         let target = dir.join("target");
@@ -101,8 +101,8 @@ fn name_of(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// How many of a command's seeds found an error. With `count`, runs all seeds, otherwise until the first
-/// error.
+/// The number of a command's seeds that found an error. With `count`, the command runs all seeds, otherwise
+/// it stops at the first error.
 fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
@@ -121,7 +121,7 @@ fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
     Ok((broken.len() as u64, tried))
 }
 
-/// Leaves unchanged files alone, so that cargo builds only what a patch changes.
+/// Leaves unchanged files alone, so that cargo rebuilds only the code that a patch changes.
 fn copy_tree(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let mut list = Command::new("git");

@@ -1,8 +1,9 @@
 //! `chaos space`: handovers between regions under faults, with thousands of seeds. `chaos space-mutants`:
 //! checks that the seeds find known bugs.
 //!
-//! A mutant is a patch in `crates/space/tests/mutants`, below a line that names the bug. It is applied to a
-//! copy of the tree. A mutant that does not apply, does not compile or is not found fails the command.
+//! A mutant is a patch in `crates/space/tests/mutants`, below a line that names the bug. The command applies
+//! the patch to a copy of the tree. A mutant that does not apply, does not compile or is not found fails the
+//! command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

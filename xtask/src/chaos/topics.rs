@@ -1,6 +1,7 @@
 //! `chaos topics`: faults against topics of a cluster of real nodes (`tests/chaos/src/topics.rs`).
 //!
-//! Built with assertions and overflow checks. Nodes are in network namespaces, which need root and iproute2.
+//! The programs are built with assertions and overflow checks. Nodes are in network namespaces, which need
+//! root and iproute2.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

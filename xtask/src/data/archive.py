@@ -1,4 +1,4 @@
-"""The two things `cargo xtask data` leaves to Python, which it needs for pip anyway.
+"""Two commands that `cargo xtask data` runs in Python, which pip needs in any case.
 
 sums FILE...                      the SHA-256 of each file, one a line; `-` for one that is not there
 unpack ARCHIVE [MEMBER FILE]...   each member of a .tar.gz or a wheel into its file; a member's .gz is undone

@@ -27,13 +27,13 @@ pub struct Step {
     sight: StepView,
 }
 
-/// When the next command is typed.
+/// The time at which the next command is typed.
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
     /// The command is interrupted by Ctrl-C after this many ms.
     Interrupted(u64),
-    /// The command continues in the background; the next one follows after this many ms.
+    /// The command continues in the background. The next command follows after this many ms.
     Never(u64),
 }
 
@@ -160,7 +160,8 @@ impl RunningCommand {
     }
 }
 
-/// Replaces lines that differ only in their first number, after the third, by their count.
+/// If more than six neighbouring lines differ only in their first number, keeps three of them and the number
+/// of the others.
 fn without_repeats(text: &str) -> String {
     const SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();

@@ -23,7 +23,7 @@ pub fn run() -> Result<()> {
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
     }
     match &nightly {
-        // Without instrumented std, its locks look like races.
+        // Without instrumentation, the locks of std look like races.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
             sanitized("thread", &["-Zbuild-std"])?;
             ran = true;
@@ -50,7 +50,7 @@ fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
     command.args(["run", "nightly", "cargo", "test", "--quiet", "--target", TARGET]).args(more);
     command.args(["-p", "dunlin-topic", "--lib", "--tests"]).current_dir(workspace::root());
     command.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
-    // The stable cargo that started us says which compiler its children take.
+    // The stable cargo that started this process sets the compiler for its children.
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
@@ -58,7 +58,7 @@ fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 
-/// Much slower, and blind to races: only where neither sanitizer can run.
+/// valgrind is much slower and does not detect races, so it runs only if neither sanitizer can run.
 fn valgrind() -> Result<()> {
     if process::output(Command::new("valgrind").arg("--version")).is_err() {
         println!("valgrind: SKIPPED: not installed");

@@ -1,7 +1,7 @@
 //! Runs tests with cargo-nextest, and detects flaky tests.
 //!
-//! A failed test is run a second time, alone. The second run only decides what is reported: a flaky test also
-//! fails the run, unless `tests/known-flaky.tsv` lists it.
+//! A failed test is run a second time, alone. The second run decides only whether the test is reported as
+//! flaky. A flaky test also fails the run, unless `tests/known-flaky.tsv` lists the test.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -71,7 +71,7 @@ fn report_failures(selection: &Selection, failed: &[&Test]) -> Result<()> {
     Ok(())
 }
 
-/// Names and suspected causes.
+/// Names of the listed tests, and their suspected causes.
 fn known_flaky() -> Result<HashMap<String, String>> {
     let text = std::fs::read_to_string(workspace::root().join(KNOWN_FLAKY)).context(KNOWN_FLAKY)?;
     parse_known_flaky(&text)

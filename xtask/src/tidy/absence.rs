@@ -4,7 +4,7 @@
 //! (`topic::segment`). A second table lists excepted files with reasons; an unused exception fails too.
 //! Tests, examples and benches are exempt.
 //!
-//! The rule checks names, not types: it does not see a clock that is read through a passed `Instant`.
+//! The rule checks names and not types: a clock that is read through a passed `Instant` remains unnoticed.
 
 mod capability;
 

@@ -1,9 +1,9 @@
-//! Checks for names of files, folders and modules that say nothing about their contents.
+//! Checks for names of files, folders and modules that do not describe their contents.
 
 use super::repository::Repository;
 use super::{Findings, source};
 
-/// Words that say nothing about the contents.
+/// Words that do not describe any contents.
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 

@@ -21,7 +21,7 @@ fn applies(patch: &str) -> Result<(), String> {
     git.args(["apply", "--check", "-"]).current_dir(workspace::root());
     git.stdin(Stdio::piped()).stderr(Stdio::piped());
     let asked = git.spawn().and_then(|mut git| {
-        // If git stops reading, its output says why.
+        // If git stops reading, its output has the reason.
         let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
         git.wait_with_output()
     });

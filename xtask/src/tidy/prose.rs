@@ -56,7 +56,7 @@ fn faults_of(page: &str) -> Vec<(usize, String)> {
     faults
 }
 
-/// The word's letters up to its first other character, without leading punctuation.
+/// The letters of the word up to its first other character, without leading punctuation.
 fn leading_letters(word: &str) -> &str {
     let word = word.trim_start_matches(|letter: char| !letter.is_alphanumeric() && letter != '`');
     word.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()

@@ -32,7 +32,7 @@ impl Repository {
         let listing = process::text(&mut git).context("cannot list the repository's files with git")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
-            // A deleted file is still listed until the commit; a link counts as its target.
+            // git lists a deleted file until the commit. A link counts as its target.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }

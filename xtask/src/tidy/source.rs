@@ -24,8 +24,7 @@ pub fn names(source: &str) -> Result<Names, String> {
     Ok(names)
 }
 
-/// Functions under `#[test]`, or an attribute path that ends so (`#[tokio::test]`), with their lines.
-///
+/// Functions under `#[test]`, or an attribute path with that end (`#[tokio::test]`), with their lines.
 /// Tests whose names come from a macro are not found.
 pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
     let mut tests = Vec::new();
@@ -49,7 +48,7 @@ fn collect_tests(tokens: TokenStream, tests: &mut Vec<(usize, String)>) {
     }
 }
 
-/// Whether an attribute that marks a test begins here.
+/// Whether an attribute that marks a test begins at this token.
 fn marks_test(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(mark), TokenTree::Group(attribute), ..] = tokens else { return false };
     let path = attribute.stream().into_iter().take_while(|token| match token {
@@ -61,7 +60,7 @@ fn marks_test(tokens: &[TokenTree]) -> bool {
         && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
 }
 
-/// The name and line of the function whose further attributes and signature begin here.
+/// The name and line of the function whose further attributes and signature begin at this token.
 fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
     tokens[..end].windows(2).find_map(|pair| match pair {
@@ -91,7 +90,7 @@ impl Names {
         }
     }
 
-    /// Adds the path that begins here. Returns its number of tokens.
+    /// Adds the path that begins at this token. Returns its number of tokens.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();

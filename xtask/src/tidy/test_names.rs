@@ -1,7 +1,6 @@
 //! Checks that the name of a test is a short claim.
-//!
-//! It has at most 60 characters, and does not begin with who, what, whose, of or from. Rust and Python tests
-//! are checked; in Python, what follows `test_` counts.
+//! A name has at most 60 characters, and does not begin with who, what, whose, of or from. The rule checks
+//! Rust and Python tests; in Python, the name is the part after `test_`.
 
 use super::repository::Repository;
 use super::{Findings, source};

@@ -1,7 +1,6 @@
 //! A reader's account of one log, for comparison with the published records.
-//!
-//! Records and gaps extend the account. Each must follow the one before without a hole; otherwise a fault is
-//! noted. A running hash covers the lines, so that a reader in another process only sends a number.
+//! Records and gaps extend the account. Each must follow the one before without a hole; otherwise the account
+//! notes an error. A running hash covers the lines, so that a reader in another process only sends a number.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +25,7 @@ impl Content {
     }
 }
 
-/// Records that a reader missed, as reported.
+/// A gap: records that the node reported as missed by the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedRecords {
     pub first: u64,
@@ -42,7 +41,7 @@ impl MissedRecords {
 /// One reader's account of one log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Account {
-    /// Everything up to this position is accounted for.
+    /// The position up to which every record is accounted for.
     pub through: Position,
     /// Records received.
     pub seen: u64,
@@ -71,7 +70,7 @@ pub fn book(accounts: &mut Accounts, event: &Event<'_>) {
             _ => return,
         },
     };
-    // Mostly present; `entry` would copy the name for every record.
+    // The key is mostly present; `entry` would copy the name for every record.
     if !accounts.contains_key(topic) {
         accounts.insert(topic.clone(), Account::default());
     }
@@ -87,7 +86,7 @@ impl Account {
             Event::Notice(Notice::Gap(gap)) => self.gap(gap),
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
-            // A position without records is no event: missing records show as a hole anyway.
+            // A position without records is no event. Missing records would show as a hole.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("not to be expected here: {other:?}")),
         }

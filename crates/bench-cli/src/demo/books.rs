@@ -30,7 +30,7 @@ pub use verdict::Verdicts;
 const RETENTION_BYTES: u64 = 256 << 10;
 /// The topics of all books.
 pub const PATTERN: &str = "md.>";
-/// The time without progress after which a replica is judged as it is.
+/// The time without progress after which a replica is judged in its present state.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// The books being played.
@@ -46,9 +46,9 @@ pub struct Books {
 /// Progress of the demo, shared with its subscribers.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
-    /// Half of the lines are played: late readers start now.
+    /// Half of the lines have been played, so late readers start now.
     half: AtomicBool,
-    /// Where every topic ended, once all lines are played.
+    /// The position at which every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// The demo has ended, even if readers are not done.
     over: AtomicBool,
@@ -100,7 +100,7 @@ impl Books {
             let topics = market.recording.books().iter().map(|book| book.topic.clone());
             ends.extend(topics.zip(market.records.iter().copied()));
         }
-        // Set only here.
+        // Only this line sets the value.
         let _ = self.stage.ends.set(ends);
         self.stage.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;

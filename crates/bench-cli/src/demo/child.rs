@@ -36,7 +36,8 @@ pub fn run<S: Subscribe + Send + 'static>(
                 ChildOrder::Go => break,
                 ChildOrder::End { .. } => bail!("received order End before Read or Resume"),
             };
-        // A reader that cannot keep up continues at the newest record: few large gaps are easier to read.
+        // A reader that cannot keep up continues at the newest record, because few large gaps are easier to
+        // read than many small ones.
         let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
         let options =
             SubscribeOptions { name: format!("demo: {name}"), start, on_gap, ..SubscribeOptions::default() };
@@ -49,7 +50,7 @@ pub fn run<S: Subscribe + Send + 'static>(
     report(&reader, &mut reporter, &orders)
 }
 
-/// Continues the account of another process, which is not reported again.
+/// Continues the account of another process. This process does not report that account again.
 fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &AccountLine) {
     let mut accounts = reader.accounts();
     let mut account = Account::default();
@@ -66,7 +67,7 @@ fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<ChildOrder
             Ok(ChildOrder::End { topic, last }) => drop(ends.insert(topic, last)),
             Ok(other) => bail!("unexpected order after Go: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
-            // Closed without an end: the parent process has ended.
+            // The channel closed without an end, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
             Err(RecvTimeoutError::Disconnected) if all_told => thread::sleep(REPORTS_EVERY),
             Err(RecvTimeoutError::Disconnected) => all_told = true,
@@ -88,7 +89,7 @@ fn say(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Parses standard input in a thread; the channel closes with it.
+/// Parses standard input in a thread. The channel closes together with standard input.
 fn orders() -> Receiver<ChildOrder> {
     let (teller, orders) = channel();
     thread::spawn(move || {

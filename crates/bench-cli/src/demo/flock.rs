@@ -3,8 +3,8 @@
 //!
 //! Each market has a durable topic for its lines, and one for each of its order books. One node accepts a
 //! market's records, and every node has a reader of all lines and a replica of all books. Nodes are killed
-//! (SIGKILL) one at a time, at given shares of the lines. Clients of a dead node wait for it; publishers to a
-//! topic without its owner are refused, and continue when it is back.
+//! (SIGKILL) one at a time, at given shares of the lines. Clients of a dead node wait for its return. The
+//! cluster refuses publishers to a topic without its owner; they continue when the owner is back.
 //!
 //! In the end each node's copies must equal the truth: the recording's lines, each once and in order, and the
 //! [oracle](super::books::Oracle)'s books.
@@ -55,18 +55,18 @@ pub struct ClusterDemo<'a> {
 /// State that all threads of the demo share.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
-    /// The share of its lines up to which each market may play: the next kill happens there.
+    /// The share of its lines up to which each market may play. The next kill happens at this share.
     gate: AtomicU64,
     /// Acknowledged lines.
     lines: AtomicU64,
     /// The longest wait of a publisher for an acknowledgement since the last kill, in ns.
     waited_ns: AtomicU64,
-    /// Readers that reconnected since the last kill, and the longest silence of one, in ns.
+    /// Readers that reconnected since the last kill, and the longest silence of a reader, in ns.
     readers: AtomicU64,
     silent_ns: AtomicU64,
     /// The configuration of each book's state.
     folds: Mutex<HashMap<String, ReducerConfig>>,
-    /// Where every topic ended, once all lines are played.
+    /// The position at which every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// The demo has ended, even if threads are not done.
     over: AtomicBool,
@@ -149,7 +149,7 @@ impl ClusterDemo<'_> {
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
-                // If a market fails, the result cannot be right, and no more nodes are killed.
+                // If a market fails, the demo cannot succeed, and kills no more nodes.
                 let play = move || Market::new(recording, url, stage)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| stage.end()))
             });
@@ -229,7 +229,7 @@ impl ClusterDemo<'_> {
     ) -> Result<ClusterDemoResult> {
         let truth: HashMap<String, Levels> = played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
-        // Set only here.
+        // Only this line sets the value.
         let _ = stage.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
         while !readings.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
@@ -267,7 +267,7 @@ impl ClusterDemoResult {
         }
     }
 
-    /// A sentence each for lines, books and nodes, and whether it holds.
+    /// A sentence each for lines, books and nodes, and whether the sentence holds.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let healed = self.strikes.iter().map(NodeKill::healed).max().unwrap_or_default();

@@ -30,7 +30,7 @@ pub struct Verdict {
     pub faults: Vec<String>,
 }
 
-/// How the received lines compare with the recording.
+/// The recording with which the received lines agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
     /// The whole recording.
@@ -89,7 +89,7 @@ impl<'a> Ledger<'a> {
 }
 
 impl Entry<'_> {
-    /// The hash of all published lines but these, even if the gaps overlap.
+    /// The hash of all published lines except these, even if the gaps overlap.
     fn without(&self, missed: &[MissedRecords]) -> Content {
         let mut content = Content::default();
         let mut gaps = missed.iter().peekable();

@@ -36,17 +36,17 @@ pub enum TopicChoice {
 /// A step of a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStep {
-    /// Starts, or restarts at its position.
+    /// The subscriber starts, or restarts at its position.
     Join,
-    /// Is killed by SIGKILL.
+    /// SIGKILL ends the subscriber.
     Kill,
 }
 
 /// The market that is repeated with a short retention: the one with the most lines per second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
-/// About two seconds of that market at the default speed. This includes the 6,500 lines of the order book at
-/// the start, so that a fast reader misses nothing.
+/// The lines of about two seconds of that market at the default speed. The number includes the 6,500 lines of
+/// the order book at the start, so that a fast reader misses none.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 

@@ -59,7 +59,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends where the topics end, as the last orders.
+    /// Sends the position at which each topic ends, as the last orders.
     pub fn end(&mut self, ends: impl Iterator<Item = ChildOrder>) {
         let ends: Vec<ChildOrder> = ends.collect();
         self.tell(ends.iter());
@@ -81,7 +81,7 @@ impl Process {
 
     fn finish(&mut self) {
         self.orders = None;
-        // Fails only if the process has ended already.
+        // The call fails only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(listener) = self.listener.take() {

@@ -30,7 +30,7 @@ impl Reader {
     }
 
     pub fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        // Handling an event does not panic, so that the accounts are always valid.
+        // Handling an event never panics, so that the accounts are always valid.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,7 +38,7 @@ impl Reader {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether everything up to these positions was read.
+    /// Whether the reader has read everything up to these positions.
     pub fn is_through(&self, ends: &BTreeMap<String, Position>) -> bool {
         let accounts = self.accounts();
         ends.iter()
@@ -73,7 +73,7 @@ impl Reader {
     fn step(&self, subscriber: &mut impl Subscribe) -> Result<(), SubscribeError> {
         let count = match self.sleep {
             None => {
-                // Locked while events are handled, not while waiting.
+                // The accounts are locked while events are handled, not while the reader waits.
                 let mut accounts = self.accounts();
                 subscriber.drain(EVENTS_MAX, |event| book(&mut accounts, &event))?
             }

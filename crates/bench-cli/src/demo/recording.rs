@@ -27,7 +27,7 @@ struct Line {
     time_ms: u64,
 }
 
-/// The file format, which says where the times are.
+/// The file format, which determines where the times are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Betfair's stream: a JSON object per line, published at `pt`, of the market `mc[0].id`.

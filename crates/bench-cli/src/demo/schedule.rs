@@ -1,7 +1,6 @@
 //! The time at which each line is due: its recorded time, scaled.
-//!
-//! All recordings start together. By default each has its own factor, so that a market of six days and one of
-//! half an hour both take a minute; a given speed applies to all.
+//! All recordings start together. By default each has its own factor, so that a market of six days and a
+//! market of half an hour both take a minute. A given speed applies to all.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub fn factor(speed: Speed, recording: &Recording) -> f64 {
     }
 }
 
-/// When a line is due, from the start of its recording.
+/// The time at which a line is due, from the start of its recording.
 fn due(speed: Speed, recording: &Recording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);

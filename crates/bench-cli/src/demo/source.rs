@@ -1,4 +1,4 @@
-//! The demo's recordings: files, or generated data that is labelled so.
+//! The demo's recordings: files, or generated data that is labelled as generated.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use super::recording::{FILES, Layout, Recording};
 #[derive(Debug)]
 pub struct Source {
     pub recordings: Vec<Recording>,
-    /// Whether the recordings are generated, because files were missing and that was allowed.
+    /// Whether the recordings are generated, because files were missing and generated data was allowed.
     pub generated: bool,
 }
 

@@ -113,7 +113,7 @@ impl DemoRun {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// After the last line, starts the remaining subscribers, and waits until all have read everything.
+    /// After the last line, starts the remaining subscribers and waits until all have read everything.
     pub fn close(&mut self, ends: &[(String, Position)]) -> Result<()> {
         let done = self.lines as f64 / self.lines_all.max(1) as f64;
         self.cue(done, f64::INFINITY)?;
@@ -217,7 +217,7 @@ impl Member {
         Ok(())
     }
 
-    /// One pattern for a new subscriber, and for a returning one each topic with its position.
+    /// For a new subscriber, one pattern; for a returning one, each topic with its position.
     fn orders(&self) -> Vec<ChildOrder> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {

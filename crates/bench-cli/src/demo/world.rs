@@ -1,8 +1,8 @@
 //! `demo --space`: aircraft and a flock on three processes, one of which is killed and returns. Every entity
 //! is accounted for.
 //!
-//! The regions are followed through their topics, as any client may. Entities are counted while the ticks are
-//! stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
+//! The demo follows the regions through their topics, as any client may. It counts entities while the ticks
+//! are stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
 
 mod accounts;
 
@@ -56,7 +56,7 @@ impl Member {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
-        // Ctrl-C is for this process only, which ends the others itself.
+        // Ctrl-C is for this process only, which then ends the others.
         command.process_group(0);
         command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process of the world")?;
@@ -71,7 +71,7 @@ impl Member {
                     }
                     said.push_back(format!("pid {id}: {line}"));
                     drop(said);
-                    // Only the first line is awaited; the others are kept.
+                    // The demo awaits only the first line and keeps the others.
                     let _ = sender.send(line);
                 }
             });
@@ -91,7 +91,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The process may have ended; it is reaped here.
+        // The process may have ended already; it is reaped here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -120,7 +120,7 @@ pub struct WorldDemo<'a> {
     kv: Kv,
     made: LoadedWorld,
     watcher: Watcher,
-    /// When the cluster last responded.
+    /// The time of the cluster's last response.
     answered: Instant,
     said: RecentOutput,
     looks: usize,
@@ -155,7 +155,7 @@ pub fn run(
 }
 
 impl World<'_> {
-    /// Starts the processes, and waits until all regions have owners and are followed.
+    /// Starts the processes. Waits until all regions have owners and the demo follows them.
     pub fn begin<'a>(&'a self, stop: &'a StopFlag, say: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
@@ -239,7 +239,7 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
 }
 
 impl WorldDemo<'_> {
-    /// Updates everything. Waits for an unreachable node of the cluster.
+    /// Updates the state of all regions. Waits for an unreachable node of the cluster.
     fn look(&mut self) -> Result<()> {
         match self.watcher.look() {
             Ok(()) => self.answered = Instant::now(),
@@ -370,7 +370,7 @@ impl WorldDemo<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count("with two processes")?;
-        // If a node is killed at this time, its first response is lost.
+        // If a node is killed at this time, the first response from it is lost.
         let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
         let process = back.process;
         self.members.push(back);
@@ -379,7 +379,7 @@ impl WorldDemo<'_> {
         (self.say)("it owns a region again")
     }
 
-    /// Counts once more. Returns the summary.
+    /// Counts all entities once more. Returns the summary.
     pub fn close(&mut self) -> Result<String> {
         let accounts = self.count("at the end")?;
         let handed: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();

@@ -5,7 +5,7 @@ use crate::program::run;
 #[test]
 fn demo_accounts_for_every_record() {
     let out = every_record_is_accounted_for(&["--lines", "6000"]);
-    // How far the slow reader falls behind depends on the machine.
+    // The machine's speed determines how far the slow reader falls behind.
     let is_true = |line: &str| line.ends_with(" equal") || line.ends_with(" equal but for its gaps");
     assert!(row(&out, "slow", "short.market").is_some_and(is_true), "{out}");
 }

@@ -42,15 +42,15 @@ impl Oracle {
         }
     }
 
-    /// Removes an order that the recording proves to be gone. The reader decides that; price and size are
-    /// independent.
+    /// Removes an order that no longer exists according to the recording. The reader recognizes this; price
+    /// and size are independent.
     pub fn phantom(&mut self, id: u64) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
-    /// The rows held back at the end were closing rows.
+    /// The rows that were held back at the end were closing rows.
     pub fn end(&mut self) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();

@@ -24,9 +24,9 @@ pub struct Plan {
     /// The pause after each read while lines are played.
     sleep: Option<Duration>,
     conflate: bool,
-    /// Starts when half of the lines are played.
+    /// Whether the replica starts when half of the lines are played.
     late: bool,
-    /// Loses its connection and its books repeatedly, after about this time.
+    /// The time after which the replica repeatedly loses its connection and its books.
     cut: Option<Duration>,
     /// Every Nth record is withheld.
     lose_every: Option<NonZeroU32>,

@@ -29,7 +29,7 @@ struct Row {
     lost: u64,
     healed: u64,
     restarts: u64,
-    /// Books that differ from the oracle's; the first of them by name.
+    /// The number of books that differ from the oracle's, and the name of the first.
     different: Vec<String>,
 }
 

@@ -9,7 +9,7 @@ use crate::demo::account::Content;
 /// A reader's copy of a topic.
 #[derive(Debug, Default)]
 pub struct TopicCopy {
-    /// The reader has everything up to this position.
+    /// The position up to which the reader has everything.
     pub through: Position,
     /// A running hash of the lines.
     pub content: Content,

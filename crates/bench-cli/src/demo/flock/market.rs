@@ -1,7 +1,8 @@
 //! A market that is published through one node: its lines, and the records of its books.
 //!
 //! All due lines are published together, and stored before they are acknowledged. If the node is gone, its
-//! client sends unanswered records again under the same numbers, and refused records are published again.
+//! client sends records without a response again under the same numbers. The publisher repeats refused
+//! records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,8 +57,8 @@ impl<'a> Market<'a> {
         let layout = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording begins with two orders that no longer existed; with them its book would be
-        // crossed nearly always.
+        // Bitstamp's recording begins with two orders that no longer existed. With these orders its book
+        // would be crossed nearly always.
         let parsed =
             Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(Market { recording, client, stage, lines, parsed, oracle: Oracle::of(layout), books: Vec::new() })
@@ -180,7 +181,7 @@ impl Topic {
         stage.waited_ns.fetch_max(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.records += drafts.len() as u64;
         match receipt {
-            // There is no other publisher, so that a wrong number of records shows.
+            // No other publisher exists, so a wrong number of records shows.
             Some(receipt) if receipt.position.seq != self.records => bail!(
                 "{} records were published to {}, but its last sequence is {}",
                 self.records,

@@ -1,8 +1,7 @@
 //! The nodes: processes of `dunlin serve`, which are killed and restarted with the same addresses and
 //! directories.
-//!
-//! Their addresses stay reserved, so that no other program gets the port of a dead node. They end with this
-//! process, even if it is killed, because its end closes their standard input.
+//! The addresses of a dead node stay reserved, so that no other program gets its port. Nodes end with this
+//! process, even if this process is killed, because its end closes their standard input.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -177,7 +176,7 @@ impl Node {
         if let Some((through, token)) = join {
             command.args(["--join", &through.to_string(), "--cluster-token-file"]).arg(token);
         }
-        // Ctrl-C is for this process only, which ends the nodes itself.
+        // Ctrl-C is for this process only, which then ends the nodes.
         command.process_group(0);
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
@@ -205,7 +204,7 @@ impl Drop for Nodes {
         for at in 0..self.nodes.len() {
             self.kill(at);
         }
-        // The system removes what is left.
+        // The system removes the rest.
         let _ = std::fs::remove_dir_all(&self.base);
     }
 }

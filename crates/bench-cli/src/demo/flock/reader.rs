@@ -87,7 +87,7 @@ impl<'s> ReaderLink<'s> {
         }
     }
 
-    /// Notes that something arrived.
+    /// Notes that an event arrived.
     fn hears(&mut self) {
         if let Some(since) = self.cut_off.take() {
             self.stage.hears_again(since.elapsed());

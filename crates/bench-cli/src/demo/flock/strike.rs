@@ -17,13 +17,13 @@ use super::{ClusterDemoState, LOOK, PATIENCE};
 const AWAY: Duration = Duration::from_millis(1_500);
 /// The readers of each node.
 const READERS: u64 = 2;
-/// How long to wait for cut readers; those that have read everything receive nothing more.
+/// How long to wait for cut readers. Readers that have read everything receive nothing more.
 const READERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// When nodes are killed.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
-    /// This many kills, each at its share of the lines.
+    /// The positions of the kills: each at its share of the lines.
     Among(usize),
     /// A kill in each interval of this duration while lines are played.
     Every(Duration),

@@ -9,13 +9,13 @@ use dunlin_cli::commands::space::life::AIRCRAFT;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Accounts {
     pub found: usize,
-    /// Entities in no region.
+    /// The number of entities in no region.
     pub lost: Vec<u64>,
-    /// Entities in two or more regions.
+    /// The number of entities in two or more regions.
     pub doubled: Vec<u64>,
-    /// Entities that were never created.
+    /// The number of entities that were never created.
     pub strange: Vec<u64>,
-    /// Entities on their way between regions.
+    /// The number of entities that are handed over between regions.
     pub under_way: usize,
 }
 

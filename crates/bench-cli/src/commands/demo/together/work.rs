@@ -54,8 +54,8 @@ impl WorkProgram {
         if once {
             command.arg("--once");
         }
-        // Ctrl-C is for this process only, which ends the program itself. If this process is killed, the
-        // program ends with its standard input.
+        // Ctrl-C is for this process only, which then ends the program. If this process is killed, the
+        // program ends because its standard input closes.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = command.spawn();
         let mut child = spawned.with_context(|| format!("cannot start {}", self.python.display()))?;
@@ -98,7 +98,7 @@ impl WorkProcess {
 
 impl Drop for WorkProcess {
     fn drop(&mut self) {
-        // The program may have ended; it is reaped here.
+        // The program may have ended already; it is reaped here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
