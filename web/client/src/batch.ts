@@ -1,4 +1,4 @@
-/** Records of a run, read where they lie. */
+/** Records of a run. Their fields are views into the received bytes. */
 
 import { bytesText, padded, u64 } from "./bytes.js";
 import { Flag } from "./kinds.js";
@@ -8,15 +8,15 @@ export interface Log {
   readonly topic: string;
   readonly partition: number;
   readonly channel: number;
-  /** What stands before a record's own part of its subject. */
+  /** The literal start of all subjects of the log; a record has only the rest of its subject. */
   readonly subjectPrefix: string;
-  /** The last record that was given to the reader. */
+  /** The position of the last record that the client passed to the reader. */
   position: { epoch: number; seq: number };
 }
 
 /**
- * Consecutive records of one log. It, and all that it gives out, is good during the callback only: the bytes are the
- * connection's. `next()` moves on to the first record, then to each.
+ * Consecutive records of one log. The batch and its views are valid only during the callback, because the bytes
+ * belong to the connection. `next()` moves to the first record, then to each further one.
  */
 export class Batch {
   log!: Log;
@@ -28,7 +28,7 @@ export class Batch {
   bytes!: Uint8Array;
   view!: DataView;
 
-  /** Of the record that the batch stands on. */
+  /** The sequence number of the batch's current record. */
   seq = 0;
   payloadOffset = 0;
   payloadLength = 0;
@@ -50,7 +50,7 @@ export class Batch {
     this.rewind();
   }
 
-  /** @internal leaves out the first records, which were given before. */
+  /** @internal Skips the first records, which the client passed before. */
   skip(records: number): void {
     for (let n = 0; n < records && this.next(); n++);
     this.bytes = this.bytes.subarray(this.nextAt);
@@ -60,14 +60,14 @@ export class Batch {
     this.rewind();
   }
 
-  /** Stands before the first record again. */
+  /** Moves back to the position before the first record. */
   rewind(): void {
     this.nextAt = 0;
     this.left = this.count;
     this.seq = this.firstSeq - 1;
   }
 
-  /** Moves to the next record; false behind the last. */
+  /** Moves to the next record; returns false after the last. */
   next(): boolean {
     if (this.left === 0) return false;
     const at = this.nextAt;
@@ -86,7 +86,7 @@ export class Batch {
     return true;
   }
 
-  /** A view; copy it to keep it. */
+  /** A view of the payload; copy it to keep it. */
   get payload(): Uint8Array {
     return this.bytes.subarray(this.payloadOffset, this.payloadOffset + this.payloadLength);
   }
@@ -99,7 +99,7 @@ export class Batch {
     return JSON.parse(this.text()) as T;
   }
 
-  /** When the node appended it, ns since 1970. */
+  /** The time at which the node appended the record, ns since 1970. */
   appendTimeNs(): bigint {
     return this.view.getBigUint64(this.meta, true);
   }
@@ -108,7 +108,7 @@ export class Batch {
     return u64(this.view, this.meta) / 1e6;
   }
 
-  /** When it happened, as its publisher says. */
+  /** The time of the event according to the publisher, ns since 1970. */
   eventTimeMs(): number | undefined {
     return this.flags & Flag.EVENT_TIME ? u64(this.view, this.meta + 8) / 1e6 : undefined;
   }
@@ -118,12 +118,12 @@ export class Batch {
     return tail ? this.log.subjectPrefix + bytesText(tail) : this.log.subjectPrefix || this.log.topic;
   }
 
-  /** A view. */
+  /** A view of the key. */
   key(): Uint8Array | undefined {
     return this.field(Flag.KEY);
   }
 
-  /** Where an answer is expected. */
+  /** The subject for replies. */
   reply(): string | undefined {
     const reply = this.field(Flag.REPLY);
     return reply && bytesText(reply);

@@ -8,33 +8,33 @@ import type { NoticeEvent } from "./events.js";
 import type { Subscription } from "./subscription.js";
 
 export interface Level {
-  /** In the instrument's smallest unit. */
+  /** The price in the instrument's smallest unit. */
   price: number;
   size: number;
-  /** Where the state knows single orders. */
+  /** The number of orders, if the state has single orders. */
   orders?: number;
 }
 
 export interface Book {
   readonly topic: string;
   readonly kind: "book" | "orders";
-  /** Whether it is what the node has, but for what is on its way. */
+  /** Whether the book equals the node's, apart from records in transit. */
   readonly right: boolean;
   readonly position: Position;
   readonly updates: number;
   readonly gapsHealed: number;
-  /** How often it was found to add up to what the node said. */
+  /** The number of checks in which the book's checksum equalled the node's. */
   readonly verified: number;
-  /** When the last record was appended, ms since 1970; 0 before the first. */
+  /** The time at which the last record was appended, ms since 1970; 0 before the first. */
   readonly lastChangeMs: number;
-  /** Whether a publisher is connected; true until the node says that none is. */
+  /** Whether a publisher is connected; true until the node reports that none is. */
   readonly publisherConnected: boolean;
   /** The best levels of each side, the best first. */
   depth(levels?: number): { bids: Level[]; asks: Level[] };
 }
 
 export interface BookReplica {
-  /** By topic. */
+  /** The books by topic. */
   readonly books: ReadonlyMap<string, Book>;
   close(): void;
 }
@@ -45,7 +45,7 @@ export interface FollowBookOptions {
   onEvent?: (event: NoticeEvent) => void;
 }
 
-/** Books of more levels are not checked: their checksum would take too long here. */
+/** The largest number of levels of a checked book. The checksum of a larger book would take too long. */
 const CHECKED_LEVELS_MAX = 20_000;
 
 interface Order {
@@ -54,7 +54,7 @@ interface Order {
   size: number;
 }
 
-/** A book's own state. */
+/** The state of a book. */
 export class BookState implements Book {
   kind: "book" | "orders" = "book";
   right = false;
@@ -79,7 +79,7 @@ export class BookState implements Book {
     return { bids: bids.slice(0, levels), asks: asks.slice(0, levels) };
   }
 
-  /** Takes in the record that the batch stands on. */
+  /** Applies the current record of the batch. */
   apply(batch: Batch): void {
     const { view, payloadOffset: start, payloadLength: length } = batch;
     const step = this.kind === "book" ? 24 : 32;
@@ -136,7 +136,7 @@ export class BookState implements Book {
     else levels.delete(price);
   }
 
-  /** Becomes the state of these bytes. */
+  /** Replaces the state by the state in these bytes. */
   restore(bytes: Uint8Array, position: Position): void {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const kind = bytes.length < 16 ? 0 : view.getUint8(0);
@@ -164,7 +164,7 @@ export class BookState implements Book {
     this.sorted = undefined;
   }
 
-  /** Whether it adds up to that; undefined where it is not looked at. */
+  /** Whether the checksum agrees; undefined if the book is not checked. */
   addsUpTo(checksum: bigint): boolean | undefined {
     const levels = this.sides[0].size + this.sides[1].size;
     if (this.kind !== "book" || levels > CHECKED_LEVELS_MAX) return undefined;
@@ -176,7 +176,7 @@ export class BookState implements Book {
   }
 }
 
-/** Follows the books of a topic, or of all that a pattern takes in. */
+/** Follows the books of a topic, or of all topics that a pattern matches. */
 export function followBook(client: Client, pattern: string, options: FollowBookOptions = {}): BookReplica {
   const books = new Map<string, BookState>();
   const of = (topic: string): BookState => {

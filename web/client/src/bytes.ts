@@ -1,9 +1,9 @@
 /** Fields of messages: little-endian, unaligned, one behind the other (docs/protocol.md). */
 
-/** A place in a log: the epoch, and the record's number in it. */
+/** A position in a log: the epoch, and the record's number in the epoch. */
 export interface Position {
   epoch: number;
-  /** Exact below 2^53. */
+  /** The number, exact below 2^53. */
   seq: number;
 }
 
@@ -13,26 +13,26 @@ const fromUtf8 = new TextDecoder();
 export const textBytes = (text: string): Uint8Array => utf8.encode(text);
 export const bytesText = (bytes: Uint8Array): string => fromUtf8.decode(bytes);
 
-/** A number of 64 bits, exact below 2^53. */
+/** Reads an unsigned number of 64 bits, exact below 2^53. */
 export function u64(view: DataView, at: number): number {
   return view.getUint32(at, true) + view.getUint32(at + 4, true) * 4294967296;
 }
 
-/** A signed one. */
+/** Reads a signed number of 64 bits, exact below 2^53. */
 export function i64(view: DataView, at: number): number {
   return view.getUint32(at, true) + view.getInt32(at + 4, true) * 4294967296;
 }
 
-/** Where the next message or frame begins. */
+/** The offset at which the next message or frame begins. */
 export const padded = (length: number): number => (length + 7) & ~7;
 
-/** Bytes that grow. */
+/** A buffer that grows. */
 export class Writer {
   private bytes = new Uint8Array(1 << 12);
   private view = new DataView(this.bytes.buffer);
   length = 0;
 
-  /** Room for so many bytes more; where it begins. The view may be another one after it. */
+  /** Makes room for this many more bytes and returns their offset. The call may replace the view. */
   private room(more: number): number {
     const at = this.length;
     if (at + more > this.bytes.length) {
@@ -83,7 +83,7 @@ export class Writer {
     return this;
   }
 
-  /** With its length before it. */
+  /** Appends the bytes after their length. */
   bytes16(bytes: Uint8Array): this {
     if (bytes.length > 0xffff) throw new RangeError(`${bytes.length} bytes where 65535 are the most`);
     return this.u16(bytes.length).raw(bytes);
@@ -93,7 +93,7 @@ export class Writer {
     return this.bytes16(utf8.encode(text));
   }
 
-  /** Zeros up to the next multiple of 8. */
+  /** Appends zeros up to the next multiple of 8. */
   pad(): this {
     const at = this.length;
     const start = this.room(padded(at) - at);
@@ -101,7 +101,7 @@ export class Writer {
     return this;
   }
 
-  /** A whole message: its head, what `write` appends, padding. */
+  /** Appends a whole message: its head, the fields that `write` appends, and padding. */
   message(kind: number, write: (out: Writer) => void, flags = 0): this {
     const start = this.length;
     this.u32(0).u8(kind).u8(flags).u16(0);
@@ -116,7 +116,7 @@ export class Writer {
     this.view.setUint32(at, value, true);
   }
 
-  /** A copy of all of it; empty from then on. */
+  /** Returns a copy of all bytes, and empties the buffer. */
   take(): Uint8Array<ArrayBuffer> {
     const taken = this.bytes.slice(0, this.length);
     this.length = 0;
@@ -130,7 +130,7 @@ export class Writer {
 
 const PADDING = new Uint8Array(8);
 
-/** The fields of one message. What is short throws a RangeError, which ends the connection. */
+/** The fields of one message. A field beyond the end throws a RangeError, which ends the connection. */
 export class Fields {
   constructor(
     readonly view: DataView,
@@ -145,7 +145,7 @@ export class Fields {
     return at;
   }
 
-  /** Bytes that have not been read. */
+  /** The bytes that have not been read. */
   left(): number {
     return this.end - this.at;
   }

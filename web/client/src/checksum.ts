@@ -1,4 +1,4 @@
-/** What the entries of a state add up to: the hashes of docs/feeds.md, of 64 bits. */
+/** Checksums of a state: the sums of 64-bit hashes that docs/feeds.md describes. */
 
 const FACTOR = 0xd6e8feb86659fd93n;
 const BID = 0x9e3779b97f4a7c15n;
@@ -10,7 +10,7 @@ function mix(hash: bigint, word: bigint): bigint {
   return (product & MASK) ^ (product >> 64n);
 }
 
-/** Of a price level. */
+/** The hash of a price level. */
 export function level(isBid: boolean, price: number, size: number): bigint {
   return mix(mix(isBid ? BID : ASK, BigInt(price)), BigInt(size));
 }

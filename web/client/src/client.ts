@@ -1,4 +1,7 @@
-/** A client of a node or a cluster: connects in the background, comes back when it was cut off, and goes on where it was. */
+/**
+ * A client of a node or a cluster. It connects in the background, reconnects after a loss, and continues at its
+ * positions.
+ */
 
 import { Fields, type Position, textBytes, type Writer } from "./bytes.js";
 import { Connection, refusal, type Welcome } from "./connection.js";
@@ -13,9 +16,9 @@ export interface ConnectOptions {
   token?: string;
   user?: string;
   password?: string;
-  /** What operators see. */
+  /** The client's name, which operators see. */
   name?: string;
-  /** Comes back when the connection was lost; true without it. */
+  /** Whether the client reconnects after a loss; true by default. */
   reconnect?: boolean;
   WebSocket?: typeof WebSocket;
   fetch?: typeof fetch;
@@ -31,26 +34,26 @@ export interface NodeInfo {
   heartbeatMs: number;
 }
 
-/** Stands for the cluster of a node that is of none. */
+/** The cluster id of a node outside any cluster. */
 const NO_CLUSTER = "-";
-/** The shortest and the longest span within which it comes back, at a random moment. */
+/** The shortest and the longest delay before the client reconnects; the delay is random. */
 const BACKOFF_MS = 50;
 const BACKOFF_MS_MAX = 2_000;
 
-/** See the file. */
+/** A client of a node or a cluster. */
 export class Client {
   readonly stats = { messages: 0, bytes: 0, records: 0, gaps: 0, reconnects: 0 };
   readonly kv: Kv;
   state: State = "connecting";
   node: NodeInfo | undefined;
-  /** Why there is no connection. */
+  /** The reason why there is no connection. */
   why: DunlinError | undefined;
   private readonly bases: string[];
   private turn = 0;
   private attempts = 0;
   private connection: Connection | undefined;
   private welcome: Welcome | undefined;
-  /** The cluster of the nodes that this client was connected to. */
+  /** The id of the cluster to which the client was connected. */
   private cluster = "";
   private retry: ReturnType<typeof setTimeout> | undefined;
   private readonly watchers = new Set<(state: State, why?: DunlinError) => void>();
@@ -73,13 +76,13 @@ export class Client {
     this.open();
   }
 
-  /** Tells each change of `state`; the function that is given back ends that. */
+  /** Calls the function at each change of `state`. The returned function ends that. */
   onState(watcher: (state: State, why?: DunlinError) => void): () => void {
     this.watchers.add(watcher);
     return () => this.watchers.delete(watcher);
   }
 
-  /** The address of the node that it talks to, for HTTP. */
+  /** The HTTP address of the connected node. */
   get url(): string {
     return this.bases[this.turn]!;
   }
@@ -136,7 +139,7 @@ export class Client {
     return publisher;
   }
 
-  /** Publishes one record, and waits for its answer. */
+  /** Publishes one record, and waits for its acknowledgement. */
   publish(subject: string, payload: string | Uint8Array, options: PublishOptions = {}): Promise<Published> {
     let publisher = this.publishersOf.get(subject);
     if (!publisher) {
@@ -150,7 +153,7 @@ export class Client {
     return this.web.topics(query);
   }
 
-  /** A request to the node's door `http`, with the credentials; a refusal is thrown. */
+  /** Sends a request with the credentials to the node's listener `http`. Throws the error of a refusal. */
   http<T = unknown>(path: string, init: RequestInit = {}): Promise<T> {
     return this.web.json<T>(path, init);
   }
@@ -329,12 +332,15 @@ export class Client {
   }
 }
 
-/** Connects in the background; with several addresses, to the next when one fails. An empty one is the page's own node. */
+/**
+ * Connects in the background. With several addresses, tries the next when one fails. An empty address is the page's
+ * own node.
+ */
 export function connect(urls: string | readonly string[] = "", options: ConnectOptions = {}): Client {
   return new Client(urls, options);
 }
 
-/** The address as HTTP has it, without a slash at its end. */
+/** The address for HTTP, without a slash at its end. */
 function baseOf(url: string): string {
   const own = typeof location === "undefined" ? undefined : location.origin;
   const base = url === "" || url === "/" ? own : url.replace(/^ws/, "http").replace(/\/+$/, "");

@@ -1,10 +1,10 @@
-/** One WebSocket: the bytes of Dunlin's own protocol, from the first eight on, cut into messages where they lie. */
+/** A WebSocket with the bytes of Dunlin's own protocol. Splits the bytes into messages without copying. */
 
 import { Fields, u64, Writer } from "./bytes.js";
 import { Code, DunlinError } from "./errors.js";
 import { FromNode, SUBPROTOCOL, ToNode, VERSION_MAX, VERSION_MIN } from "./kinds.js";
 
-/** What the node said when it let the client in. */
+/** The node's message after it has accepted the client. */
 export interface Welcome {
   node: string;
   session: bigint;
@@ -14,18 +14,18 @@ export interface Welcome {
   runBytesMax: number;
   controlBytesMax: number;
   inFlightBytesMax: number;
-  /** The id of the node's cluster, "-" where it is of none; empty from older nodes. */
+  /** The id of the node's cluster, "-" for a node outside any cluster; empty from older nodes. */
   cluster: string;
 }
 
-/** Who uses a connection. */
+/** The user of a connection. */
 export interface Handler {
   welcomed(welcome: Welcome): void;
-  /** A message, whose body lies from `at + 8` to `end`; good during the call only. */
+  /** Receives a message, whose body is between `at + 8` and `end`. The bytes are valid only during the call. */
   message(kind: number, view: DataView, at: number, end: number): void;
-  /** Everything that came together was told. */
+  /** Called after the messages that arrived together. */
   settled(): void;
-  /** The connection is over. Told once, and nothing after it. */
+  /** The connection has ended. Called once, as the last call. */
   ended(why: DunlinError, reconnectAfterMs?: number): void;
 }
 
@@ -36,22 +36,22 @@ export interface ConnectionOptions {
   WebSocket: typeof WebSocket;
 }
 
-/** How long a node has to let a client in. */
+/** The time that a node has to accept a client. */
 const HELLO_MS = 10_000;
-/** So many heartbeats may fail to come. */
+/** The number of missing heartbeats after which the connection counts as lost. */
 const HEARTBEATS_MISSED = 3;
-/** A message beyond this is no message. */
+/** The largest message. A larger length is an error. */
 const MESSAGE_BYTES_MAX = (1 << 28) + 64;
 const MAGIC = [0x44, 0x55, 0x4e, 0x4c, 0x49, 0x4e];
 
-/** See the file. */
+/** A WebSocket with the bytes of Dunlin's own protocol. */
 export class Connection {
   readonly out = new Writer();
   messages = 0;
   bytes = 0;
   private readonly socket: WebSocket;
   private phase: "preamble" | "hello" | "open" | "over" = "preamble";
-  /** The start of a message whose end has not come. */
+  /** The start of an incomplete message. */
   private rest: Uint8Array | undefined;
   private restLength = 0;
   private heardAt = Date.now();
@@ -81,7 +81,7 @@ export class Connection {
     return this.phase === "open";
   }
 
-  /** What was written to `out` goes out when the present turn is over. */
+  /** Sends the bytes in `out` at the end of the present turn. */
   wrote(): void {
     if (this.flushing) return;
     this.flushing = true;
@@ -95,12 +95,12 @@ export class Connection {
     if (this.out.length > 0 && this.phase !== "over" && this.socket.readyState === 1) this.socket.send(this.out.take());
   }
 
-  /** What the browser has taken and not sent yet, bytes. */
+  /** The bytes that the browser has accepted and not sent yet. */
   get unsent(): number {
     return this.socket.bufferedAmount;
   }
 
-  /** Ends it in good order. */
+  /** Closes the connection in order. */
   close(): void {
     if (this.phase === "open") {
       this.out.message(ToNode.LEAVE, () => {});
@@ -160,7 +160,7 @@ export class Connection {
     }
   }
 
-  /** Adds to the message that has begun; how many of the bytes are its. */
+  /** Adds bytes to the incomplete message. Returns how many of the bytes belong to it. */
   private complete(bytes: Uint8Array): number {
     const before = this.restLength;
     const rest = this.rest!;
@@ -182,7 +182,7 @@ export class Connection {
     return more;
   }
 
-  /** How long the message is that begins there; 0 where that is not known yet. */
+  /** The length of the message that begins at this offset; 0 while unknown. */
   private lengthOf(view: DataView, at: number): number {
     if (view.byteLength - at < 8) return 0;
     if (this.phase === "preamble") return 8;
@@ -237,14 +237,14 @@ export class Connection {
   }
 }
 
-/** A refusal: its code, three numbers, a text. */
+/** Reads a refusal: its code, three numbers, a text. */
 export function refusal(fields: Fields): DunlinError {
   const code = fields.u16();
   const numbers = [fields.big(), fields.big(), fields.big()];
   return new DunlinError(code, fields.text(), numbers);
 }
 
-/** What stands before the frames of a RUN. */
+/** Bytes before the frames of a RUN. */
 export function runHead(view: DataView, at: number) {
   return {
     channel: view.getUint32(at + 8, true),

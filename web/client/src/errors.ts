@@ -1,6 +1,6 @@
-/** Refusals: the one table of errors of docs/protocol.md, which a test compares with this. */
+/** Refusals: the table of errors in docs/protocol.md. A test compares the page with this file. */
 
-/** Whether trying again can help. */
+/** Whether a retry can help. */
 export type Retry = "no" | "later" | "reconnect";
 
 const ROWS: readonly (readonly [number, string, Retry, string])[] = [
@@ -75,16 +75,16 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
 
 const BY_NUMBER = new Map(ROWS.map((row) => [row[0], row] as const));
 
-/** Something was refused, by the node or by this client. */
+/** A refusal by the node or by this client. */
 export class DunlinError extends Error {
   /** The number in the table of errors. */
   readonly code: number;
   readonly retry: Retry;
-  /** The numbers that the code carries. */
+  /** The numbers that belong to the code. */
   readonly numbers: readonly bigint[];
-  /** What to do about it. */
+  /** The advice for the user. */
   readonly advice: string;
-  /** The status, where it came over HTTP. */
+  /** The status code, if the refusal came over HTTP. */
   readonly status?: number;
 
   constructor(code: number, text: string, numbers: readonly bigint[] = [], status?: number) {
@@ -101,7 +101,7 @@ export class DunlinError extends Error {
   }
 }
 
-/** Numbers of codes that this client itself goes by. */
+/** The numbers of codes on which this client acts. */
 export const Code = {
   Asked: 0,
   Protocol: 2,
@@ -117,7 +117,7 @@ export const Code = {
   Internal: 99,
 } as const;
 
-/** All rows, for whoever shows them. */
+/** All rows, for programs that show them. */
 export function errorTable(): readonly { code: number; name: string; retry: Retry; advice: string }[] {
   return ROWS.map(([code, name, retry, advice]) => ({ code, name, retry, advice }));
 }

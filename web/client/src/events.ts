@@ -1,4 +1,4 @@
-/** What a subscription tells besides records, and records for those who iterate. */
+/** Events of a subscription besides records, and records for iteration. */
 
 import type { Position } from "./bytes.js";
 import { bytesText } from "./bytes.js";
@@ -6,27 +6,30 @@ import type { Batch } from "./batch.js";
 import type { DunlinError } from "./errors.js";
 
 export type NoticeEvent =
-  /** These records are lost to this reader, which goes on behind them. */
+  /** This reader has lost these records, and continues after them. */
   | { type: "gap"; topic: string; partition: number; epoch: number; first: number; last: number; records: number }
-  /** More than half of the history lies ahead: records may be lost soon. */
+  /** The reader is more than half of the history behind: it may lose records soon. */
   | { type: "lagging"; topic: string; partition: number; behind: number; retained: number }
-  /** The log began anew; what its last records were may not be known. */
+  /** The log began a new epoch. The last records of the old epoch may be unknown. */
   | { type: "epoch"; topic: string; partition: number; old: number; lastSeen: number; knownThrough?: number; newFirst: Position }
-  /** The state up to here (docs/feeds.md has the bytes); records go on behind it. */
+  /** The state up to this position (docs/feeds.md has the bytes). Records follow after it. */
   | { type: "state"; topic: string; partition: number; position: Position; checksum: bigint; bytes: Uint8Array }
-  /** What the state adds up to where the reader stands. */
+  /** The checksum of the state at the reader's position. */
   | { type: "checksum"; topic: string; partition: number; position: Position; checksum: bigint }
-  /** Whether a publisher of the state is connected, since when, and when the newest record was appended; ms since 1970. */
+  /**
+   * Whether a publisher of the state is connected and since when, and when the newest record was appended; ms since
+   * 1970.
+   */
   | { type: "publishers"; topic: string; partition: number; connected: boolean; sinceMs: number; lastAppendMs?: number }
   | { type: "deleted"; topic: string; partition: number; last: Position }
-  /** All logs that there are were told. */
+  /** The client has reported all existing logs. */
   | { type: "subscribed"; logs: number }
-  /** The connection is back; what was missed follows, as records or as a gap. */
+  /** The connection is restored. Missed records follow, or a gap in their place. */
   | { type: "reconnected" }
-  /** The subscription is over. */
+  /** The subscription has ended. */
   | { type: "ended"; error: DunlinError };
 
-/** A record of which everything was copied. */
+/** A record whose fields are copies. */
 export interface RecordEvent {
   type: "record";
   topic: string;
@@ -45,7 +48,7 @@ export interface RecordEvent {
 
 export type Event = RecordEvent | NoticeEvent;
 
-/** A copy of the record that the batch stands on. */
+/** Copies the current record of the batch. */
 export function recordEvent(batch: Batch): RecordEvent {
   const payload = batch.payload.slice();
   const key = batch.key()?.slice();

@@ -1,4 +1,4 @@
-/** The node's door `http`, with the client's credentials. */
+/** Requests to the node's listener `http`, with the client's credentials. */
 
 import { textBytes } from "./bytes.js";
 import { Code, DunlinError } from "./errors.js";
@@ -14,7 +14,7 @@ export interface TopicLine {
   records: number;
   state?: string | null;
   owner: { node: number; epoch: number; here: boolean; alive: boolean; address?: string } | null;
-  /** Why it could not be opened. */
+  /** The reason why the node could not open the topic. */
   refused?: string;
 }
 
@@ -30,7 +30,7 @@ interface Credentials {
   fetch?: typeof fetch;
 }
 
-/** See the file. */
+/** Requests to the node's listener `http`. */
 export class Http {
   constructor(
     private readonly base: () => string,
@@ -76,7 +76,7 @@ function authorizationOf({ token, user, password }: Credentials): string | undef
   return `Basic ${btoa(String.fromCharCode(...bytes))}`;
 }
 
-/** What a response that is no success says. */
+/** The error in a response without success. */
 async function refused(response: Response): Promise<DunlinError> {
   const text = await response.text().catch(() => "");
   try {

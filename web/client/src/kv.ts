@@ -3,17 +3,17 @@
 import { Code, DunlinError } from "./errors.js";
 import type { Http } from "./http.js";
 
-/** What an entry or a change is, as the door says it: with `key` and `value`, or `key_base64` and `value_base64`. */
+/** An entry or a change in the listener's form: with `key` and `value`, or `key_base64` and `value_base64`. */
 type Said = Record<string, unknown>;
 
 export interface KvChange {
   type: string;
-  /** Where a watch goes on after this. */
+  /** The `from` with which a watch continues after this change. */
   id: string;
   data: Said;
 }
 
-/** See the file. */
+/** Keys and values of the cluster. */
 export class Kv {
   constructor(private readonly web: Http) {}
 
@@ -48,7 +48,10 @@ export class Kv {
     return this.web.json(`/v1/kv?${query}${options.stale ? "&stale" : ""}`);
   }
 
-  /** What changes, from a revision on or from now on. It ends with the connection: go on with `from` the last `id`. */
+  /**
+   * The changes from a revision on, or from now on. The iteration ends with the connection; continue with the last
+   * `id` as `from`.
+   */
   async *watch(prefix: string, options: { from?: string; signal?: AbortSignal } = {}): AsyncGenerator<KvChange> {
     const query = new URLSearchParams({ prefix });
     if (options.from !== undefined) query.set("from", options.from);
@@ -68,7 +71,7 @@ function conditions(revision: number | undefined): Record<string, string> {
   return revision === 0 ? { "if-none-match": "*" } : { "if-match": `"${revision}"` };
 }
 
-/** Server-sent events, as the standard has them read. */
+/** Parses server-sent events as the standard requires. */
 async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<{ event: string; id: string; data: string }> {
   const reader = body.getReader();
   let [rest, event, id] = ["", "message", ""];

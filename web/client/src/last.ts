@@ -7,7 +7,10 @@ import type { NoticeEvent } from "./events.js";
 
 export interface LastReplica {
   readonly state: ReadonlyMap<string, Uint8Array>;
-  /** Whether it is what the node has, but for what is on its way: false until the first state, and after a loss until it is healed. */
+  /**
+   * Whether the values equal the node's, apart from records in transit. False until the first state, and after a loss
+   * until the repair.
+   */
   readonly right: boolean;
   text(key: string): string | undefined;
   json<T = unknown>(key: string): T | undefined;
@@ -15,7 +18,7 @@ export interface LastReplica {
 }
 
 export interface FollowLastOptions {
-  /** All changes since the last that was read come as one; true without it. */
+  /** Whether all changes since the last read come as one; true by default. */
   conflate?: boolean;
   onChange?: (keys: ReadonlySet<string>, replica: LastReplica) => void;
   onEvent?: (event: NoticeEvent) => void;
@@ -26,7 +29,7 @@ const SET = 1;
 const REMOVE = 2;
 const CLEAR = 3;
 
-/** Follows one topic, or several whose keys differ. */
+/** Follows one topic, or several topics with different keys. */
 export function followLast(client: Client, pattern: string, options: FollowLastOptions = {}): LastReplica {
   const state = new Map<string, Uint8Array>();
   const wrong = new Set<string>();
@@ -80,7 +83,7 @@ export function followLast(client: Client, pattern: string, options: FollowLastO
   return replica;
 }
 
-/** Takes in the record that the batch stands on. */
+/** Applies the current record of the batch. */
 export function applyLast(state: Map<string, Uint8Array>, batch: Batch, changed: Set<string>): void {
   const key = batch.key();
   if (key) {
@@ -112,7 +115,7 @@ export function applyLast(state: Map<string, Uint8Array>, batch: Batch, changed:
   }
 }
 
-/** Becomes the state of these bytes. */
+/** Replaces the values by the state in these bytes. */
 export function restoreLast(state: Map<string, Uint8Array>, bytes: Uint8Array): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (bytes.length < 16 || view.getUint8(0) !== KIND) throw new RangeError("no state of last values");

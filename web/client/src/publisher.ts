@@ -1,6 +1,6 @@
 /**
- * Publishing to a topic. Records are numbered under an identity of this publisher, so that those whose answer was lost with
- * the connection are sent again without being appended twice.
+ * Publishes to a topic. Records are numbered under an identity of this publisher. If a connection takes an
+ * acknowledgement with it, the publisher sends the record again and the node does not append it twice.
  */
 
 import { type Fields, type Position, textBytes, type Writer } from "./bytes.js";
@@ -8,31 +8,31 @@ import { Code, DunlinError } from "./errors.js";
 import { Flag, FLAG_ACK, ToNode } from "./kinds.js";
 
 export interface PublishOptions {
-  /** Records of one key keep their order, and lie in one partition. */
+  /** The key. Records of one key keep their order, and are in one partition. */
   key?: string | Uint8Array;
   headers?: readonly (readonly [string, string | Uint8Array])[];
   eventTimeMs?: number;
-  /** Where an answer is expected. */
+  /** The subject for replies. */
   reply?: string;
 }
 
 export interface Published {
   topic: string;
   partition: number;
-  /** Undefined where one answer was for many records. */
+  /** The position; undefined if one acknowledgement was for many records. */
   position: Position | undefined;
   acknowledged: "memory" | "written" | "synced" | "quorum";
   duplicate: boolean;
-  /** The topic began anew since the answer before: records that were acknowledged may be lost. */
+  /** Whether the topic began a new epoch since the previous acknowledgement. Acknowledged records may then be lost. */
   newEpoch: boolean;
 }
 
-/** What a publisher needs of the client. */
+/** The part of the client that a publisher uses. */
 export interface PublisherPort {
   readonly out: Writer | undefined;
   wrote(): void;
   forget(publisher: Publisher): void;
-  /** Bytes without an answer that a node takes. */
+  /** The number of unacknowledged bytes that a node accepts. */
   readonly inFlightBytesMax: number;
 }
 
@@ -48,25 +48,25 @@ interface Partition {
   next: number;
   inFlight: Sent[];
   waiting: Sent[];
-  /** Where to number on when all answers are there; 0 while nothing was refused. */
+  /** The number from which to number records again, once all acknowledgements are there; 0 without a refusal. */
   again: number;
   refusedLater: Sent[];
 }
 
-/** Bytes of records that wait here; beyond it they are refused. */
+/** The limit for the bytes of waiting records. Further records are refused. */
 const WAITING_BYTES_MAX = 64 << 20;
 const LEVELS = ["memory", "written", "synced", "quorum"] as const;
 
-/** See the file. */
+/** A publisher of a topic. */
 export class Publisher {
-  /** Why nothing more can be published, once that is so. */
+  /** The reason why the publisher has ended. */
   ended: DunlinError | undefined;
   private readonly producer: bigint;
   private opened: { partitions: number; recordBytesMax: number; topic: string; prefix: string } | undefined;
   private partitions: Partition[] = [];
-  /** The node makes such a topic by itself; undefined as long as the node has not said. */
+  /** Whether the node creates the topic by itself; undefined until the node has reported that. */
   private byItself: boolean | undefined;
-  /** The last record of each partition that was acknowledged. */
+  /** The position of the last acknowledged record of each partition. */
   private readonly acknowledged = new Map<number, Position>();
   private newEpoch = false;
   private readonly unopened: { payload: Uint8Array; options: PublishOptions; sent: Omit<Sent, "frame" | "seq"> }[] = [];
@@ -85,17 +85,17 @@ export class Publisher {
     this.producer = random === 0n ? 1n : random;
   }
 
-  /** Publishes one record, and waits for its answer. */
+  /** Publishes one record, and waits for its acknowledgement. */
   publish(payload: string | Uint8Array, options: PublishOptions = {}): Promise<Published> {
     return new Promise((resolve, reject) => this.add(payload, options, { flags: FLAG_ACK, resolve, reject }));
   }
 
-  /** Publishes one record; `flush` says what became of it. */
+  /** Publishes one record. `flush` reports its result. */
   send(payload: string | Uint8Array, options: PublishOptions = {}): void {
     this.add(payload, options, { flags: 0 });
   }
 
-  /** Waits until everything sent was answered; throws the first refusal since the last call. */
+  /** Waits until the node has answered all sent records. Throws the first refusal since the last call. */
   async flush(): Promise<void> {
     if (!this.ended && this.bytes > 0) await new Promise<void>((resolve) => this.drained.push(resolve));
     const failed = this.failure ?? this.ended;
@@ -147,7 +147,7 @@ export class Publisher {
     else this.failure ??= error;
   }
 
-  /** Sends what may be sent. */
+  /** Sends the records that the limits allow. */
   private pump(): void {
     const { out } = this.port;
     if (!out || !this.opened) return;
@@ -171,7 +171,7 @@ export class Publisher {
     );
   }
 
-  /** @internal Opens it on a new connection; what has no answer is sent again. */
+  /** @internal Opens the publisher on a new connection, and sends unacknowledged records again. */
   begin(out: Writer): void {
     this.opened = undefined;
     this.inFlightBytes = 0;
@@ -211,12 +211,12 @@ export class Publisher {
     this.look();
   }
 
-  /** @internal What to say when it is opened again. */
+  /** @internal Stores whether the node creates such a topic by itself. */
   topicIs(fields: Fields): void {
     this.byItself = fields.bool();
   }
 
-  /** @internal Everything through a number was answered. */
+  /** @internal The node has acknowledged all records up to a number. */
   published(fields: Fields): void {
     const number = fields.u32();
     const through = fields.u64();
@@ -271,7 +271,7 @@ export class Publisher {
     this.recover(partition);
   }
 
-  /** All answers are there: numbers on from the refused one. */
+  /** Once all acknowledgements are there, numbers records again from the refused one. */
   private recover(partition: Partition | undefined): void {
     if (partition && partition.again > 0 && partition.inFlight.length === 0) {
       partition.next = partition.again;
@@ -293,7 +293,7 @@ export class Publisher {
     for (const resolve of this.drained.splice(0)) resolve();
   }
 
-  /** @internal It is over. */
+  /** @internal Ends the publisher. */
   end(error: DunlinError): void {
     if (this.ended) return;
     this.ended = error;
@@ -307,7 +307,7 @@ export class Publisher {
   }
 }
 
-/** A record's frame, its padding included. */
+/** A record's frame, including its padding. */
 export function encodeFrame(tail: string, key: Uint8Array | undefined, payload: Uint8Array, options: PublishOptions): Uint8Array {
   const parts: Uint8Array[] = [];
   let flags = 0;

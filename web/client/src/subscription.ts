@@ -1,9 +1,9 @@
 /**
- * A subscription: where it stands in each of its logs, the check that nothing went missing, credit, and going on after
- * the connection was lost.
+ * A subscription: its position in each of its logs, the check for missing records, credit, and continuation after a
+ * lost connection.
  *
- * Nothing queues for a reader that does not read: credit is given back as records are consumed, what is not sent waits in
- * the node's history, and what is lost there is told as a gap.
+ * No queue grows for a reader that does not read. The client returns credit as the reader consumes records. Unsent
+ * records wait in the node's history; records that the history loses are reported as a gap.
  */
 
 import { Batch, type Log } from "./batch.js";
@@ -14,28 +14,28 @@ import { type Event, type NoticeEvent, recordEvent } from "./events.js";
 import { ToNode } from "./kinds.js";
 
 export interface SubscribeOptions {
-  /** Where to begin; `latest` without it. */
+  /** The start; `latest` by default. */
   from?: "latest" | "earliest" | { after: Position } | { timeMs: number };
-  /** Where to go on after a loss; `oldest` without it. */
+  /** The position at which to continue after a loss; `oldest` by default. */
   onGap?: "oldest" | "newest" | "fail";
-  /** Stateful topics: begins with a state, and is brought back to one after a loss. */
+  /** Whether the subscription to a stateful topic begins with a state and receives a state after a loss. */
   follow?: boolean;
-  /** With `follow`: one record that merges all since the last that was consumed. */
+  /** With `follow`: whether one record merges all changes since the last consumed record. */
   conflate?: boolean;
-  /** On reliable topics: publishers wait for this reader. */
+  /** On reliable topics: whether publishers wait for this reader. */
   registered?: boolean;
-  /** Bytes that may be under way; 1 MiB without it. */
+  /** The bytes that may be in transit; 1 MiB by default. */
   creditBytes?: number;
-  /** What operators see. */
+  /** The name of the subscription, which operators see. */
   name?: string;
-  /** Each run, read in place; false pauses. */
+  /** Receives each run, in place. The return value false pauses the subscription. */
   onBatch?: (batch: Batch) => boolean | void;
   onEvent?: (event: NoticeEvent) => void;
 }
 
-/** What a subscription needs of the client. */
+/** The part of the client that a subscription uses. */
 export interface Port {
-  /** Where to write; undefined while there is no connection. */
+  /** The buffer for messages; undefined without a connection. */
   readonly out: Writer | undefined;
   wrote(): void;
   forget(subscription: Subscription): void;
@@ -44,26 +44,26 @@ export interface Port {
 
 interface Channel {
   log: Log & { position: Position };
-  /** What makes up for a gap is owed since here. */
+  /** The position from which the node still owes the state that repairs a gap. */
   owed?: Position;
-  /** A state of which some has come. */
+  /** The received parts of an incomplete state. */
   parts?: { position: Position; checksum: bigint; total: number; bytes: Uint8Array; length: number };
-  /** Another channel takes its place. */
+  /** Whether another channel has replaced this one. */
   gone: boolean;
 }
 
-/** Positions in one RESUME: well below what a node takes at once. */
+/** The positions in one RESUME: far fewer than a node accepts at once. */
 const RESUME_LOGS = 100;
 const ON_GAP = { oldest: 0, newest: 1, fail: 2 } as const;
 const CREDIT_BYTES = 1 << 20;
-/** A state beyond this is not put together. */
+/** The largest state that the client assembles. */
 const STATE_BYTES_MAX = 1 << 28;
 
-/** See the file. */
+/** A subscription. */
 export class Subscription implements AsyncIterable<Event> {
   ended: DunlinError | undefined;
   private readonly channels = new Map<number, Channel>();
-  /** Where it stood when the connection was lost, by topic and partition. */
+  /** The positions at the loss of the connection, by topic and partition. */
   private before = new Map<string, { topic: string; partition: number; position: Position }>();
   private subscribedOnce = false;
   private readonly credit: number;
@@ -87,19 +87,19 @@ export class Subscription implements AsyncIterable<Event> {
     if (!options.onBatch) this.queue = [];
   }
 
-  /** Its logs, by their channels on the present connection. */
+  /** The logs by their channels on the present connection. */
   get logs(): ReadonlyMap<number, Log> {
     return new Map([...this.channels].map(([number, channel]) => [number, channel.log]));
   }
 
-  /** Where it stands. */
+  /** The positions of the subscription. */
   positions(): { topic: string; partition: number; position: Position }[] {
     const now = [...this.channels.values()].filter((channel) => !channel.gone);
     const standing = now.map(({ log }) => ({ topic: log.topic, partition: log.partition, position: { ...log.position } }));
     return this.channels.size > 0 ? standing : [...this.before.values()];
   }
 
-  /** No more is allowed: what is under way still comes, then nothing until `resume`. */
+  /** Grants no more credit. Records in transit still arrive, then none until `resume`. */
   pause(): void {
     this.paused = true;
   }
@@ -137,7 +137,7 @@ export class Subscription implements AsyncIterable<Event> {
     }
   }
 
-  /** @internal Says what begins it, on a new connection. */
+  /** @internal Sends the messages that begin the subscription on a new connection. */
   begin(out: Writer): void {
     const { follow, conflate, onGap, registered, name } = this.options;
     this.channels.clear();
@@ -174,7 +174,7 @@ export class Subscription implements AsyncIterable<Event> {
     else out.u8(3).position(nowhere).u64(BigInt(Math.round(from.timeMs * 1e3)) * 1000n);
   }
 
-  /** @internal The connection is lost: remembers where it stands. */
+  /** @internal The connection is lost. Stores the positions. */
   lost(): void {
     if (this.channels.size === 0) return;
     this.before.clear();
@@ -188,7 +188,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.channels.clear();
   }
 
-  /** @internal A log gets a channel. */
+  /** @internal Assigns a channel to a log. */
   log(fields: Fields): number {
     const channel = fields.u32();
     const partition = fields.u16();
@@ -212,7 +212,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell(again ? { type: "reconnected" } : { type: "subscribed", logs }, 0);
   }
 
-  /** @internal The node ended it. */
+  /** @internal The node has ended the subscription. */
   end(error: DunlinError): void {
     if (this.ended) return;
     this.ended = error;
@@ -221,7 +221,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.channels.clear();
   }
 
-  /** @internal Records: `at` is where the message begins. */
+  /** @internal Receives records; `at` is the start of the message. */
   run(view: DataView, at: number, end: number): void {
     const cost = end - at;
     this.received += cost;
@@ -296,7 +296,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell({ type: "epoch", topic, partition, old, lastSeen, ...known, newFirst }, cost);
   }
 
-  /** @internal Nothing of interest came before this. */
+  /** @internal The records before this position are not for this subscription. */
   advance(channel: number, fields: Fields, cost: number): void {
     const found = this.find(channel, cost);
     if (found) found.log.position = fields.position();
@@ -312,7 +312,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell({ type: "deleted", topic, partition, last: fields.position() }, 0);
   }
 
-  /** @internal The node says where it stands: what it has not got by now never comes. */
+  /** @internal The node reports its position. A record before it that has not arrived will never arrive. */
   heartbeat(channel: number, position: Position): void {
     const found = this.channels.get(channel);
     if (!found || found.gone || found.owed || found.log.position.epoch !== position.epoch) return;
@@ -323,7 +323,7 @@ export class Subscription implements AsyncIterable<Event> {
     }
   }
 
-  /** @internal Part of a state. */
+  /** @internal Receives a part of a state. */
   snapshot(channel: number, fields: Fields, cost: number): void {
     const found = this.find(channel, cost);
     const position = fields.position();
@@ -373,7 +373,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell({ type: "publishers", topic, partition, connected, sinceMs, ...lastAppend }, cost);
   }
 
-  /** The reader has found out that its state is wrong: asks for it anew. */
+  /** Requests a new state, because the reader has detected an error in its state. */
   resync(topic: string, partition: number): void {
     for (const [number, channel] of this.channels) {
       if (channel.log.topic !== topic || channel.log.partition !== partition || channel.gone) continue;
@@ -407,7 +407,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.wake = undefined;
   }
 
-  /** So many bytes were consumed, and may come again. */
+  /** The reader has consumed this many bytes, whose credit returns. */
   private consume(cost: number): void {
     this.returned += cost;
     this.renew();
@@ -418,7 +418,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.sendCredit();
   }
 
-  /** @internal What was consumed is told where somebody waits for it. */
+  /** @internal Reports consumed positions if a publisher waits for them. */
   settled(): void {
     if (this.consumed.size > 0 && !this.paused) this.sendCredit();
   }
@@ -437,7 +437,10 @@ export class Subscription implements AsyncIterable<Event> {
   }
 }
 
-/** Calls somebody else's function: what it throws is reported as uncaught, and harms nobody else of the connection. */
+/**
+ * Calls a function of the user. An exception is reported as uncaught, and does not affect other users of the
+ * connection.
+ */
 function called<T>(call: () => T): T | undefined {
   try {
     return call();

@@ -1,4 +1,4 @@
-/** The client against a real node. */
+/** Tests of the client with a real node. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -21,14 +21,14 @@ after(async () => {
   await node.kill();
 });
 
-/** A topic that nobody else uses. */
+/** A topic that no other test uses. */
 async function create(config: Record<string, unknown> = {}): Promise<string> {
   const name = `test${++topics}`;
   await client.http(`/v1/topics/${name}`, { method: "PUT", body: JSON.stringify(config) });
   return name;
 }
 
-/** The next so many events. */
+/** Returns the next events. */
 async function take(events: AsyncIterable<Event>, wanted: (event: Event) => boolean, count: number): Promise<Event[]> {
   const found: Event[] = [];
   for await (const event of events) {
@@ -208,7 +208,7 @@ test("last values equal the node's despite conflation", async () => {
   replica.close();
 });
 
-/** Entries of a book. */
+/** The entries of a book. */
 function entries(...levels: [op: number, side: number, price: number, size: number][]): Uint8Array {
   const view = new DataView(new ArrayBuffer(24 * levels.length));
   levels.forEach(([op, side, price, size], n) => {

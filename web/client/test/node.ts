@@ -4,10 +4,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 
 export interface TestNode {
-  /** Of door `http`. */
+  /** The address of listener `http`. */
   url: string;
   port: number;
-  /** Ends it without a good-bye. */
+  /** Ends the node without a farewell message. */
   kill(): Promise<void>;
 }
 
@@ -38,7 +38,7 @@ function ready(child: ChildProcess): Promise<string> {
   });
 }
 
-/** Waits until it is so. */
+/** Waits until a condition holds. */
 export async function until(what: () => boolean, patienceMs = 30_000): Promise<void> {
   const deadline = Date.now() + patienceMs;
   while (!what()) {

@@ -1,10 +1,10 @@
-/** A way to a node that can be cut. */
+/** A proxy to a node that can be cut. */
 
 import { connect, createServer, type Server, type Socket } from "node:net";
 
 export class Proxy {
   private readonly sockets = new Set<Socket>();
-  /** Nobody comes through. */
+  /** Whether the proxy refuses all connections. */
   private shut = false;
 
   private constructor(
@@ -33,7 +33,7 @@ export class Proxy {
     return proxy;
   }
 
-  /** Cuts all connections; nobody comes through until `open`. */
+  /** Cuts all connections, and refuses new ones until `open`. */
   cut(): void {
     this.shut = true;
     for (const socket of this.sockets) socket.destroy();

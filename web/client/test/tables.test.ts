@@ -1,4 +1,4 @@
-/** Compares the client's tables with docs/protocol.md. */
+/** Checks that the client's tables equal those in docs/protocol.md. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,5 +1,5 @@
-// The frame: pages by name, what is said of the connection above them, and one boundary around each page, so that a page
-// that fails says so and the others live on.
+// The frame of the pages: the list of pages, the banner about the connection, and an error boundary around each page.
+// A page that fails shows its error and does not affect the others.
 
 import { Component, type ComponentChildren, type FunctionComponent } from "preact";
 import { useEffect, useRef } from "preact/hooks";

@@ -5,7 +5,7 @@ const SI = ["", "k", "M", "G", "T", "P"];
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
 const THIN = "\u202f";
 
-/** 1234567 → "1.23 M"; whole below 10,000. */
+/** 1234567 → "1.23 M"; whole numbers below 10,000. */
 export function count(value: number | null | undefined): string {
   if (value == null || !Number.isFinite(value)) return "–";
   if (Math.abs(value) < 10_000) return value.toLocaleString("en", { maximumFractionDigits: value < 10 && !Number.isInteger(value) ? 2 : 0 });
@@ -25,7 +25,7 @@ export function byteRate(value: number | null | undefined): string {
   return value == null ? "–" : `${bytes(value)}/s`;
 }
 
-/** All digits, grouped: for numbers that people compare or copy. */
+/** All digits, grouped, for numbers that people compare or copy. */
 export function exact(value: number | bigint | null | undefined): string {
   return value == null ? "–" : value.toLocaleString("en");
 }
@@ -47,7 +47,7 @@ export function span(seconds: number | null | undefined): string {
   return `${three(s / 86_400)}${THIN}d`;
 }
 
-/** A moment of today as its time, any other with its date. */
+/** A time of today without its date, any other with its date. */
 export function moment(at: Date | number | string | null | undefined): string {
   if (at == null) return "–";
   const date = new Date(at);
@@ -62,7 +62,7 @@ export function ago(at: Date | number | string | null | undefined, now = Date.no
   return seconds < 0.5 ? "now" : `${span(seconds)} ago`;
 }
 
-/** One noun, or more: plural(3, "topic") → "3 topics". */
+/** A number and its noun: plural(3, "topic") → "3 topics". */
 export function plural(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }

@@ -30,7 +30,7 @@ export function useRoute(): Route {
   return route;
 }
 
-/** Changes what stands behind `?`, without a step in the history. */
+/** Changes the text after `?`, without a step in the history. */
 export function keep(changes: Record<string, string | null>): void {
   const [path = "", query = ""] = split(location.hash || "#/overview", "?");
   const all = new URLSearchParams(query);

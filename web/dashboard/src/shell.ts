@@ -1,6 +1,6 @@
 // "Copy as CLI": the command whose output corresponds to the page.
 
-/** A word as a shell takes it for one word, whatever is in it. */
+/** Quotes a word for a shell, whichever characters it has. */
 export function quoted(word: string): string {
   if (/^[A-Za-z0-9_./:@%+=-]+$/.test(word)) return word;
   if (/[\u0000-\u001f\u007f]/.test(word)) return `$'${[...word].map(escaped).join("")}'`;
@@ -12,10 +12,16 @@ export function command(...words: string[]): string {
 }
 
 const DEFAULT_URLS = ["dunlin://127.0.0.1:4220", "dunlin://localhost:4220"];
-/** What goes to a node; `dunlin dev` and its like start one, and what they run is told where it is. */
+/**
+ * Commands that connect to a node. `dunlin dev` and similar commands start one, and pass its address to their
+ * programs.
+ */
 const GOES_TO_A_NODE = /\bdunlin (?=(?:elect|feed|kv|lock|pub|reply|req|space|sub|subscriptions|task|top|topics)\b)/;
 
-/** The command line for a node that the command line would not find by itself: `address` is that of its TCP door. */
+/**
+ * The command line with the node's address, if the command would not find the node by itself; `address` is that of
+ * listener `tcp`.
+ */
 export function toNode(line: string, address: string | undefined, host: string): string {
   if (!address) return line;
   const url = `dunlin://${address.replace(/^(0\.0\.0\.0|\[::\]):/, `${host}:`)}`;

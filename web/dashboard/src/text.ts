@@ -20,7 +20,7 @@ export function shown(payload: Uint8Array): Shown {
   return { form: "text", text };
 }
 
-/** One line of it. */
+/** One line of the text. */
 export function preview(payload: Uint8Array, length = 300): string {
   const text = utf8(payload.subarray(0, length));
   if (text !== null) return text.replace(/[\r\n\t]+/g, " ");

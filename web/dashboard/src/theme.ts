@@ -24,7 +24,7 @@ export function turn(to: Theme): void {
   apply();
 }
 
-/** The choice, and a number that changes when colours do: what draws on a canvas draws anew. */
+/** The choice, and a number that changes with the colours, at which canvases draw again. */
 export function useTheme(): [Theme, number] {
   const [drawn, again] = useState(0);
   useEffect(() => {
@@ -35,7 +35,7 @@ export function useTheme(): [Theme, number] {
   return [theme, drawn];
 }
 
-/** A colour of styles.css as it is now. */
+/** The present value of a colour of styles.css. */
 export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

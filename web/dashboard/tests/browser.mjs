@@ -7,7 +7,7 @@ import { chromium } from "playwright-core";
 import { SLOW_MS } from "./checks.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-/** What a browser says when a node is away or refuses: the page says it better. */
+/** Messages of a browser about a node that is away or refuses; the page itself reports these states. */
 const EXPECTED = /Failed to load resource|net::ERR_|WebSocket connection to/;
 
 export class Browser {
@@ -21,7 +21,7 @@ export class Browser {
     this.browser = browser;
   }
 
-  /** A page at an address; `complaints` grows as it complains. */
+  /** Opens a page at an address. The browser's error messages are added to `complaints`. */
   async open(url, { width = 1360, height = 900, scheme = "light" } = {}) {
     const context = await this.browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce" });
     const page = await context.newPage();
@@ -41,14 +41,17 @@ export class Browser {
   }
 }
 
-/** What axe finds wrong with a page as it stands. It is evaluated by the debugger, past the policy that the page is under. */
+/**
+ * The accessibility errors that axe finds in a page. The debugger runs axe, because the page's policy forbids foreign
+ * scripts.
+ */
 export async function violations(page) {
   await page.evaluate(AXE);
   const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
   return found.violations.map((one) => `${one.id}: ${one.help} (${one.nodes.slice(0, 3).map((node) => node.target.join(" ")).join("; ")})`);
 }
 
-/** The number behind a figure that the page shows. */
+/** The number of a figure on the page. */
 export async function figure(page, name) {
   const raw = await page.locator(`[data-figure="${name}"]`).first().getAttribute("data-raw");
   return raw === null ? undefined : Number(raw);

@@ -2,7 +2,7 @@
 
 export const SLOW_MS = 30_000;
 
-/** Waits until `holds` gives something true, and gives it back. */
+/** Waits until `holds` returns a true value, and returns that value. */
 export async function until(what, holds, within = SLOW_MS) {
   const deadline = Date.now() + within;
   let why = "";

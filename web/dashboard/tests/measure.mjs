@@ -46,7 +46,7 @@ function say(what, value, unit, wanted, met) {
   console.log(given.json ? JSON.stringify({ what, value, unit, wanted, met }) : `${met ? "met    " : "NOT MET"}  ${what}: ${figure} ${unit} (${wanted})`);
 }
 
-/** Records a second from a topic's beginning, each read, over a WebSocket into a page. */
+/** Records per second that a page reads from a topic's beginning over a WebSocket. */
 async function rate() {
   const node = await nodes.serve();
   const url = `${node.url}/v1/topics/rate`;
@@ -65,7 +65,7 @@ async function rate() {
   await nodes.kill(node);
 }
 
-/** In the page. */
+/** Runs in the page. */
 async function readAll([records, bytes]) {
   const { connect } = globalThis.dunlinClient;
   const client = connect("", {});
@@ -102,7 +102,7 @@ async function readAll([records, bytes]) {
   return { rate: records / seconds, frame };
 }
 
-/** The map with everybody on it: frames, and what the page's memory grows by. */
+/** The frames per second and the memory growth of the map with all entities. */
 async function map() {
   const node = await nodes.serve();
   const world = nodes.start("space", "run", "measured", "--processes", "1", "--flock", String(ENTITIES), "--url", `dunlin://${node.tcp}`);
@@ -132,7 +132,7 @@ async function map() {
   await nodes.kill(node);
 }
 
-/** What ten readers of what the node says of itself take of its processor while it has other things to do. */
+/** The processor time that ten readers of the node's status cause, while the node has other work. */
 async function readers() {
   const node = await nodes.serve();
   const load = nodes.start("pub", "load", "x".repeat(BYTES), "--repeat", String(LOAD * 600), "--rate", String(LOAD), "--quiet", "--url", `dunlin://${node.tcp}`);
@@ -168,7 +168,7 @@ async function readers() {
   await nodes.kill(node);
 }
 
-/** A page of the node that has the client and nothing else to do. */
+/** A page of the node that contains only the client. */
 async function bare(node) {
   const context = await browser.browser.newContext({ bypassCSP: true });
   const page = await context.newPage();
@@ -177,14 +177,14 @@ async function bare(node) {
   return page;
 }
 
-/** The client as a program for a page, which finds it as `dunlinClient`. */
+/** Bundles the client as a program for a page, where it is `dunlinClient`. */
 async function bundled(entry) {
   const lib = { entry: new URL(`../${entry}`, import.meta.url).pathname, name: "dunlinClient", formats: ["iife"] };
   const made = await build({ configFile: false, logLevel: "error", build: { lib, write: false, target: "es2022" } });
   return [made].flat()[0].output[0].code;
 }
 
-/** Seconds of a processor that a process has used. */
+/** The processor time of a process in seconds. */
 function processor(pid) {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ");
   return (Number(fields[11]) + Number(fields[12])) / TICKS_A_SECOND;

@@ -18,12 +18,12 @@ export class Nodes {
     this.#dunlin = dunlin;
   }
 
-  /** The binary. */
+  /** The path of the binary. */
   get program() {
     return this.#dunlin;
   }
 
-  /** A node by itself; `options` go to `dunlin serve`. */
+  /** Starts a single node; `options` are for `dunlin serve`. */
   async serve(options = [], ports = {}) {
     const at = (door) => `127.0.0.1:${ports[door] ?? 0}`;
     const words = ["serve", "--end-with-stdin", "--listen", at("tcp"), "--http-listen", at("http"), ...options];
@@ -35,7 +35,7 @@ export class Nodes {
     return node;
   }
 
-  /** Three nodes that are one cluster, ready. */
+  /** Starts a cluster of three nodes and waits until it is ready. */
   async cluster() {
     const nodes = [];
     for (const number of [1, 2, 3]) {
@@ -50,14 +50,14 @@ export class Nodes {
     return nodes;
   }
 
-  /** The same again, at the same addresses, after it was killed. */
+  /** Restarts a killed node at the same addresses. */
   async again(node) {
     const [tcp, http] = [node.tcp, node.http].map((address) => address.split(":").at(-1));
     const cluster = node.fields.cluster ? ["--cluster-listen", node.fields.cluster] : [];
     return { ...(await this.serve([...(node.dir ? ["--data-dir", node.dir] : []), ...cluster], { tcp, http })), dir: node.dir };
   }
 
-  /** Runs `dunlin` to its end; what it printed. */
+  /** Runs `dunlin` to its end. Returns its output. */
   async dunlin(...words) {
     const child = this.#spawn(words);
     let out = "";
@@ -68,7 +68,7 @@ export class Nodes {
     return out;
   }
 
-  /** Starts `dunlin`, to be ended by whoever asked, or at the end. */
+  /** Starts `dunlin`. The caller ends the process; otherwise it ends with the tests. */
   start(...words) {
     return this.#spawn(words);
   }

@@ -15,7 +15,7 @@ import { holds, until } from "./checks.mjs";
 const BYTES_MAX = 400 * 1024;
 const LOOK = { width: 1180, height: 760 };
 const QUALITY = 62;
-/** Nodes are up, books have filled, tasks are done, a node was killed and is back. */
+/** Waits until nodes are up, books have data, tasks are done, and a killed node has returned. */
 const WARM_MS = 180_000;
 
 const { values: given, positionals } = parseArgs({

@@ -1,4 +1,4 @@
-// What is to be known of the connection: the node is away, was started again, or lacks something.
+// The banner about the connection: the node is away, was restarted, or reports a problem.
 
 import { useEffect, useState } from "preact/hooks";
 import { useClock, useConnection } from "../node/hooks.ts";
@@ -36,7 +36,7 @@ export function Banner() {
   );
 }
 
-/** When it came back, and how long it was away. */
+/** The time at which the node returned, and the length of its absence. */
 function useBack(reach: string, since: number): { at: number; away: number } | null {
   const [left, leave] = useState<number | null>(null);
   const [back, come] = useState<{ at: number; away: number } | null>(null);

@@ -1,4 +1,4 @@
-// What stands above every page: search, the node's state, colours, logging out.
+// The bar at the top of every page: search, the node's state, colours, logging out.
 
 import { useEffect, useState } from "preact/hooks";
 import { credentials, logOut } from "../node/connection.ts";

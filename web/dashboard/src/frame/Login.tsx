@@ -1,4 +1,5 @@
-// Who are you? Shown when the node asks. What is typed is kept for this tab alone and never stands in an address.
+// The login form, which appears when the node requires credentials. The page keeps the credentials for this tab only,
+// and never puts them into an address.
 
 import { useState } from "preact/hooks";
 import { logIn } from "../node/connection.ts";

@@ -1,4 +1,5 @@
-// Search: pages by name, topics by any part of theirs, or by a pattern. The node looks; nothing is kept here.
+// The search: pages by name, topics by a part of their names or by a pattern. The node searches; the page stores
+// nothing.
 
 import { useEffect, useState } from "preact/hooks";
 import { list } from "../node/topics.ts";

@@ -1,4 +1,4 @@
-// The pages at the side; on a phone they stand in a line at the top.
+// The list of pages at the side; on a phone a line at the top.
 
 import { useEffect } from "preact/hooks";
 import { PAGES } from "../pages.ts";

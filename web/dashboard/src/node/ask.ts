@@ -6,14 +6,14 @@ import { at, elsewhere } from "./places.ts";
 
 const ASK_MS = 10_000;
 
-/** What the node refused, in its words (application/problem+json). */
+/** A refusal, in the node's words (application/problem+json). */
 export class Problem extends Error {
   constructor(readonly status: number, readonly title: string, readonly detail: string, readonly advice: string) {
     super(detail || title);
   }
 }
 
-/** The node could not be reached, or was cut off while it answered. */
+/** The node could not be reached, or the connection broke before the response was complete. */
 export class Away extends Error {}
 
 export interface Request {

@@ -5,19 +5,19 @@ export type Reach = "asking" | "up" | "away" | "login";
 
 export interface Connection {
   reach: Reach;
-  /** Since when it is so, ms. */
+  /** The time from which this state holds, ms. */
   since: number;
-  /** The number of the run that answered last. */
+  /** The number of the node process that responded last. */
   run: string | null;
-  /** When another run of a node was found at the same address, ms. */
+  /** The time at which another node process responded at the same address, ms. */
   restarted: number | null;
-  /** The node that answers: "" is the one the page came from, else the address of another of its cluster. */
+  /** The node that responds: "" is the page's own, otherwise the address of another node of its cluster. */
   through: string;
-  /** Why the login form is shown, if it was not the first time. */
+  /** The reason for the login form, if the user had logged in before. */
   why: string | null;
 }
 
-/** How somebody proves who they are. */
+/** Credentials of a user. */
 export type Credentials = { token: string } | { user: string; password: string };
 
 const KEPT = "dunlin.credentials";
@@ -25,7 +25,7 @@ const KEPT = "dunlin.credentials";
 let current: Connection = { reach: "asking", since: Date.now(), run: null, restarted: null, through: "", why: null };
 let known = kept();
 const heard = new Set<() => void>();
-/** The number of the run that answered last, by the place that was asked. */
+/** The number of the process that responded last, by the node's address. */
 const runs = new Map<string, string>();
 
 export function connection(): Connection {
@@ -37,7 +37,7 @@ export function listen(changed: () => void): () => void {
   return () => void heard.delete(changed);
 }
 
-/** The node at a place answered; `run` is the number of its run, another one after a restart. */
+/** Notes a response of the node at this address; `run` is the number of its process, which changes with a restart. */
 export function answered(run: string | null, place: string): void {
   const before = runs.get(place);
   if (run) runs.set(place, run);
@@ -45,12 +45,14 @@ export function answered(run: string | null, place: string): void {
   to({ reach: "up", run: run ?? current.run, restarted, why: null });
 }
 
-/** Another node of the cluster answers in place of the page's own, or that one answers again. */
+/**
+ * Notes that another node of the cluster responds in place of the page's own, or that the page's own responds again.
+ */
 export function goThrough(place: string): void {
   to({ through: place, reach: "up" });
 }
 
-/** It tells something by itself, without being asked. */
+/** Notes a message from the node that was not a response. */
 export function speaks(): void {
   if (current.reach === "away") to({ reach: "up" });
 }
@@ -59,7 +61,10 @@ export function silent(): void {
   if (current.reach !== "login") to({ reach: "away" });
 }
 
-/** The node wants to know who asks. What was given is not good, or not any more; questions that were under way say it again. */
+/**
+ * The node requires other credentials: those of the page are missing, wrong or no longer valid. Pending requests
+ * report this repeatedly.
+ */
 export function refused(why: string): void {
   const had = known !== null;
   forget();
@@ -70,7 +75,7 @@ export function credentials(): Credentials | null {
   return known;
 }
 
-/** The same as a header of requests. */
+/** The credentials as a header of requests. */
 export function authorization(): string | undefined {
   if (!known) return undefined;
   if ("token" in known) return `Bearer ${known.token}`;
@@ -78,7 +83,7 @@ export function authorization(): string | undefined {
   return `Basic ${btoa(String.fromCharCode(...bytes))}`;
 }
 
-/** For this tab only, and gone with it. */
+/** Stores the credentials for this tab, until the tab is closed. */
 export function logIn(given: Credentials): void {
   known = given;
   try {

@@ -35,7 +35,7 @@ export function remembered(): Past {
   return past;
 }
 
-/** Another node, or another run of it: what was is not its past. */
+/** Clears the history, because another node or another process responds. */
 export function forgetPast(): void {
   past = empty();
   last = 0;

@@ -7,7 +7,7 @@ import { connection, listen, type Connection } from "./connection.ts";
 export interface Asked<T> {
   data: T | undefined;
   error: Error | undefined;
-  /** When `data` was had, ms. */
+  /** The time at which `data` arrived, ms. */
   at: number;
   again: () => void;
 }
@@ -18,15 +18,15 @@ export function useConnection(): Connection {
   return seen;
 }
 
-/** Changes when all that is live has to be opened anew, through another node; null while a login is needed. */
+/** A value that changes when live connections must be reopened through another node; null while a login is needed. */
 export function useSession(): string | null {
   const { reach, through } = useConnection();
   return reach === "login" ? null : through;
 }
 
 /**
- * Asks now and every `everyMs`, while the tab is seen, until the component goes or `key` changes. What was last heard
- * stays while the node is away; who is away is asked again sooner.
+ * Sends the request now and every `everyMs` while the tab is visible, until the component ends or `key` changes.
+ * While the node is away, the last data stay and requests are repeated sooner.
  */
 export function useAsked<T>(key: string, question: (signal: AbortSignal) => Promise<T>, everyMs: number): Asked<T> {
   const [state, set] = useState<{ key: string; data?: T; error?: Error; at: number }>({ key, at: 0 });
@@ -60,7 +60,7 @@ export function useAsked<T>(key: string, question: (signal: AbortSignal) => Prom
   return { data: mine ? state.data : undefined, error: mine ? state.error : undefined, at: mine ? state.at : 0, again: () => now.current() };
 }
 
-/** Renders anew every so often, for ages that grow. */
+/** Renders again at an interval, for growing ages. */
 export function useClock(everyMs = 1000): number {
   const [now, set] = useState(Date.now());
   useEffect(() => {

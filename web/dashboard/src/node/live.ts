@@ -9,7 +9,7 @@ import { ask } from "./ask.ts";
 import { speaks } from "./connection.ts";
 import { useAsked, useSession, type Asked } from "./hooks.ts";
 
-/** After so long without news over the socket, HTTP is asked. */
+/** The time without messages on the socket after which HTTP is used. */
 const STALE_MS = 3_000;
 
 type Key = "stats" | "topics" | "cluster" | "work" | "spaces";
@@ -22,7 +22,7 @@ let unhook = () => {};
 let watchers = 0;
 let through: string | null = null;
 
-/** The newest object under a key. */
+/** The newest object of each key. */
 export function useNode<T>(key: Key): Asked<T> {
   const [, turn] = useState(0);
   const session = useSession();
@@ -43,7 +43,7 @@ export function useNode<T>(key: Key): Asked<T> {
   return asked;
 }
 
-/** Asks unless the socket has just told, or somebody else on this page is asking. */
+/** Sends the request, unless the socket has just sent the object or another request of this page is pending. */
 function once<T>(key: Key): Promise<T> {
   const pushed = latest.get(key);
   if (pushed && Date.now() - pushed.at < STALE_MS) return Promise.resolve(pushed.value as T);

@@ -25,7 +25,7 @@ export function parse(text: string): Metrics {
   return all;
 }
 
-/** The sum of a metric's series, those with these labels; undefined where there is none. */
+/** The sum of a metric's series with these labels; undefined if there is none. */
 export function sum(metrics: Metrics, name: string, labels: Record<string, string> = {}): number | undefined {
   const wanted = Object.entries(labels);
   const found = metrics.get(name)?.filter((one) => wanted.every(([label, value]) => one.labels[label] === value));

@@ -6,25 +6,28 @@ import type { ClusterNode } from "./told.ts";
 const TRY_MS = 1_500;
 const HOME_MS = 2_000;
 
-/** The page's own node: where this page is, which may be below a path of a proxy. Without a slash at its end. */
+/** The address of the page's own node, possibly below a path of a proxy; without a slash at its end. */
 export const HOME = new URL(".", location.href).href.replace(/\/$/, "");
 
 let others: string[] = [];
 let returning = 0;
 
-/** What the node says of its cluster. Its word is taken: it is told the token, too. */
+/**
+ * Stores the addresses that the node reports for its cluster. The page trusts these nodes and sends them the
+ * credentials.
+ */
 export function know(nodes: ClusterNode[]): void {
   const own = location.host;
   const places = nodes.filter((node) => !node.removed).map((node) => node.doors?.http).filter((at): at is string => Boolean(at) && at !== own);
   if (places.length > 0) others = places.map((at) => `${location.protocol}//${at}`);
 }
 
-/** The address of what is at a path of a node; of the page's own where `place` is "". */
+/** The URL of a path on a node; on the page's own if `place` is "". */
 export function at(place: string, path: string): string {
   return (place || HOME) + path;
 }
 
-/** Asks the others in turn. */
+/** Sends the request to the other nodes in turn. */
 export async function elsewhere(not: string, path: string, init: RequestInit): Promise<{ place: string; response: Response } | null> {
   for (const place of ["", ...others]) {
     if (place === not) continue;
@@ -36,7 +39,7 @@ export async function elsewhere(not: string, path: string, init: RequestInit): P
   return null;
 }
 
-/** Looks whether the page's own node answers again. */
+/** Checks whether the page's own node responds again. */
 function goHomeLater(): void {
   clearTimeout(returning);
   returning = window.setTimeout(async () => {

@@ -8,7 +8,7 @@ export interface Stats {
   name: string;
   version: string;
   uptime_s: number;
-  /** Null as long as there is nothing to compare with. */
+  /** The rates; null as long as there is no earlier value. */
   rates: Record<"records_per_s" | "bytes_per_s" | "gaps_per_s" | "lagging_per_s" | "http_per_s", number | null> | null;
   totals: { records: number; bytes: number; gaps: number; gap_records: number; lagging: number };
   topics: number;
@@ -53,7 +53,7 @@ export interface BusyTopic {
   name: string;
   records_per_s: number | null;
   bytes_per_s: number | null;
-  /** Null, here and below, where a node that would have to say does not answer. */
+  /** The counts; null, here and below, if a responsible node does not respond. */
   records: number | null;
   retained_bytes: number | null;
   readers: number | null;
@@ -84,13 +84,13 @@ export interface ClusterEvent {
   topic?: string;
   from?: number | null;
   to?: number | null;
-  /** Of `began`: what the node found. */
+  /** For `began`: the nodes that this node found. */
   there?: number;
   of?: number;
   leader?: number | null;
 }
 
-/** One of the raft groups that tasks are spread over. */
+/** One of the raft groups that share the tasks. */
 export interface TasksShard {
   shard: number;
   leader: number | null;
@@ -100,7 +100,7 @@ export interface TasksShard {
 export interface Cluster {
   at_ms: number;
   id: number;
-  /** Null for a node that is no cluster's. */
+  /** The id of the cluster; null for a node outside any cluster. */
   cluster: string | null;
   leader: number | null;
   term: number | null;
@@ -110,7 +110,7 @@ export interface Cluster {
   revision: number | null;
   voters: number[];
   learners: number[];
-  /** None before the node takes part in the tasks; absent of a node of an older release. */
+  /** The shards; empty before the node takes part in the tasks, absent for a node of an older release. */
   tasks_shards?: TasksShard[];
   missing: string | null;
   nodes: ClusterNode[];
@@ -120,14 +120,14 @@ export interface Cluster {
 export interface World {
   world: string;
   dimensions: number;
-  /** The box's corners; null where nobody has described the world. */
+  /** The corners of the world; null if no program has described the world. */
   low: number[] | null;
   high: number[] | null;
-  /** What entities of a kind are called, where the world's program says so. */
+  /** The names of the kinds of entities, if the world's program names them. */
   kinds?: Record<string, string> | null;
   held: boolean;
   processes: { process: number; address: string; url: string }[];
-  /** What nobody has said is absent. */
+  /** The regions; fields that no program has reported are absent. */
   regions: { region: number; process?: number | null; epoch?: number; standby?: number | null; began?: boolean }[];
 }
 

@@ -60,19 +60,19 @@ export interface Scaling {
   max: number;
   processes: number;
   ready: number;
-  /** Those that wait to be called. */
+  /** The number of workers in the warm pool. */
   warm: number;
   events: ScalingEvent[];
-  /** Null where nobody said how often the work comes back. */
+  /** The state of the forecast; null if no season is set. */
   forecast: Forecast | null;
 }
 
 export interface Forecast {
-  /** Null as long as there is too little history. */
+  /** The number of workers that the forecast requires; null without enough history. */
   wanted: number | null;
   point_per_s: number | null;
   upper_per_s: number | null;
-  /** A share; null before a forecast has come due. */
+  /** The mean error, a share; null before the first comparison. */
   error: number | null;
   used: boolean;
   lead_ms: number;
@@ -113,10 +113,10 @@ export interface Task {
   progress: { permille: number; note: string | null } | null;
   labels: Record<string, string>;
   after: string[];
-  /** Only of one that was asked for by itself, and at most its beginning. */
+  /** The start of the payload; only in the response for a single task. */
   payload?: string;
   payload_bytes?: number;
-  /** Of its last attempt: what came of it, or how it failed. */
+  /** The result of the last attempt, or its error. */
   outcome: { bytes: string; failure: string | null; run_us: number; cpu_us: number } | null;
   why?: string;
 }

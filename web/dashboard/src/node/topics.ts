@@ -9,20 +9,20 @@ export interface TopicLine {
   partitions?: number;
   durable?: boolean;
   reliable?: boolean;
-  /** Null, here and below, where a node that would have to say does not answer. */
+  /** The counts; null, here and below, if a responsible node does not respond. */
   retained_records?: number | null;
   retained_bytes?: number | null;
   records?: number | null;
   owner?: Owner | null;
   state?: string | null;
-  /** It lies on disk and could not be opened: why. */
+  /** The reason why a topic on disk could not be opened. */
   refused?: string;
 }
 
 export interface Owner {
   node: number;
   epoch: number;
-  /** It is the node that was asked. */
+  /** Whether the responding node is the owner. */
   here: boolean;
   alive: boolean;
   address?: string;
@@ -31,7 +31,7 @@ export interface Owner {
 export interface TopicPage {
   topics: TopicLine[];
   more: boolean;
-  /** The name after which to go on. */
+  /** The name after which the next page begins. */
   next?: string | null;
 }
 
@@ -39,7 +39,7 @@ export interface TopicInfo {
   name: string;
   config: Record<string, unknown> & { pattern?: string };
   owner: Owner | null;
-  /** Null, here and below, where a node that would have to say does not answer. */
+  /** The number; null, here and below, if a responsible node does not respond. */
   publishers: number | null;
   readers_total?: number | null;
   logs: TopicLog[] | null;
@@ -73,7 +73,7 @@ export function list(which: Which, signal?: AbortSignal): Promise<TopicPage> {
   return ask<TopicPage>(`/v1/topics?${query}`, signal ? { signal } : {});
 }
 
-/** The path of a topic; a name is one segment, whatever is in it. */
+/** The path of a topic. The name is one segment, whichever characters it has. */
 export function path(name: string, rest = ""): string {
   return `/v1/topics/${encodeURIComponent(name)}${rest}`;
 }
@@ -82,7 +82,7 @@ export function ownerText(owner: Owner | null | undefined): string {
   return owner == null ? "–" : `node ${owner.node}`;
 }
 
-/** The last sequence of a position like 7-1042. */
+/** The last sequence number of a position such as 7-1042. */
 export function seqOf(position: string | null | undefined): number {
   return position ? Number(position.slice(position.lastIndexOf("-") + 1)) : 0;
 }

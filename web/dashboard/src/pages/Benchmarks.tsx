@@ -1,4 +1,5 @@
-// The report that the node was started with: one file with all figures and plots, shown as it is, without scripts.
+// The report that the node was started with: one file with all figures and plots, shown unchanged and without
+// scripts.
 
 import { ask, Problem } from "../node/ask.ts";
 import { useAsked } from "../node/hooks.ts";

@@ -1,4 +1,4 @@
-// The cluster: who is there, who leads, who owns how much, and what happens to it while one looks.
+// The cluster: its nodes, its leader, the owners of topics, and events while the page is open.
 
 import { useConnection } from "../node/hooks.ts";
 import { useNode } from "../node/live.ts";
@@ -57,7 +57,7 @@ function Figures({ told }: { told: Told }) {
   );
 }
 
-/** Each shard of the tasks is led by itself. */
+/** The leaders of the tasks' shards; each shard has its own. */
 function Shards({ shards }: { shards: TasksShard[] }) {
   if (shards.length === 0) return <Stat label="Leader of tasks" value="–" />;
   return shards.map(({ shard, leader, term }) => (

@@ -1,4 +1,4 @@
-// Feeds: topics that keep a state. A list of them, and one of them live: a book's ladder and depth, or the last values.
+// Feeds: the list of topics with a state, and one of them live: a book's ladder and depth, or the last values.
 
 import { ask } from "../node/ask.ts";
 import { useAsked } from "../node/hooks.ts";

@@ -1,4 +1,4 @@
-// The node at a glance: rates, bytes, doors, memory, and who is slow.
+// The summary of the node: rates, bytes, listeners, memory, and slow readers.
 
 import { remembered } from "../node/history.ts";
 import { useNode } from "../node/live.ts";

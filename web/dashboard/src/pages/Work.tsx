@@ -1,4 +1,4 @@
-// Work: tasks of many tenants, who gets how much, who does it, why something waits, and how many workers there are.
+// Work: the tasks of many tenants, their shares, their workers, the reasons for waiting, and the number of workers.
 
 import { useNode } from "../node/live.ts";
 import type { Work as Told } from "../node/told_work.ts";

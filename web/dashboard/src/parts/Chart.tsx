@@ -1,5 +1,5 @@
-// Lines over time, by uPlot. It is drawn on a canvas; beside it a legend says the newest values as text, which is also
-// what a screen reader is told.
+// Lines over time, drawn by uPlot on a canvas. A legend beside the canvas has the newest values as text, which screen
+// readers read.
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -18,7 +18,7 @@ export interface Line {
   said?: number;
 }
 
-/** Steps between two lines: times are named to the second. */
+/** The steps between two grid lines. Times have seconds. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();

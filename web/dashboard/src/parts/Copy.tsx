@@ -1,19 +1,19 @@
-// A command, and a button that copies it. Without the right to the clipboard the text is selected instead. Commands find the
-// node that the page shows.
+// A command, and a button that copies it. If the browser refuses access to the clipboard, the button selects the text
+// instead. The command contains the address of the shown node if necessary.
 
 import { useRef, useState } from "preact/hooks";
 import { useNode } from "../node/live.ts";
 import type { Stats } from "../node/told.ts";
 import { toNode } from "../shell.ts";
 
-/** Makes a command line one that finds the node of this page. */
+/** Adds the node's address to a command line. */
 function useToNode(): (line: string) => string {
   const { data } = useNode<Stats>("stats");
   const address = data?.doors?.find((door) => door.door === "tcp")?.address;
   return (line) => toNode(line, address, location.hostname);
 }
 
-/** The command that does what the page shows. */
+/** The command with the same output as the page. */
 export function CopyAsCli({ line }: { line: string }) {
   return <Copy text={useToNode()(line)} label="Copy as CLI" />;
 }

@@ -1,4 +1,4 @@
-// A window in front of the page: the browser's own dialog, which keeps the focus and closes by Escape.
+// A window in front of the page: the browser's own dialog, which keeps the focus. Escape closes it.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";

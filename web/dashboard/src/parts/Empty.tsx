@@ -1,4 +1,4 @@
-// What stands where there is nothing: why, and what to run to get something.
+// The text in place of an empty list: the reason, and a command that produces content.
 
 import type { ComponentChildren } from "preact";
 import { Away, Problem } from "../node/ask.ts";
@@ -14,7 +14,7 @@ export function Empty({ title, children, run = [] }: { title: string; children?:
   );
 }
 
-/** What went wrong, in the node's words. Nothing while the node is away: the banner says that. */
+/** The error in the node's words. Empty while the node is away, because the banner reports that. */
 export function Failed({ error }: { error: Error | undefined }) {
   if (!error || error instanceof Away) return null;
   const advice = error instanceof Problem && !/`detail`/.test(error.advice) ? error.advice : "";
@@ -28,7 +28,7 @@ export function Failed({ error }: { error: Error | undefined }) {
   );
 }
 
-/** Words in backticks are code. */
+/** Shows words in backticks as code. */
 function Said({ text }: { text: string }) {
   return <>{text.split(/`([^`]+)`/).map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }

@@ -1,8 +1,8 @@
-// The best levels of a book, the best at the top; behind each, how much lies there beside the largest.
+// The best levels of a book, the best at the top. A bar behind each compares its size with the largest.
 
 import type { Level } from "dunlin";
 
-/** Digits behind the point. */
+/** The digits after the decimal point. */
 export interface Scale {
   price: number;
   size: number;

@@ -1,6 +1,6 @@
-// A list of any length of which only what is seen is drawn: a row is ROW px high, and stands at its place.
-// Arrow keys, Page Up and Down, Home and End move the choice; Enter follows it. Browsers end a page at some
-// 16 million px, so beyond HEIGHT_MAX the list is drawn to scale.
+// A list of any length that draws only visible rows. Each row is ROW px high. Arrow keys, Page Up and Down, Home and
+// End move the selection; Enter opens it. Browsers limit the height of a page to about 16 million px, so the scroll
+// position of a list beyond HEIGHT_MAX is scaled.
 
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";

@@ -1,5 +1,5 @@
-// Figures, side by side, in rows as full as they can be: how many stand in one follows from how many there are and how wide
-// the place is. `figure` names one for the tests, which compare it with /metrics.
+// Figures side by side, in full rows. The number in a row follows from the number of figures and the available width.
+// Tests find a figure by `figure`, and compare it with /metrics.
 
 import { toChildArray, type ComponentChildren } from "preact";
 

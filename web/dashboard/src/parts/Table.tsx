@@ -1,5 +1,5 @@
-// A table of rows that fit in memory and on a page. Long lists are Long's.
-// It scrolls sideways by itself, reachable by keyboard; a heading that can sort says how it does.
+// A table whose rows fit in memory and on a page; `Long` is for long lists. The table scrolls sideways and can be
+// reached by keyboard. A sortable heading shows its direction.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";

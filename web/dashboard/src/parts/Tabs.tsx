@@ -1,4 +1,4 @@
-// Tabs: arrow keys move between them, as screen readers expect. The chosen one is the caller's to keep.
+// Tabs. Arrow keys move between them, as screen readers expect. The caller stores the selected tab.
 
 import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";

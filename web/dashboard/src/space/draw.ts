@@ -7,7 +7,7 @@ import type { View } from "./view.ts";
 import { WORLD } from "./view.ts";
 
 const DOT = 2;
-/** From the middle of a mark to its ends. */
+/** The distance from the middle of a mark to its ends, in pixels. */
 const ARM = 4;
 
 export class Painter {
@@ -16,7 +16,7 @@ export class Painter {
 
   constructor(private context: CanvasRenderingContext2D) {}
 
-  /** `colours` by region, as 0xAABBGGRR words; `mark` of those that are not of kind 0. */
+  /** `colours` are by region, as 0xAABBGGRR words; `mark` is the colour of entities that are not of kind 0. */
   paint(scene: Scene, view: View, now: number, colours: (region: number) => number, ground: number, mark: number, edge: string): void {
     const { width, height } = this.context.canvas;
     if (!this.image || this.image.width !== width || this.image.height !== height) {
@@ -34,7 +34,7 @@ export class Painter {
     this.context.strokeRect(left, top, right - left, bottom - top);
   }
 
-  /** Dots of kind 0; with `mark` the marks of all others. */
+  /** Draws entities of kind 0 as dots, and with `mark` all others as marks. */
   private draw({ picture, fromX, fromY, at, interval }: RegionScene, view: View, now: number, colour: number, mark: number | null): void {
     const { width, height } = view;
     const [kx, ky] = view.scales();
@@ -73,14 +73,14 @@ export class Painter {
   }
 }
 
-/** A colour of CSS, #rrggbb, as the canvas' bytes have it. */
+/** Converts a CSS colour, #rrggbb, to the canvas' byte order. */
 export function word(css: string): number {
   const rgb = Number.parseInt(css.replace("#", ""), 16);
   const [r, g, b] = [(rgb >> 16) & 255, (rgb >> 8) & 255, rgb & 255];
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-/** Colours of regions, far from each other in hue however many there are. */
+/** Colours of regions, with distant hues for any number of regions. */
 export function hue(index: number, dark: boolean): number {
   const turn = (index * 0.618034) % 1;
   const channel = (shift: number) => {

@@ -19,26 +19,29 @@ export interface Picture {
   ghosts: number | null;
   handedOver: number;
   ids: Uint32Array;
-  /** Across the map, and up. */
+  /** The coordinates across and up the map. */
   x: Uint16Array;
   y: Uint16Array;
-  /** Null where all are of kind 0; kinds above 255 are 255. */
+  /** The kinds; null if all entities are of kind 0. Kinds above 255 are 255. */
   kinds: Uint8Array | null;
-  /** How many are of each kind. */
+  /** The number of entities of each kind. */
   byKind: Map<number, number>;
 }
 
-/** Along which axis one looks; the other two are the map's. */
+/** The axis of sight; the other two are the map's axes. */
 export type Along = "x" | "y" | "z";
 
 const ACROSS_AND_UP: Record<Along, [number, number]> = { x: [1, 2], y: [0, 2], z: [0, 1] };
 
-/** The axes that are seen, the one across first. */
+/** The axes of the map; the horizontal one first. */
 export function seen(along: Along): [number, number] {
   return ACROSS_AND_UP[along];
 }
 
-/** A picture's own copy of a payload, as it is seen along an axis; null where it is none, or one of a version that is not known here. */
+/**
+ * Copies the picture from a payload, as seen along an axis. Returns null if the payload is no picture or has an
+ * unknown version.
+ */
 export function decode(payload: Uint8Array, along: Along = "z"): Picture | null {
   if (payload.length < HEAD_BYTES) return null;
   // Copies the bytes to an aligned address (a multiple of eight), which also outlives the socket's buffer.

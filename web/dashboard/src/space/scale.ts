@@ -3,7 +3,7 @@
 
 import { WORLD, type View } from "./view.ts";
 
-/** A stretch of an axis in the world's own units. */
+/** A range of an axis in the world's units. */
 export interface Axis {
   name: string;
   low: number;
@@ -15,7 +15,7 @@ const BAR_PART = 0.22;
 const TICK = 6;
 const PAD = 4;
 
-/** 1, 2 or 5 times a power of ten, and no more than `most`. */
+/** The largest of 1, 2 or 5 times a power of ten that is at most `most`. */
 export function round(most: number): number {
   const power = 10 ** Math.floor(Math.log10(most));
   const times = most / power;
@@ -28,13 +28,13 @@ export function label(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
-/** Pixels of the canvas for one unit of the world, along both axes: they are the same, so that the map is to scale. */
+/** Pixels of the canvas for one unit of the world. Both axes have the same scale. */
 export function perUnit(view: View): [number, number] {
   const [kx, ky] = view.scales();
   return [(kx * WORLD) / view.across, (ky * WORLD) / view.down];
 }
 
-/** The bar's length in the world's units. */
+/** The length of the scale bar in the world's units. */
 export function bar(view: View): number {
   return round((view.width * BAR_PART) / perUnit(view)[0]);
 }

@@ -12,26 +12,26 @@ const INTERVAL_MS_MAX = 1000;
 
 export interface RegionScene {
   picture: Picture;
-  /** Where each was before, row by row. */
+  /** The previous position of each entity, row by row. */
   fromX: Uint16Array;
   fromY: Uint16Array;
-  /** When the picture came, and how long after the one before, ms. */
+  /** The time at which the picture came, ms. */
   at: number;
-  /** When its tick was first seen to be another than before, ms. */
+  /** The time at which the tick last changed, ms. */
   tickedAt: number;
   interval: number;
 }
 
 export class Scene {
   readonly regions = new Map<number, RegionScene>();
-  /** Entities that were seen in one region and then in another. */
+  /** The number of entities that moved from one region to another. */
   crossings = 0;
   pictures = 0;
-  /** Ticks that were seen to pass, over all regions. */
+  /** The number of ticks that passed, over all regions. */
   ticks = 0;
   private lastX = new Uint16Array(PLACES);
   private lastY = new Uint16Array(PLACES);
-  /** The region an id was last seen in, and one; 0 where it never was. */
+  /** The region in which an id was last seen, plus one; 0 for an unseen id. */
   private lastRegion = new Uint16Array(PLACES);
 
   take(picture: Picture, now: number): void {
@@ -62,7 +62,7 @@ export class Scene {
     this.pictures += 1;
   }
 
-  /** Since when no region has ticked, ms; null where none is known. */
+  /** The time of the last tick of any region, ms; null without regions. */
   get tickedAt(): number | null {
     let last: number | null = null;
     for (const region of this.regions.values()) last = Math.max(last ?? 0, region.tickedAt);
@@ -75,7 +75,7 @@ export class Scene {
     return all;
   }
 
-  /** How many entities are of each kind. */
+  /** The number of entities of each kind. */
   get byKind(): Map<number, number> {
     const all = new Map<number, number>();
     for (const { picture } of this.regions.values()) {
@@ -84,7 +84,7 @@ export class Scene {
     return all;
   }
 
-  /** Who is nearest to a place of the world's box, within `reach`. */
+  /** The entity nearest to a position in the world's box, within `reach`. */
   nearest(atX: number, atY: number, reach: number): { id: number; region: number; x: number; y: number } | null {
     let found: { id: number; region: number; x: number; y: number } | null = null;
     let best = reach * reach;
@@ -109,7 +109,7 @@ export class Scene {
   }
 }
 
-/** The array of before if it does, so that nothing is left to collect while a flock flies. */
+/** Returns the previous array if its size fits, so that flying flocks produce no garbage. */
 function sized(before: Uint16Array | undefined, count: number): Uint16Array {
   return before && before.length >= count && before.length < 2 * count + 64 ? before : new Uint16Array(Math.ceil(count * 1.25));
 }

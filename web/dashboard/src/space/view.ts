@@ -5,14 +5,14 @@ const ZOOM_MAX = 200;
 
 export class View {
   zoom = 1;
-  /** What stands in the middle, in the box's 65,536ths. */
+  /** The middle of the map, in 65,536ths of the box. */
   x = WORLD / 2;
   y = WORLD / 2;
-  /** Pixels of the canvas. */
+  /** The size of the canvas in pixels. */
   width = 1;
   height = 1;
 
-  /** `across`, `down`: the box's sides in the world's own units. */
+  /** `across` and `down` are the sides of the box in the world's units. */
   constructor(readonly across: number, readonly down: number) {}
 
   /** Pixels for a 65,536th of the box, along x and y. */
@@ -31,7 +31,7 @@ export class View {
     return [this.x + (px - this.width / 2) / kx, this.y - (py - this.height / 2) / ky];
   }
 
-  /** What lies under the pointer stays there. */
+  /** Zooms so that the point under the pointer stays in its place. */
   zoomAt(px: number, py: number, by: number): void {
     const [x, y] = this.toWorld(px, py);
     this.zoom = Math.min(ZOOM_MAX, Math.max(1, this.zoom * by));

@@ -24,7 +24,7 @@ export async function run({ browser, node }) {
   proxy.close();
 }
 
-/** A proxy that hands on what is below the path, without it, and refuses the rest. */
+/** A proxy that forwards requests below the path without that path, and refuses others. */
 async function listen(address, asked) {
   const [host, port] = address.split(":");
   const server = createServer((from, answer) => {

@@ -6,7 +6,9 @@ export const promise = "every page, light and wide, dark and on a phone: axe fin
 
 const PAGES = ["overview", "topics", "topics/browse.eu?from=earliest", "topics/browse.eu?tab=readers", "topics/browse.eu?tab=publish",
   "topics/browse.eu?tab=settings", "feeds", "cluster", "work", "work?tab=workers", "work?tab=tasks", "space", "benchmarks", "no-such-page"];
-/** On a phone one address of each page: the others are made of the same pieces. */
+/**
+ * The addresses that are tested in the size of a phone, one for each page. Other addresses consist of the same parts.
+ */
 const ON_A_PHONE = PAGES.filter((page) => !page.includes("?") && !page.includes("no-such"));
 const LOOKS = [
   { scheme: "light", width: 1280, height: 900, pages: PAGES },

@@ -3,11 +3,14 @@ import { equal, holds, until } from "../checks.mjs";
 
 export const promise = "what a live node forecasts of the work that came is drawn beside it, as the node says it";
 
-/** The shortest season there is: a forecast needs two of it, and so long this case's node works before it is looked at. */
+/**
+ * The shortest allowed season. A forecast needs two seasons, so the node of this case works that long before the
+ * check.
+ */
 const SEASON_MS = 60_000;
 const EVERY_MS = 250;
 
-/** Work comes from the beginning of the whole run on, so that the other cases pass the time. */
+/** Work begins at the start of the whole run, so that the other cases pass the time. */
 export async function begin({ nodes }) {
   const command = `'${nodes.program}' task worker --kind count -- wc -c`;
   const node = await nodes.serve(["--workers", command, "--scale", "1..2", "--scale-season", `${SEASON_MS / 1000}s`]);
@@ -38,7 +41,7 @@ export async function run({ browser, nodes }, { node, submitting }) {
   }
 }
 
-/** Pixels of the forecast's colour on the chart of what arrived. */
+/** Counts pixels of the forecast's colour on the chart of arrivals. */
 function drawn(page) {
   return page.locator(".chart[aria-label^='Arrivals'] canvas").evaluate((canvas) => {
     const wanted = getComputedStyle(document.documentElement).getPropertyValue("--c4").trim();

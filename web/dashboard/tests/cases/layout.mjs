@@ -10,7 +10,7 @@ export async function run({ browser, nodes, node }) {
   await map(browser, nodes, node);
 }
 
-/** A reader with long names that was overtaken: every column of its row has something to say. */
+/** A reader with long names and a gap, so that every column of its row has text. */
 async function readers(browser, nodes, node) {
   const url = `${node.url}/v1/topics/${TOPIC}`;
   equal((await fetch(url, { method: "PUT", body: JSON.stringify({ retention: { bytes: 1 << 20 } }) })).ok, true, "the topic is made");

@@ -6,7 +6,7 @@ export const promise = "100,000 topics are listed, scrolled to the end and searc
 const TOPICS = 100_000;
 const CHUNK = 2_000;
 const CREATED = "HTTP/1.1 201";
-/** A hundred pages, of a node that may be a debug build. */
+/** The time limit for a hundred pages, also of a debug build. */
 const LOADED_MS = 120_000;
 
 export async function run({ browser, nodes }) {
@@ -27,7 +27,7 @@ export async function run({ browser, nodes }) {
   await nodes.kill(node);
 }
 
-/** By requests one behind the other on one connection: a request at a time would take minutes. */
+/** Creates topics by pipelined requests on one connection, because single requests would take minutes. */
 async function create(node) {
   const [host, port] = node.http.split(":");
   const socket = connect(Number(port), host);

@@ -2,7 +2,7 @@ import { equal, holds, until } from "../checks.mjs";
 
 export const promise = "names and payloads from hell are shown as text and never run";
 
-/** Whatever the node takes as a name; the loop below tells which it does not. */
+/** Names that the node may accept. The loop below prints the refused ones. */
 const NAMES = [
   "<script>alert(1)</script",
   "<img/src=x/onerror=alert(1)//",
@@ -14,7 +14,7 @@ const NAMES = [
   `${"long".repeat(60)}`,
   "$(rm)`x`'quoted'",
 ];
-/** Read backwards, and like another: no node has it. */
+/** A name with a text direction override, which looks like another name; no node has this topic. */
 const TURNED = "\u202egnp.exe\u202d";
 const PAYLOAD = "<img src=x onerror=alert(2)><script>alert(3)</script>\u0000\u001b[31m";
 

@@ -31,12 +31,12 @@ const FIGURES = [
   ["connections", "dunlin_connections"],
 ];
 
-/** The figures of the page Overview, each held against its metric. */
+/** The figures of the page Overview, each with its metric. */
 export async function are_those_of_metrics(page, node) {
   for (const [name, of, labels] of FIGURES) await lies_between(page, node, name, of, labels);
 }
 
-/** A figure is at most as old as its second: it lies between what the node said before and says after. */
+/** Checks that a figure is between the node's values before and after, because it is at most a second old. */
 async function lies_between(page, node, name, of, labels) {
   await until(`${name} is between two scrapes`, async () => {
     const before = await metric(node, of, labels);

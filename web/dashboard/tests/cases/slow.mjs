@@ -16,7 +16,10 @@ export async function run({ browser, nodes }) {
   await nodes.kill(node);
 }
 
-/** 200 MB go by while it stands, of which the topic keeps one: it says what it missed, and goes on with the newest. */
+/**
+ * While the page is stopped, 200 MB are published, of which the topic retains 1 MB. Afterwards the page reports the
+ * missed records and continues with the newest.
+ */
 async function tail(browser, nodes, node) {
   const url = `${node.url}/v1/topics/slow.lines`;
   equal((await fetch(url, { method: "PUT", body: JSON.stringify({ retention: { bytes: RETAINED } }) })).ok, true, "the topic is made");
@@ -42,7 +45,10 @@ async function tail(browser, nodes, node) {
   equal(page.complaints.join("\n"), "", "complaints");
 }
 
-/** Records given up, of all lines of the tail that say so. Only what is seen is drawn, so it is gone through from its beginning. */
+/**
+ * Sums the lost records in all lines of the tail that report some. The tail draws only visible lines, so the function
+ * scrolls from the beginning.
+ */
 function gaps(page) {
   return page.locator(".tail").evaluate(async (tail) => {
     const said = new Map();
@@ -58,7 +64,7 @@ function gaps(page) {
   });
 }
 
-/** A book goes on while it stands: it has the topic's own again, and is right. */
+/** Checks that a book equals the topic's again after the page was stopped. */
 async function book(browser, nodes, node) {
   const feed = nodes.start("feed", "serve", "--config", "baseline_1x1_10k", "--url", `dunlin://${node.tcp}`);
   await until("the feed publishes", async () => (await fetch(`${node.url}/v1/topics/md.BTC-USD`)).ok);
@@ -79,7 +85,7 @@ async function book(browser, nodes, node) {
   equal(page.complaints.join("\n"), "", "complaints");
 }
 
-/** A tab that can be made to stand, as one that is in a debugger or has been put to sleep. */
+/** A tab that can be stopped, like one in a debugger or in standby. */
 async function standstill(page) {
   const devtools = await page.context().newCDPSession(page);
   await devtools.send("Debugger.enable");

@@ -1,4 +1,4 @@
-// What happened to the cluster, the newest first, as this node noticed it.
+// The events of the cluster that this node noticed, the newest first.
 
 import type { Cluster, ClusterEvent } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";
@@ -31,7 +31,7 @@ export function Happened({ told }: { told: Cluster }) {
   );
 }
 
-/** Who comes and was never seen to go was not there when this node began. */
+/** Whether this node first saw the other node after its own start: no event shows that the other had gone. */
 function isFirst(before: ClusterEvent[], event: ClusterEvent): boolean {
   return event.event === "back" && !before.some((other) => other.event === "gone" && other.node === event.node);
 }

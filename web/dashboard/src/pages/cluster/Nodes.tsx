@@ -1,4 +1,4 @@
-// Each node: its part in the agreement, where it listens, and whether it is there.
+// The nodes: their votes, addresses and state.
 
 import type { Cluster, ClusterNode } from "../../node/told.ts";
 import { exact } from "../../quantity.ts";

@@ -1,4 +1,4 @@
-// Which node owns how many topics; the topics themselves stand under Topics, each with its owner.
+// The number of topics of each owner. The page Topics lists the topics with their owners.
 
 import type { Cluster } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

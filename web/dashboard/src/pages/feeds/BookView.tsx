@@ -1,4 +1,4 @@
-// A live order book: ladder, depth, how old it is, and what was healed on the way.
+// A live order book: ladder, depth, age, and repaired losses.
 
 import { Card } from "../../parts/Card.tsx";
 import { Empty, Waiting } from "../../parts/Empty.tsx";

@@ -1,4 +1,4 @@
-// What a book would take at each price, summed from the best price on.
+// The depth of a book: the size up to each price, summed from the best price on.
 
 import type { Level } from "dunlin";
 import { useMemo } from "preact/hooks";

@@ -1,4 +1,4 @@
-// The last value of each key, those that changed latest marked.
+// The last value of each key. The latest changes are marked.
 
 import { followLast, type LastReplica } from "dunlin";
 import { useEffect, useState } from "preact/hooks";

@@ -11,7 +11,7 @@ const RATE_MS = 1000;
 
 export interface Seen {
   book: Book | undefined;
-  /** Records of the topic each second; the page gets them merged. */
+  /** Records of the topic per second. The page receives them merged. */
   perSecond: number | undefined;
   gaps: number;
   ended: string | undefined;

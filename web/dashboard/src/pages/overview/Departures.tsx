@@ -1,4 +1,4 @@
-// Who was refused or cut off lately, and why.
+// The clients that the node recently refused or cut off, with the reasons.
 
 import type { Departure } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

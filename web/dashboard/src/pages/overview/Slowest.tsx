@@ -1,4 +1,4 @@
-// The readers that are furthest behind, by how much, and why.
+// The readers that are furthest behind, with their distances and the reasons.
 
 import type { Reader } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

@@ -1,4 +1,4 @@
-// The map: drag to move, wheel or + and - to zoom, a click says who is there.
+// The map: drag to move, wheel or + and - to zoom, click to show an entity.
 
 import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -78,7 +78,7 @@ export function MapView({ world, scene, along, frames }: Props) {
   );
 }
 
-/** Draws at every frame while the page is seen. */
+/** Draws every frame while the page is visible. */
 function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, scene: Scene, axes: [Axis, Axis], frames: (perSecond: number) => void): void {
   useEffect(() => {
     const element = canvas.current;

@@ -1,4 +1,4 @@
-// The regions: whose each is, who stands by, and what is in it.
+// The regions: owner, standby and entities of each.
 
 import type { World } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

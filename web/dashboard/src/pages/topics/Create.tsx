@@ -1,4 +1,4 @@
-// A new topic, with what it keeps. What is left out is the node's default.
+// The form for a new topic and its retention. Empty fields get the node's defaults.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";

@@ -1,4 +1,4 @@
-// Publishing a record, and what its acknowledgement stands for.
+// The form that publishes a record, and the meaning of its acknowledgement.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";
@@ -57,7 +57,7 @@ export function Publish({ topic }: { topic: TopicInfo }) {
   );
 }
 
-/** What all its subjects begin with; all of it where there is but one. */
+/** The literal start of all subjects that a pattern matches; the whole subject without wildcards. */
 function beginning(pattern: string): string {
   return pattern.replace(/[*>].*$/, "");
 }

@@ -1,4 +1,4 @@
-// Who reads a topic, and groups that share it.
+// The readers of a topic, and its share groups.
 
 import type { TopicInfo } from "../../node/topics.ts";
 import { Card } from "../../parts/Card.tsx";

@@ -1,4 +1,4 @@
-// All of one record.
+// The fields of one record.
 
 import { Copy, CopyAsCli } from "../../parts/Copy.tsx";
 import { bytes, exact } from "../../quantity.ts";
@@ -37,7 +37,7 @@ export function Record({ record, close }: { record: Rec; close: () => void }) {
   );
 }
 
-/** The position after which this one is the next. */
+/** The position after which this record is the next. */
 function before(position: string): string {
   const [epoch = "0", seq = "1"] = position.split("-");
   return `${epoch}-${Math.max(0, Number(seq) - 1)}`;

@@ -1,4 +1,4 @@
-// The lines of a tail, of which only what is seen is drawn. It stays at the end until somebody scrolls up.
+// The lines of a tail; only visible lines are drawn. The view stays at the end until the user scrolls up.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { exact } from "../../quantity.ts";

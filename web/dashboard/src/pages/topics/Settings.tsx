@@ -1,4 +1,4 @@
-// A topic's logs, what it was created with, who owns it; moving and deleting it.
+// A topic's logs, settings and owner, with buttons to move and delete the topic.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";

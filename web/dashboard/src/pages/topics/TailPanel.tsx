@@ -1,4 +1,5 @@
-// Reading along: from now, from history, held and let go, filtered; and the whole of one record.
+// A live view of a topic's records: from now or from the history, paused and continued, filtered, with details of one
+// record.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SubscribeOptions } from "dunlin";
@@ -114,7 +115,7 @@ function cli(pattern: string, from: string): string {
   return from === "latest" ? command("dunlin", "sub", pattern) : command("dunlin", "sub", pattern, "--from", from);
 }
 
-/** A subject that the pattern takes in. */
+/** A subject that the pattern matches. */
 function example(pattern: string): string {
   return pattern.replaceAll("*", "x").replace(/>$/, "x");
 }

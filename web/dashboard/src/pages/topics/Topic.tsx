@@ -1,4 +1,4 @@
-// One topic: what it holds, who reads it, and reading along.
+// One topic: its contents, its readers, and a live view of its records.
 
 import { useRef } from "preact/hooks";
 import { ask, Problem } from "../../node/ask.ts";
@@ -86,7 +86,7 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
   );
 }
 
-/** Of a number that grows, over what was asked before. */
+/** The rate of a growing number, from its previous value. */
 function useRate(total: number, at: number): number | undefined {
   const seen = useRef<{ total: number; at: number; rate: number | undefined }>({ total, at, rate: undefined });
   const seconds = (at - seen.current.at) / 1000;

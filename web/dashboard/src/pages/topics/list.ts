@@ -9,7 +9,7 @@ const PAGE = 1000;
 const REFRESH_MS = 2000;
 
 export interface Shown extends TopicLine {
-  /** Records a second, once it was asked for twice. */
+  /** Records per second, after the second response. */
   rate?: number | undefined;
   at?: number;
 }
@@ -108,7 +108,10 @@ export function useTopicList(which: Which): TopicList {
   };
 }
 
-/** What is there from `first` on, with the rates since the last time; topics that came or went move the rest. */
+/**
+ * The rows after a response for those from `first` on, with the rates since the last response. Rows move if topics
+ * came or went.
+ */
 function merged(rows: Shown[], first: number, lines: TopicLine[], more: boolean): Shown[] {
   const before = new Map(rows.slice(first, first + lines.length + 50).map((row) => [row.name, row]));
   const fresh = lines.map((line) => rated(line, before.get(line.name)));

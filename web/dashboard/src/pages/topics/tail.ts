@@ -126,7 +126,7 @@ export class Tail {
   }
 }
 
-/** What a notice says, in a line. */
+/** The text of a notice, in one line. */
 export function words(event: NoticeEvent): { tone: "warn" | "bad"; text: string } | null {
   switch (event.type) {
     case "gap":

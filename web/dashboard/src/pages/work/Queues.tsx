@@ -1,4 +1,4 @@
-// What is ready, by tenant, queue and kind; the one that waits longest first.
+// The ready tasks by tenant, queue and kind; the longest waiting first.
 
 import type { Queue } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";

@@ -1,4 +1,4 @@
-// How many workers there are, how many the forecast wants, and each decision with the time it took.
+// The number of workers, the number that the forecast requires, and the duration of each decision.
 
 import type { Forecast, ScalingEvent, Work } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";
@@ -29,7 +29,7 @@ export function Scaling({ told }: { told: Work }) {
   );
 }
 
-/** What the forecast is worth, or why there is none. */
+/** The accuracy of the forecast, or the reason why there is none. */
 function Outlook({ forecast }: { forecast: Forecast | null }) {
   if (!forecast) return <p class="soft small">Nothing is forecast: nobody said how often the work comes back (<code>--scale-season 1h</code>).</p>;
   if (forecast.wanted == null) return <p class="soft small" data-figure="work.forecast">The forecast needs {span(forecast.needed_ms / 1000)} of history and has {span(forecast.known_ms / 1000)}.</p>;

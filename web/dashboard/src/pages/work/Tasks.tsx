@@ -1,4 +1,4 @@
-// Single tasks: found by tenant and stage, and for each why it stands where it stands, in one sentence.
+// Single tasks, selected by tenant and stage. A sentence gives the reason for the stage of each.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";

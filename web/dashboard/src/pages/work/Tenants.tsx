@@ -1,4 +1,4 @@
-// What each tenant got beside what is due to it.
+// The work that each tenant received, compared with its fair share.
 
 import type { Tenant, Work } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";

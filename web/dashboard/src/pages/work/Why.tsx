@@ -1,4 +1,4 @@
-// One task: where it stands and why, and ending it.
+// One task: its stage, the reason for it, and a button to end the task.
 
 import { useState } from "preact/hooks";
 import { ask, Problem } from "../../node/ask.ts";
@@ -48,7 +48,7 @@ export function Why({ id }: { id: string }) {
   );
 }
 
-/** What it was given, or what came of it; nothing where that is not told. */
+/** The payload of the task, or its result; nothing if the node does not report it. */
 function Payload({ label, text, bytes: all }: { label: string; text: string | undefined; bytes?: number | undefined }) {
   if (text === undefined) return null;
   const size = new TextEncoder().encode(text);

@@ -1,4 +1,4 @@
-// The workers that are attached.
+// The attached workers.
 
 import type { Worker } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";
