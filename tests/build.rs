@@ -1,10 +1,10 @@
-//! Extracts the README's subscription in Rust for the program `readme-rust`, which a test runs.
+//! Extracts the README's subscription in Rust for the program `readme-rust`. A test runs this program.
 
 use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address in the README, which the test replaces.
+/// The node's address in the README. The test replaces this address.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
 const GIVEN: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
 

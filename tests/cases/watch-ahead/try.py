@@ -1,5 +1,7 @@
-"""A watch (Python, `dunlin kv watch`) of a node that is restarted ends for good with AHEAD: the node's doors are open before it has taken in its own log again.
-exit 0 held, 1 fault, 2 could not be tried. env: DUNLIN (binary), BASE (ports BASE+10..BASE+39, default 31100); needs the Python client."""
+"""A watch (Python, `dunlin kv watch`) of a node that is restarted ends for good with AHEAD: the
+node's listeners are open before the node has replayed its own log. exit 0 held, 1 fault, 2 could
+not be tried. env: DUNLIN (binary), BASE (ports BASE+10..BASE+39, default 31100); needs the
+Python client."""
 import os, sys, subprocess, tempfile, threading, time, urllib.request, shutil
 try: import dunlin; from dunlin import errors
 except ImportError: print("needs the Python client"); sys.exit(2)

@@ -1,6 +1,8 @@
-"""Cluster of three; node 2 is away while keys are written (acknowledged by nodes 1 and 3). All stop. Node 3's raft log alone is damaged
-(cut to a half / its file or directory removed). Nodes 2 and 3 start without node 1: does node 3 take part, and are acknowledged keys lost?
-control.md: 'A node with a damaged log does not take part, because it might not know what it has promised to keep.'"""
+"""Cluster of three; node 2 is away while keys are written (acknowledged by nodes 1 and 3). All
+nodes are stopped. Node 3's raft log alone is damaged (cut to a half / its file or directory
+removed). Nodes 2 and 3 start without node 1: does node 3 take part, and are acknowledged keys
+lost? control.md: 'A node with a damaged log does not take part, because it might not know what
+it has promised to keep.'"""
 from lib import *
 import glob,select
 def start(args,wait=10):

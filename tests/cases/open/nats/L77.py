@@ -1,4 +1,5 @@
-"""finding-2: requests with an own inbox prefix between nodes 1 and 3 while node 2, which has no part in them, is killed and started again. argv: kills"""
+"""finding-2: requests with an own inbox prefix between nodes 1 and 3, while node 2, which is not
+involved, is killed and restarted. argv: kills"""
 from lib import *; from raw import R
 import random, collections
 K = int(sys.argv[1]) if len(sys.argv) > 1 else 4

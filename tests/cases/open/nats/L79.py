@@ -1,4 +1,5 @@
-"""finding-5: order of one publisher's records, when a volatile topic's owner stands still (SIGSTOP) for longer than its lease. Publishers at all nodes, readers at all nodes. argv: stops seconds"""
+"""finding-5: order of one publisher's records, when a volatile topic's owner is stopped (SIGSTOP)
+for longer than its lease. Publishers at all nodes, readers at all nodes. argv: stops seconds"""
 from lib import *; from raw import R
 import random, collections
 K = int(sys.argv[1]) if len(sys.argv) > 1 else 8; random.seed(int(os.environ.get("SEED", time.time())))

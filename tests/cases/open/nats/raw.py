@@ -1,4 +1,4 @@
-"""Bare NATS client on asyncio: exact, drops nothing."""
+"""A minimal NATS client on asyncio that keeps every message."""
 import asyncio, json, itertools
 class R:
     @classmethod
@@ -49,7 +49,7 @@ class R:
             self.send(f"HPUB {subject} {r}{len(b)} {len(b) + len(payload)}\r\n".encode() + b + payload + b"\r\n")
         else: self.send(f"PUB {subject} {r}{len(payload)}\r\n".encode() + payload + b"\r\n")
     async def drain(self, sid):
-        """UNSUB, PING, and keep what comes before the PONG."""
+        """Sends UNSUB and PING, and keeps the messages before the PONG."""
         self.unsub(sid); await self.flush()
     async def close(self):
         self.w.close()
