@@ -102,7 +102,7 @@ pub mod echo_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Answers with what it was given.
+        /// Returns its request.
         pub async fn say(
             &mut self,
             request: impl tonic::IntoRequest<super::Message>,
@@ -121,7 +121,7 @@ pub mod echo_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.bench.Echo", "Say"));
             self.inner.unary(req, path, codec).await
         }
-        /// So many messages of one payload, as fast as they are taken.
+        /// Sends this many messages with one payload, as fast as the client reads.
         pub async fn stream(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamRequest>,
@@ -158,7 +158,7 @@ pub mod echo_server {
     /// Generated trait containing gRPC methods that should be implemented for use with EchoServer.
     #[async_trait]
     pub trait Echo: std::marker::Send + std::marker::Sync + 'static {
-        /// Answers with what it was given.
+        /// Returns its request.
         async fn say(
             &self,
             request: tonic::Request<super::Message>,
@@ -169,7 +169,7 @@ pub mod echo_server {
             >
             + std::marker::Send
             + 'static;
-        /// So many messages of one payload, as fast as they are taken.
+        /// Sends this many messages with one payload, as fast as the client reads.
         async fn stream(
             &self,
             request: tonic::Request<super::StreamRequest>,

@@ -6,60 +6,60 @@ pub struct Header {
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::prost::bytes::Bytes,
 }
-/// A record as it is read.
+/// A record as a reader receives it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Record {
-    /// Its number within the epoch, +1 each.
+    /// The record's number within its epoch; the next record has the next number.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// So many numbers just before it were left out on purpose: filtered, expired or merged into it. The record before it
-    /// in this log was seq - skipped - 1.
+    /// Number of records directly before this one that were skipped on purpose: filtered,
+    /// expired or merged into it. The record before this one has the number seq - skipped - 1.
     #[prost(uint64, tag = "2")]
     pub skipped: u64,
-    /// What it was published to; empty where the enclosing message says so for all.
+    /// The subject of the record; empty if the enclosing message has one for all its records.
     #[prost(string, tag = "3")]
     pub subject: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "4")]
     pub payload: ::prost::bytes::Bytes,
-    /// When the owner appended it, ns since the Unix epoch; never goes back within a log.
+    /// The time at which the owner appended the record, ns since the Unix epoch; never decreases within a log.
     #[prost(fixed64, tag = "5")]
     pub append_time_ns: u64,
-    /// When it happened, as its publisher says.
+    /// The time of the event according to the publisher.
     #[prost(fixed64, optional, tag = "6")]
     pub event_time_ns: ::core::option::Option<u64>,
-    /// From when on readers skip it.
+    /// The time from which readers skip the record.
     #[prost(fixed64, optional, tag = "7")]
     pub expires_ns: ::core::option::Option<u64>,
-    /// Chooses the partition.
+    /// Selects the partition.
     #[prost(bytes = "bytes", optional, tag = "8")]
     pub key: ::core::option::Option<::prost::bytes::Bytes>,
-    /// Where a reply is expected.
+    /// The subject for replies.
     #[prost(string, tag = "9")]
     pub reply: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "10")]
     pub headers: ::prost::alloc::vec::Vec<Header>,
 }
-/// A place in a log: the last record read.
+/// A position in a log: the last record read.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogPosition {
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
     pub partition: u32,
-    /// Grows whenever the log cannot vouch for what went before.
+    /// Increases whenever the log may have lost earlier records.
     #[prost(uint32, tag = "3")]
     pub epoch: u32,
     #[prost(uint64, tag = "4")]
     pub seq: u64,
 }
-/// Why something was refused: a row of the table of errors.
+/// The reason of a refusal: a row of the table of errors.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
     #[prost(uint32, tag = "1")]
     pub code: u32,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// What they are stands in the row.
+    /// The numbers of the row, in its order.
     #[prost(uint64, repeated, tag = "3")]
     pub numbers: ::prost::alloc::vec::Vec<u64>,
     #[prost(string, tag = "4")]
@@ -69,13 +69,13 @@ pub struct Refusal {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TopicConfig {
-    /// The subjects it owns; empty for its name alone.
+    /// The pattern of the topic's subjects; empty for its name alone.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// How many logs its keys are spread over; 0 for one.
+    /// The number of logs among which keys are distributed; 0 for one.
     #[prost(uint32, tag = "2")]
     pub partitions: u32,
-    /// History; 0 for the node's default.
+    /// The retention; 0 for the node's default.
     #[prost(uint64, tag = "3")]
     pub retain_bytes: u64,
     #[prost(uint64, tag = "4")]
@@ -99,21 +99,21 @@ pub struct Reliable {
     /// How long a publisher waits for room; 0 for the default.
     #[prost(uint32, tag = "2")]
     pub wait_ms_max: u32,
-    /// A reader that makes no room in time loses its place; otherwise the publish is refused.
+    /// Whether a reader that makes no room in time is removed; otherwise the publish is refused.
     #[prost(bool, tag = "3")]
     pub evict: bool,
 }
-/// Records are stored on disk; retain_bytes is the disk's then.
+/// Records are stored on disk; retain_bytes then limits the disk's use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Durable {
-    /// What an acknowledgement stands for: MEMORY, WRITTEN or SYNCED; UNSPECIFIED is SYNCED.
+    /// The level at which a record is acknowledged: MEMORY, WRITTEN or SYNCED; UNSPECIFIED is SYNCED.
     #[prost(enumeration = "Level", tag = "1")]
     pub acknowledge: i32,
-    /// Stored history that is kept in memory too; 0 for the default.
+    /// Stored history that is also kept in memory; 0 for the default.
     #[prost(uint64, tag = "2")]
     pub memory_bytes: u64,
 }
-/// The state that follows from the records: "book", "orders" or "last" (docs/feeds.md).
+/// The reducer that makes the topic's state from its records: "book", "orders" or "last" (docs/feeds.md).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Fold {
     #[prost(string, tag = "1")]
@@ -130,7 +130,7 @@ pub struct CreateTopicRequest {
     pub name: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub config: ::core::option::Option<TopicConfig>,
-    /// A topic of this name and configuration that exists is as good.
+    /// Whether an existing topic of this name and configuration is accepted.
     #[prost(bool, tag = "3")]
     pub or_same: bool,
 }
@@ -145,13 +145,13 @@ pub struct DeleteTopicRequest {
 pub struct DeleteTopicResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTopicsRequest {
-    /// Topics with subjects that this matches; empty for all but the system's and the sessions'.
+    /// Only topics with subjects that match; empty for all except topics of the system and of sessions.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// The page after this name.
+    /// The name after which the page begins.
     #[prost(string, tag = "2")]
     pub after: ::prost::alloc::string::String,
-    /// 0 for as many as the node gives at once.
+    /// The size of the page; 0 for the node's maximum.
     #[prost(uint32, tag = "3")]
     pub topics_max: u32,
 }
@@ -174,18 +174,18 @@ pub struct TopicLine {
     pub reliable: bool,
     #[prost(bool, tag = "5")]
     pub durable: bool,
-    /// Records held.
+    /// Number of retained records.
     #[prost(uint64, tag = "6")]
     pub records: u64,
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
-    /// Records ever appended.
+    /// Number of records that were ever appended.
     #[prost(uint64, tag = "8")]
     pub appended: u64,
-    /// Readers that have read everything and wait.
+    /// Number of readers that have read everything and wait.
     #[prost(uint32, tag = "9")]
     pub waiting: u32,
-    /// A node that would have to say does not answer: records, bytes, appended or waiting are 0 because they are unknown.
+    /// Whether a responsible node does not respond: a 0 in records, bytes, appended or waiting is then unknown.
     #[prost(bool, tag = "10")]
     pub figures_unknown: bool,
 }
@@ -206,12 +206,12 @@ pub struct DescribeTopicResponse {
     pub readers_total: u32,
     #[prost(message, repeated, tag = "5")]
     pub logs: ::prost::alloc::vec::Vec<LogState>,
-    /// Those with the most records ahead first; not all of them.
+    /// Some readers; the readers with the most unread records first.
     #[prost(message, repeated, tag = "6")]
     pub readers: ::prost::alloc::vec::Vec<ReaderState>,
     #[prost(message, repeated, tag = "7")]
     pub groups: ::prost::alloc::vec::Vec<GroupState>,
-    /// A node that would have to say does not answer: what is empty or 0 may be unknown.
+    /// Whether a responsible node does not respond: empty fields and zeros may then be unknown.
     #[prost(bool, tag = "8")]
     pub figures_unknown: bool,
 }
@@ -266,7 +266,7 @@ pub struct GetStatsRequest {}
 pub struct GetStatsResponse {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Changes with every start.
+    /// A number that changes with every start.
     #[prost(fixed64, tag = "2")]
     pub node: u64,
     #[prost(string, tag = "3")]
@@ -275,17 +275,17 @@ pub struct GetStatsResponse {
     pub memory_used_bytes: u64,
     #[prost(uint64, tag = "5")]
     pub memory_max_bytes: u64,
-    /// Connections of all doors.
+    /// Number of connections of all listeners.
     #[prost(uint64, tag = "6")]
     pub sessions: u64,
     #[prost(fixed64, tag = "7")]
     pub now_ns: u64,
-    /// The id of the node's cluster, empty where it is of none. Another id at the same address is another cluster, which has none of the
-    /// first one's topics, keys, leases and tasks.
+    /// The id of the node's cluster; empty without a cluster. Another id at the same
+    /// address is another cluster, without the topics, keys, leases and tasks of the first.
     #[prost(string, tag = "8")]
     pub cluster: ::prost::alloc::string::String,
 }
-/// A record that is being published.
+/// A record to publish.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Draft {
     #[prost(bytes = "bytes", tag = "1")]
@@ -301,14 +301,14 @@ pub struct Draft {
     #[prost(fixed64, optional, tag = "6")]
     pub expires_ns: ::core::option::Option<u64>,
 }
-/// Lets a retry be found out: the owner keeps the last numbers of each producer.
+/// Identifies a retry: the owner stores the last numbers of each producer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Producer {
     #[prost(fixed64, tag = "1")]
     pub id: u64,
     #[prost(uint32, tag = "2")]
     pub epoch: u32,
-    /// Of the record, or of a stream's first record; +1 each for each partition.
+    /// The number of the record, or of a stream's first record; each partition continues with the next.
     #[prost(uint64, tag = "3")]
     pub seq: u64,
 }
@@ -320,11 +320,11 @@ pub struct PublishRequest {
     pub record: ::core::option::Option<Draft>,
     #[prost(message, optional, tag = "3")]
     pub producer: ::core::option::Option<Producer>,
-    /// Only if the log's last record has this number.
+    /// Publishes only if the log's last record has this number.
     #[prost(uint64, optional, tag = "4")]
     pub expect_last_seq: ::core::option::Option<u64>,
-    /// Of this publisher's last receipt of the partition. The topic is not created then, the receipt says whether the epoch is
-    /// another, and a topic that keeps a state and has lost that record refuses this one (STATE_LOST).
+    /// The position in the publisher's last receipt for the partition. With it, the topic is not created, the receipt
+    /// reports a new epoch, and a topic with a state that has lost that record refuses this record (STATE_LOST).
     #[prost(message, optional, tag = "5")]
     pub last_position: ::core::option::Option<LastPosition>,
 }
@@ -340,7 +340,7 @@ pub struct PublishResponse {
     #[prost(message, optional, tag = "1")]
     pub receipt: ::core::option::Option<Receipt>,
 }
-/// Where a record was appended.
+/// The position at which a record was appended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Receipt {
     #[prost(string, tag = "1")]
@@ -353,10 +353,10 @@ pub struct Receipt {
     pub seq: u64,
     #[prost(enumeration = "Level", tag = "5")]
     pub level: i32,
-    /// This was a retry: the position is the first attempt's.
+    /// Whether this was a retry, whose position is that of the first attempt.
     #[prost(bool, tag = "6")]
     pub duplicate: bool,
-    /// The log began anew since the position that the request, or the stream's last receipt, had: acknowledged records may be lost.
+    /// Whether the log began a new epoch since the position in the request or the stream's last receipt. Acknowledged records may then be lost.
     #[prost(bool, tag = "7")]
     pub new_epoch: bool,
 }
@@ -387,27 +387,27 @@ pub mod publish_outcome {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishStreamRequest {
-    /// Where these records go; empty for where the last message's went.
+    /// The subject of these records; empty for the subject of the previous message.
     #[prost(string, tag = "1")]
     pub subject: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub records: ::prost::alloc::vec::Vec<Draft>,
-    /// With the first message: numbers the stream's records. For one subject of one partition.
+    /// Only in the first message: numbers the stream's records. Valid for one subject of one partition.
     #[prost(message, optional, tag = "3")]
     pub producer: ::core::option::Option<Producer>,
-    /// With the first message: of the publisher's last receipt, as in PublishRequest. For one subject of one partition.
+    /// Only in the first message: the position in the last receipt, as in PublishRequest. Valid for one subject of one partition.
     #[prost(message, optional, tag = "4")]
     pub last_position: ::core::option::Option<LastPosition>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishStreamResponse {
-    /// So many of the stream's records, from its first, were answered by now: appended, or refused.
+    /// The number of the stream's records, from the first, that were appended or refused by now.
     #[prost(uint64, tag = "1")]
     pub through: u64,
-    /// Where the last of them that was appended lies.
+    /// The receipt of the last of these records that was appended.
     #[prost(message, optional, tag = "2")]
     pub last: ::core::option::Option<Receipt>,
-    /// Those that were refused since the last message; they are counted from 0.
+    /// The records that were refused since the last message, with indexes from 0.
     #[prost(message, repeated, tag = "3")]
     pub refused: ::prost::alloc::vec::Vec<publish_stream_response::Refused>,
 }
@@ -425,16 +425,16 @@ pub mod publish_stream_response {
 pub struct RequestRequest {
     #[prost(string, tag = "1")]
     pub subject: ::prost::alloc::string::String,
-    /// What is asked; its `reply` is left empty.
+    /// The request's record, with an empty `reply`.
     #[prost(message, optional, tag = "2")]
     pub record: ::core::option::Option<Draft>,
-    /// How long to wait for a reply, ms; 0 for 5,000.
+    /// The time limit for a reply, ms; 0 for 5,000.
     #[prost(uint32, tag = "3")]
     pub timeout_ms: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RequestResponse {
-    /// What was published as the reply.
+    /// The record of the reply.
     #[prost(message, optional, tag = "1")]
     pub reply: ::core::option::Option<Record>,
 }
@@ -450,14 +450,14 @@ pub struct SubscribeRequest {
     pub start: ::core::option::Option<Start>,
     #[prost(enumeration = "OnGap", tag = "4")]
     pub on_gap: i32,
-    /// On reliable topics: count as one of the readers publishers wait for. A record is consumed when it is handed to the
-    /// connection.
+    /// On reliable topics: whether publishers wait for this reader. A
+    /// record counts as consumed when it is passed to the connection.
     #[prost(bool, tag = "5")]
     pub registered: bool,
-    /// On stateful topics: one record for each read of a log, which merges all that came since the one before.
+    /// On stateful topics: whether each read of a log returns one record that merges all since the one before.
     #[prost(bool, tag = "6")]
     pub conflate: bool,
-    /// About how large answers may be; 0 for the default.
+    /// The approximate size of responses; 0 for the default.
     #[prost(uint32, tag = "7")]
     pub batch_bytes_max: u32,
 }
@@ -470,26 +470,26 @@ pub struct Start {
 pub mod start {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum At {
-        /// At the next record; so without a start.
+        /// At the next record, which is the default.
         #[prost(bool, tag = "1")]
         Latest(bool),
-        /// At the oldest record held.
+        /// At the oldest retained record.
         #[prost(bool, tag = "2")]
         Earliest(bool),
         /// At the first record appended at or after this time, ns since the Unix epoch.
         #[prost(fixed64, tag = "3")]
         TimeNs(u64),
-        /// After the last record read of each log. Logs that are not named are read from their oldest record.
+        /// After these last read records of each log. Other logs are read from their oldest record.
         #[prost(message, tag = "4")]
         After(super::Positions),
-        /// With the state as it is now, then the records after it; for stateful topics.
+        /// With the present state, then the records after it; for stateful topics.
         #[prost(bool, tag = "5")]
         Snapshot(bool),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Positions {
-    /// Without a topic where the subscription reads one log.
+    /// Positions; the topic may be empty if the subscription reads one log.
     #[prost(message, repeated, tag = "1")]
     pub logs: ::prost::alloc::vec::Vec<LogPosition>,
 }
@@ -524,16 +524,16 @@ pub mod subscribe_response {
         Publishers(super::Publishers),
     }
 }
-/// Where the reader stands before its first record. Of many logs there are several of these.
+/// The reader's positions before its first record. A subscription to many logs has several of these messages.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Subscribed {
     #[prost(message, repeated, tag = "1")]
     pub logs: ::prost::alloc::vec::Vec<LogPosition>,
-    /// Another one follows.
+    /// Whether another one follows.
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
-/// Consecutive records of one log, but for what was skipped on purpose.
+/// Consecutive records of one log, except for records that were skipped on purpose.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Records {
     #[prost(string, tag = "1")]
@@ -542,13 +542,13 @@ pub struct Records {
     pub partition: u32,
     #[prost(uint32, tag = "3")]
     pub epoch: u32,
-    /// What all of them were published to, where a record does not say so itself.
+    /// The subject of all records that have none.
     #[prost(string, tag = "4")]
     pub subject: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "5")]
     pub records: ::prost::alloc::vec::Vec<Record>,
 }
-/// Records that were given up before this reader came to them.
+/// Records that the log deleted before this reader read them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Gap {
     #[prost(string, tag = "1")]
@@ -562,7 +562,7 @@ pub struct Gap {
     #[prost(uint64, tag = "5")]
     pub last: u64,
 }
-/// A warning, before anything is lost: more than half of the history lies ahead of this reader.
+/// A warning before a loss: this reader is more than half of the history behind.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lagging {
     #[prost(string, tag = "1")]
@@ -574,7 +574,7 @@ pub struct Lagging {
     #[prost(uint64, tag = "4")]
     pub retained: u64,
 }
-/// The log began anew, and its owner cannot vouch that the reader saw the end of the old epoch.
+/// The log began a new epoch, and its owner does not know whether the reader saw the end of the old one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EpochChanged {
     #[prost(string, tag = "1")]
@@ -585,16 +585,16 @@ pub struct EpochChanged {
     pub old: u32,
     #[prost(uint64, tag = "4")]
     pub last_seen: u64,
-    /// The last record of the old epoch that is known to have existed; absent when nobody can know.
+    /// The last record of the old epoch that is known to have existed; absent if no node knows.
     #[prost(uint64, optional, tag = "5")]
     pub known_through: ::core::option::Option<u64>,
-    /// Where records go on.
+    /// The position at which records continue.
     #[prost(uint32, tag = "6")]
     pub new_epoch: u32,
     #[prost(uint64, tag = "7")]
     pub new_first: u64,
 }
-/// There was nothing for this reader through here.
+/// No record through this position was for this reader.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Advance {
     #[prost(message, optional, tag = "1")]
@@ -614,7 +614,7 @@ pub struct SnapshotPart {
     #[prost(bytes = "bytes", tag = "5")]
     pub part: ::prost::bytes::Bytes,
 }
-/// What the state adds up to for a reader that has taken everything in.
+/// The checksum of the state, for a reader that has applied all records.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Checksum {
     #[prost(message, optional, tag = "1")]
@@ -622,8 +622,8 @@ pub struct Checksum {
     #[prost(fixed64, tag = "2")]
     pub checksum: u64,
 }
-/// Whether a publisher of a topic with a state is connected, for a reader of the state that has taken everything in: at each
-/// change, and at the beginning where none is.
+/// Whether a publisher of a stateful topic is connected, for a reader of the state that has
+/// applied all records. Sent at each change, and at the beginning if none is connected.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Publishers {
     #[prost(string, tag = "1")]
@@ -632,14 +632,14 @@ pub struct Publishers {
     pub partition: u32,
     #[prost(bool, tag = "3")]
     pub connected: bool,
-    /// Since when that has been so, ns since the Unix epoch.
+    /// The time of the last change, ns since the Unix epoch.
     #[prost(fixed64, tag = "4")]
     pub since_ns: u64,
-    /// When the newest record was appended; absent where there is none.
+    /// The time at which the newest record was appended; absent without records.
     #[prost(fixed64, optional, tag = "5")]
     pub last_append_ns: ::core::option::Option<u64>,
 }
-/// The log was deleted; this is its end.
+/// The log was deleted at this position.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Deleted {
     #[prost(message, optional, tag = "1")]
@@ -654,13 +654,13 @@ pub struct JoinGroupRequest {
 pub mod join_group_request {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Request {
-        /// The first message, and only that.
+        /// Only the first message is a join.
         #[prost(message, tag = "1")]
         Join(super::Join),
-        /// Members of share groups: records are done with.
+        /// From members of share groups: the records that are processed.
         #[prost(message, tag = "2")]
         Consumed(super::Consumed),
-        /// Members of work groups: asks for records.
+        /// From members of work groups: a request for records.
         #[prost(message, tag = "3")]
         Claim(super::Claim),
         #[prost(message, tag = "4")]
@@ -671,7 +671,7 @@ pub mod join_group_request {
         Renew(super::Renew),
     }
 }
-/// All but topic, group and member counts for the group that the first member makes.
+/// The first member's values, except topic, group and member, configure the group.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Join {
     #[prost(string, tag = "1")]
@@ -683,20 +683,20 @@ pub struct Join {
     /// A name that operators see.
     #[prost(string, tag = "4")]
     pub member: ::prost::alloc::string::String,
-    /// Where the group begins: latest, earliest, a time, or a position.
+    /// The position at which the group begins: latest, earliest, a time, or a position.
     #[prost(message, optional, tag = "5")]
     pub start: ::core::option::Option<Start>,
-    /// How long a claim holds; 0 for 30 s.
+    /// The duration of a claim; 0 for 30 s.
     #[prost(uint32, tag = "6")]
     pub claim_ms: u32,
-    /// After so many attempts a record is a dead letter; 0 for never.
+    /// The number of attempts after which a record is a dead letter; 0 for no limit.
     #[prost(uint32, tag = "7")]
     pub attempts_max: u32,
-    /// The subject dead letters go to; empty to drop them.
+    /// The subject of dead letters; empty to drop them.
     #[prost(string, tag = "8")]
     pub dead_letter: ::prost::alloc::string::String,
 }
-/// Through here, of the partition.
+/// The position in a partition through which records are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Consumed {
     #[prost(uint32, tag = "1")]
@@ -706,13 +706,13 @@ pub struct Consumed {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Claim {
-    /// So many records in all since the join; it only grows.
+    /// The total number of requested records since the join; only increases.
     #[prost(uint64, tag = "1")]
     pub wanted: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
-    /// Comes back with the answer.
+    /// The response has the same number.
     #[prost(uint32, tag = "1")]
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
@@ -724,11 +724,11 @@ pub struct Nack {
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
     pub tokens: ::prost::alloc::vec::Vec<u64>,
-    /// When they may come again.
+    /// The time after which the records may be delivered again.
     #[prost(uint32, tag = "3")]
     pub delay_ms: u32,
 }
-/// Deadlines are set anew from now.
+/// The deadlines of these claims begin again.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Renew {
     #[prost(uint32, tag = "1")]
@@ -777,13 +777,13 @@ pub struct Delivery {
     pub epoch: u32,
     #[prost(message, optional, tag = "3")]
     pub record: ::core::option::Option<Record>,
-    /// Settles the claim; 0 in share groups.
+    /// The token with which the member settles the claim; 0 in share groups.
     #[prost(uint64, tag = "4")]
     pub token: u64,
-    /// 1 for the first time it is given out.
+    /// The number of the attempt, from 1.
     #[prost(uint32, tag = "5")]
     pub attempt: u32,
-    /// How long the claim holds.
+    /// The duration of the claim.
     #[prost(uint32, tag = "6")]
     pub claim_ms: u32,
 }
@@ -793,18 +793,18 @@ pub struct Settled {
     pub request: u32,
     #[prost(uint32, tag = "2")]
     pub settled: u32,
-    /// Claims that had ended before: their deadline passed, or they were settled.
+    /// Claims that had ended before, because their deadline passed or they were settled.
     #[prost(uint64, repeated, tag = "3")]
     pub stale: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Retry {
-    /// The same will be refused again.
+    /// The same request will be refused again.
     No = 0,
-    /// The same may be accepted later.
+    /// The same request may be accepted later.
     Later = 1,
-    /// Connect again, then resume.
+    /// Reconnect, then resume.
     Reconnect = 2,
 }
 impl Retry {
@@ -864,17 +864,17 @@ impl Level {
         }
     }
 }
-/// Where to go on after records were lost.
+/// The position at which reading continues after lost records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum OnGap {
-    /// At the oldest record held.
+    /// At the oldest retained record.
     Oldest = 0,
     /// At the next record.
     Newest = 1,
-    /// With the state as it is then; for stateful topics.
+    /// With the state at that time; for stateful topics.
     Snapshot = 2,
-    /// Nowhere: the call ends with DATA_LOSS after the gap was told.
+    /// Nowhere: the call ends with DATA_LOSS after the gap was reported.
     Fail = 3,
 }
 impl OnGap {
@@ -905,9 +905,9 @@ impl OnGap {
 #[repr(i32)]
 pub enum GroupKind {
     Unspecified = 0,
-    /// Each record to one member, at most once.
+    /// Delivers each record to one member, at most once.
     Share = 1,
-    /// Each record to one member, again and again until it is acknowledged.
+    /// Delivers each record to one member, repeatedly until it is acknowledged.
     Work = 2,
 }
 impl GroupKind {
@@ -1012,8 +1012,8 @@ pub mod dunlin_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// ALREADY_EXISTS (TOPIC_EXISTS) where there is one of this name, FAILED_PRECONDITION (PATTERN_OVERLAPS) where another owns
-        /// some of its subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for what it cannot be.
+        /// Creates a topic. ALREADY_EXISTS (TOPIC_EXISTS) if one has this name, FAILED_PRECONDITION (PATTERN_OVERLAPS) if
+        /// another owns some of the subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for an invalid name or configuration.
         pub async fn create_topic(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateTopicRequest>,
@@ -1038,7 +1038,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "CreateTopic"));
             self.inner.unary(req, path, codec).await
         }
-        /// NOT_FOUND (NO_TOPIC) where there is none of this name.
+        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
         pub async fn delete_topic(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteTopicRequest>,
@@ -1063,7 +1063,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "DeleteTopic"));
             self.inner.unary(req, path, codec).await
         }
-        /// In the order of their names, in pages.
+        /// Lists topics in the order of their names, in pages.
         pub async fn list_topics(
             &mut self,
             request: impl tonic::IntoRequest<super::ListTopicsRequest>,
@@ -1088,7 +1088,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "ListTopics"));
             self.inner.unary(req, path, codec).await
         }
-        /// NOT_FOUND (NO_TOPIC) where there is none of this name.
+        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
         pub async fn describe_topic(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeTopicRequest>,
@@ -1113,7 +1113,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "DescribeTopic"));
             self.inner.unary(req, path, codec).await
         }
-        /// What the node holds, and may hold.
+        /// The node's memory, connections and identity.
         pub async fn get_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatsRequest>,
@@ -1137,11 +1137,11 @@ pub mod dunlin_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Dunlin", "GetStats"));
             self.inner.unary(req, path, codec).await
         }
-        /// Publishes one record; answers when the topic's level of acknowledgement is reached.
+        /// Publishes one record. The response comes when the topic's level of acknowledgement is reached.
         ///
-        /// NOT_FOUND (NO_TOPIC) where no topic owns the subject and none is made; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
-        /// SUBJECT, FOLD) for a record that cannot be taken; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE
-        /// (DISK_BEHIND) for one that may be taken later; ABORTED (SEQ_MOVED) where expect_last_seq does not hold.
+        /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
+        /// SUBJECT, FOLD) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
+        /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the last number.
         pub async fn publish(
             &mut self,
             request: impl tonic::IntoRequest<super::PublishRequest>,
@@ -1163,7 +1163,7 @@ pub mod dunlin_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Dunlin", "Publish"));
             self.inner.unary(req, path, codec).await
         }
-        /// Publishes records one after another, in order; each has an outcome of its own, with the errors of Publish.
+        /// Publishes records one after another, in order. Each record has its own outcome, with the errors of Publish.
         pub async fn publish_batch(
             &mut self,
             request: impl tonic::IntoRequest<super::PublishBatchRequest>,
@@ -1188,8 +1188,8 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "PublishBatch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Publishes a stream of records in order. Acknowledgements are cumulative; a record that is refused, by the errors of
-        /// Publish, does not end the stream.
+        /// Publishes a stream of records in order. Acknowledgements are cumulative.
+        /// A refused record, with the errors of Publish, does not end the stream.
         pub async fn publish_stream(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -1216,12 +1216,12 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "PublishStream"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Every record of the subjects in order, or what was missed. The first answer says where the reader stands. Of a stateful
-        /// topic (an order book, the last value of each key) it gives the state, too, and then what changes it: start.snapshot.
+        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the reader's positions.
+        /// With start.snapshot, a stateful topic (an order book, the last value of each key) delivers its state and then the changes.
         ///
-        /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION (NO_STATE) at the
-        /// start; DATA_LOSS (LOST) where on_gap is FAIL, ABORTED (EVICTED) for a registered reader that was too slow, UNAVAILABLE
-        /// (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
+        /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
+        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered reader that
+        /// was too slow, UNAVAILABLE (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -1246,10 +1246,10 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "Subscribe"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// A membership of a group, from its join to the end of the stream.
+        /// A membership of a group, from the join to the end of the stream.
         ///
-        /// FAILED_PRECONDITION (GROUP_KIND) where the group is of the other kind, RESOURCE_EXHAUSTED (LIMIT) where it has all the
-        /// members it may have.
+        /// FAILED_PRECONDITION (GROUP_KIND) if the group is of the other kind,
+        /// RESOURCE_EXHAUSTED (LIMIT) if the group has its maximum of members.
         pub async fn join_group(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::JoinGroupRequest>,
@@ -1274,13 +1274,13 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "JoinGroup"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Asks: publishes a record with a reply subject of this call's own, and answers with the first reply.
+        /// Sends a request: publishes a record with a reply subject for this call, and returns the first reply.
         ///
-        /// Whoever reads the subject may be asked, through any door; over gRPC that is a Subscribe, or a JoinGroup where each
-        /// request is to go to one of several. It answers by a Publish to the record's `reply`.
+        /// Any reader of the subject may reply, through any listener. Over gRPC the reader uses Subscribe, or JoinGroup
+        /// if each request is for one of several readers. The reader replies by a Publish to the record's `reply`.
         ///
-        /// UNAVAILABLE (NO_RESPONDER) when nobody reads the subject: nothing is published then. DEADLINE_EXCEEDED (NO_REPLY) when
-        /// no reply came in time: the request may have been answered all the same.
+        /// UNAVAILABLE (NO_RESPONDER) if the subject has no reader; nothing is published then. DEADLINE_EXCEEDED
+        /// (NO_REPLY) if no reply came in time; a reader may have processed the request nevertheless.
         pub async fn request(
             &mut self,
             request: impl tonic::IntoRequest<super::RequestRequest>,
@@ -1317,8 +1317,8 @@ pub mod dunlin_server {
     /// Generated trait containing gRPC methods that should be implemented for use with DunlinServer.
     #[async_trait]
     pub trait Dunlin: std::marker::Send + std::marker::Sync + 'static {
-        /// ALREADY_EXISTS (TOPIC_EXISTS) where there is one of this name, FAILED_PRECONDITION (PATTERN_OVERLAPS) where another owns
-        /// some of its subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for what it cannot be.
+        /// Creates a topic. ALREADY_EXISTS (TOPIC_EXISTS) if one has this name, FAILED_PRECONDITION (PATTERN_OVERLAPS) if
+        /// another owns some of the subjects, INVALID_ARGUMENT (SUBJECT, TOPIC_CONFIG) for an invalid name or configuration.
         async fn create_topic(
             &self,
             request: tonic::Request<super::CreateTopicRequest>,
@@ -1326,7 +1326,7 @@ pub mod dunlin_server {
             tonic::Response<super::CreateTopicResponse>,
             tonic::Status,
         >;
-        /// NOT_FOUND (NO_TOPIC) where there is none of this name.
+        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
         async fn delete_topic(
             &self,
             request: tonic::Request<super::DeleteTopicRequest>,
@@ -1334,7 +1334,7 @@ pub mod dunlin_server {
             tonic::Response<super::DeleteTopicResponse>,
             tonic::Status,
         >;
-        /// In the order of their names, in pages.
+        /// Lists topics in the order of their names, in pages.
         async fn list_topics(
             &self,
             request: tonic::Request<super::ListTopicsRequest>,
@@ -1342,7 +1342,7 @@ pub mod dunlin_server {
             tonic::Response<super::ListTopicsResponse>,
             tonic::Status,
         >;
-        /// NOT_FOUND (NO_TOPIC) where there is none of this name.
+        /// NOT_FOUND (NO_TOPIC) if no topic has this name.
         async fn describe_topic(
             &self,
             request: tonic::Request<super::DescribeTopicRequest>,
@@ -1350,7 +1350,7 @@ pub mod dunlin_server {
             tonic::Response<super::DescribeTopicResponse>,
             tonic::Status,
         >;
-        /// What the node holds, and may hold.
+        /// The node's memory, connections and identity.
         async fn get_stats(
             &self,
             request: tonic::Request<super::GetStatsRequest>,
@@ -1358,16 +1358,16 @@ pub mod dunlin_server {
             tonic::Response<super::GetStatsResponse>,
             tonic::Status,
         >;
-        /// Publishes one record; answers when the topic's level of acknowledgement is reached.
+        /// Publishes one record. The response comes when the topic's level of acknowledgement is reached.
         ///
-        /// NOT_FOUND (NO_TOPIC) where no topic owns the subject and none is made; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
-        /// SUBJECT, FOLD) for a record that cannot be taken; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE
-        /// (DISK_BEHIND) for one that may be taken later; ABORTED (SEQ_MOVED) where expect_last_seq does not hold.
+        /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
+        /// SUBJECT, FOLD) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
+        /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the last number.
         async fn publish(
             &self,
             request: tonic::Request<super::PublishRequest>,
         ) -> std::result::Result<tonic::Response<super::PublishResponse>, tonic::Status>;
-        /// Publishes records one after another, in order; each has an outcome of its own, with the errors of Publish.
+        /// Publishes records one after another, in order. Each record has its own outcome, with the errors of Publish.
         async fn publish_batch(
             &self,
             request: tonic::Request<super::PublishBatchRequest>,
@@ -1381,8 +1381,8 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// Publishes a stream of records in order. Acknowledgements are cumulative; a record that is refused, by the errors of
-        /// Publish, does not end the stream.
+        /// Publishes a stream of records in order. Acknowledgements are cumulative.
+        /// A refused record, with the errors of Publish, does not end the stream.
         async fn publish_stream(
             &self,
             request: tonic::Request<tonic::Streaming<super::PublishStreamRequest>>,
@@ -1396,12 +1396,12 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// Every record of the subjects in order, or what was missed. The first answer says where the reader stands. Of a stateful
-        /// topic (an order book, the last value of each key) it gives the state, too, and then what changes it: start.snapshot.
+        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the reader's positions.
+        /// With start.snapshot, a stateful topic (an order book, the last value of each key) delivers its state and then the changes.
         ///
-        /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION (NO_STATE) at the
-        /// start; DATA_LOSS (LOST) where on_gap is FAIL, ABORTED (EVICTED) for a registered reader that was too slow, UNAVAILABLE
-        /// (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
+        /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
+        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered reader that
+        /// was too slow, UNAVAILABLE (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
@@ -1412,21 +1412,21 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// A membership of a group, from its join to the end of the stream.
+        /// A membership of a group, from the join to the end of the stream.
         ///
-        /// FAILED_PRECONDITION (GROUP_KIND) where the group is of the other kind, RESOURCE_EXHAUSTED (LIMIT) where it has all the
-        /// members it may have.
+        /// FAILED_PRECONDITION (GROUP_KIND) if the group is of the other kind,
+        /// RESOURCE_EXHAUSTED (LIMIT) if the group has its maximum of members.
         async fn join_group(
             &self,
             request: tonic::Request<tonic::Streaming<super::JoinGroupRequest>>,
         ) -> std::result::Result<tonic::Response<Self::JoinGroupStream>, tonic::Status>;
-        /// Asks: publishes a record with a reply subject of this call's own, and answers with the first reply.
+        /// Sends a request: publishes a record with a reply subject for this call, and returns the first reply.
         ///
-        /// Whoever reads the subject may be asked, through any door; over gRPC that is a Subscribe, or a JoinGroup where each
-        /// request is to go to one of several. It answers by a Publish to the record's `reply`.
+        /// Any reader of the subject may reply, through any listener. Over gRPC the reader uses Subscribe, or JoinGroup
+        /// if each request is for one of several readers. The reader replies by a Publish to the record's `reply`.
         ///
-        /// UNAVAILABLE (NO_RESPONDER) when nobody reads the subject: nothing is published then. DEADLINE_EXCEEDED (NO_REPLY) when
-        /// no reply came in time: the request may have been answered all the same.
+        /// UNAVAILABLE (NO_RESPONDER) if the subject has no reader; nothing is published then. DEADLINE_EXCEEDED
+        /// (NO_REPLY) if no reply came in time; a reader may have processed the request nevertheless.
         async fn request(
             &self,
             request: tonic::Request<super::RequestRequest>,
@@ -2042,50 +2042,50 @@ pub mod dunlin_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
-/// A key and what it holds.
+/// A key and its value.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// The revision that created it. Of a lock's holder it is the token.
+    /// The revision that created the key. For a lock's holder this is the token.
     #[prost(uint64, tag = "2")]
     pub create_revision: u64,
-    /// The revision that last wrote it.
+    /// The revision that last wrote the key.
     #[prost(uint64, tag = "3")]
     pub mod_revision: u64,
-    /// How often it was written since it was created.
+    /// The number of writes since the key was created.
     #[prost(uint64, tag = "4")]
     pub version: u64,
     #[prost(bytes = "bytes", tag = "5")]
     pub value: ::prost::bytes::Bytes,
-    /// It goes when this lease ends; 0 for none.
+    /// The lease with whose end the key is deleted; 0 for none.
     #[prost(uint64, tag = "6")]
     pub lease: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RangeRequest {
-    /// The key, or the first.
+    /// The key, or the first key of a range.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// Keys before this; empty for the key alone; a zero byte for all from the key on. Of all that begin with a prefix it is the
-    /// prefix with its last byte one higher.
+    /// The exclusive end of the range; empty for the key alone, a zero byte for all keys from the first
+    /// on. For all keys with a prefix, the end is the prefix with its last byte increased by one.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
-    /// At most so many; 0 for as many as the cluster gives at once.
+    /// The most keys to return; 0 for the cluster's maximum.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
-    /// As the node has it, which may be late, without a word to the others.
+    /// Reads the node's own copy, which may be late, without communication between nodes.
     #[prost(bool, tag = "4")]
     pub serializable: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RangeResponse {
-    /// The last revision when they were looked for.
+    /// The last revision at the time of reading.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
     #[prost(message, repeated, tag = "2")]
     pub kvs: ::prost::alloc::vec::Vec<KeyValue>,
-    /// There are more: ask again from the last key with a zero byte behind it.
+    /// Whether there are more keys: continue with the last key and a zero byte after it as key.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
@@ -2097,7 +2097,7 @@ pub struct PutRequest {
     pub value: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "3")]
     pub lease: u64,
-    /// Only if this revision wrote the key last; 0: only if there is no such key. Not within a transaction, which compares.
+    /// Writes only if this revision wrote the key last; 0: only if the key does not exist. Not valid within a transaction, which has comparisons.
     #[prost(uint64, optional, tag = "4")]
     pub expect_mod_revision: ::core::option::Option<u64>,
 }
@@ -2110,16 +2110,16 @@ pub struct PutResponse {
 pub struct DeleteRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// As in RangeRequest; of a range at most as many keys as the cluster deletes at once: none are left when none were deleted.
+    /// As in RangeRequest. One call deletes a limited number of keys of a range; repeat the call until it deletes none.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
-    /// As in PutRequest; not for a range.
+    /// As in PutRequest; not valid for a range.
     #[prost(uint64, optional, tag = "3")]
     pub expect_mod_revision: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteResponse {
-    /// The revision; the last there was where nothing was deleted.
+    /// The revision of the deletion; the last revision if no key was deleted.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
     #[prost(uint64, tag = "2")]
@@ -2131,7 +2131,7 @@ pub struct Compare {
     pub key: ::prost::bytes::Bytes,
     #[prost(enumeration = "compare::Result", tag = "2")]
     pub result: i32,
-    /// What of the key is held against this. Of a key that is not there all numbers are 0, and its value equals none.
+    /// The compared field of the key. For a missing key all numbers are 0, and its value equals no value.
     #[prost(oneof = "compare::Target", tags = "3, 4, 5, 6, 7")]
     pub target: ::core::option::Option<compare::Target>,
 }
@@ -2179,7 +2179,7 @@ pub mod compare {
             }
         }
     }
-    /// What of the key is held against this. Of a key that is not there all numbers are 0, and its value equals none.
+    /// The compared field of the key. For a missing key all numbers are 0, and its value equals no value.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Target {
         #[prost(uint64, tag = "3")]
@@ -2196,13 +2196,13 @@ pub mod compare {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TxnRequest {
-    /// All of it has to be so.
+    /// The comparisons, which must all be true.
     #[prost(message, repeated, tag = "1")]
     pub compare: ::prost::alloc::vec::Vec<Compare>,
-    /// Done if it is; each sees what those before it did.
+    /// Operations if they are true; each sees the effects of those before it.
     #[prost(message, repeated, tag = "2")]
     pub success: ::prost::alloc::vec::Vec<RequestOp>,
-    /// Done if it is not.
+    /// Operations if one is false.
     #[prost(message, repeated, tag = "3")]
     pub failure: ::prost::alloc::vec::Vec<RequestOp>,
 }
@@ -2225,13 +2225,13 @@ pub mod request_op {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TxnResponse {
-    /// The revision; the last there was where nothing was changed.
+    /// The revision of the changes; the last revision if there are none.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
-    /// All that was compared was so.
+    /// Whether all comparisons were true.
     #[prost(bool, tag = "2")]
     pub succeeded: bool,
-    /// Of each operation.
+    /// A response for each operation.
     #[prost(message, repeated, tag = "3")]
     pub responses: ::prost::alloc::vec::Vec<ResponseOp>,
 }
@@ -2259,14 +2259,14 @@ pub struct WatchRequest {
     pub key: ::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
-    /// From this revision on; 0 for what changes from now on.
+    /// The first revision to deliver; 0 for changes from now on.
     #[prost(uint64, tag = "3")]
     pub start_revision: u64,
-    /// The epoch in which that revision was seen, as answers say it: in another the watch is refused instead of going on with
-    /// other revisions of the same numbers. 0 for the epoch there is.
+    /// The epoch of that revision, from an earlier response. In another epoch the watch is
+    /// refused, because equal numbers then mean other revisions. 0 for the present epoch.
     #[prost(uint32, tag = "4")]
     pub start_epoch: u32,
-    /// From the oldest revision that is held.
+    /// Whether to begin at the oldest available revision.
     #[prost(bool, tag = "5")]
     pub oldest: bool,
 }
@@ -2274,12 +2274,12 @@ pub struct WatchRequest {
 pub struct WatchResponse {
     #[prost(uint32, tag = "1")]
     pub epoch: u32,
-    /// What this changed; without events, through here there was nothing.
+    /// The revision of the events; without events, no revision through this one has any.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
     #[prost(message, repeated, tag = "3")]
     pub events: ::prost::alloc::vec::Vec<KeyEvent>,
-    /// More of this revision's events follow in the next answer: a revision that changes more than about 1 MiB comes in several.
+    /// Whether the next response has more events of this revision. A revision with more than about 1 MiB of changes has several responses.
     #[prost(bool, tag = "4")]
     pub fragment: bool,
 }
@@ -2287,7 +2287,7 @@ pub struct WatchResponse {
 pub struct KeyEvent {
     #[prost(enumeration = "key_event::Type", tag = "1")]
     pub r#type: i32,
-    /// What the key holds now; of one that was deleted, its key alone.
+    /// The new value of the key; for a deleted key, only its name.
     #[prost(message, optional, tag = "2")]
     pub kv: ::core::option::Option<KeyValue>,
 }
@@ -2334,12 +2334,12 @@ pub mod key_event {
 pub struct StatusRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusResponse {
-    /// Other than before: revisions have begun anew, and keys may be others.
+    /// A changed epoch means that revisions began again, and that keys may differ.
     #[prost(uint32, tag = "1")]
     pub epoch: u32,
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    /// Totals of all tenants: absent for a user who may neither use all keys nor survey the node.
+    /// Totals of all tenants; absent for a user who may neither use all keys nor monitor the node.
     #[prost(uint64, optional, tag = "3")]
     pub keys: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "4")]
@@ -2368,7 +2368,7 @@ pub struct LeaseKeepAliveRequest {
 pub struct LeaseKeepAliveResponse {
     #[prost(uint64, tag = "1")]
     pub lease: u64,
-    /// It is no more.
+    /// Whether the lease has ended.
     #[prost(bool, tag = "2")]
     pub ended: bool,
 }
@@ -2388,13 +2388,13 @@ pub struct LeaseTimeToLiveRequest {
 pub struct LeaseTimeToLiveResponse {
     #[prost(uint64, tag = "1")]
     pub ttl_ms: u64,
-    /// How long it lives if nobody keeps it alive.
+    /// The remaining time without another renewal.
     #[prost(uint64, tag = "2")]
     pub left_ms: u64,
-    /// How many keys go when it ends.
+    /// The number of keys that end with the lease.
     #[prost(uint64, tag = "3")]
     pub keys: u64,
-    /// For how many locks it waits.
+    /// The number of locks for which the lease waits.
     #[prost(uint64, tag = "4")]
     pub waits: u64,
 }
@@ -2404,16 +2404,16 @@ pub struct LockRequest {
     pub name: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "2")]
     pub lease: u64,
-    /// What others see of the holder: of who is elected, how to reach it.
+    /// The value of the holder that others see, such as the address of an elected leader.
     #[prost(bytes = "bytes", tag = "3")]
     pub value: ::prost::bytes::Bytes,
-    /// Refused where another holds it.
+    /// Whether the call fails if another lease holds the lock.
     #[prost(bool, tag = "4")]
     pub no_wait: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LockResponse {
-    /// Grows from holder to holder: whoever is shown an older one than the last refuses it.
+    /// Increases from holder to holder. A resource must refuse a token lower than the last one that it received.
     #[prost(uint64, tag = "1")]
     pub token: u64,
 }
@@ -2444,7 +2444,7 @@ pub struct LeaderRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaderResponse {
-    /// The holder's value and lease, and as create_revision its token; absent where there is none.
+    /// The holder's value and lease, and its token as create_revision; absent without a holder.
     #[prost(message, optional, tag = "1")]
     pub kv: ::core::option::Option<KeyValue>,
 }
@@ -2528,7 +2528,7 @@ pub mod kv_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// A key, or keys in order. As fresh as all that was answered to anybody before, unless it is asked for serializable.
+        /// Reads a key, or keys in order. Unless serializable is set, the result includes every change that any call has acknowledged.
         pub async fn range(
             &mut self,
             request: impl tonic::IntoRequest<super::RangeRequest>,
@@ -2547,8 +2547,8 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Range"));
             self.inner.unary(req, path, codec).await
         }
-        /// Writes a key. ABORTED (KEY_MOVED) where expect_mod_revision does not hold, NOT_FOUND (NO_LEASE) without its lease,
-        /// INVALID_ARGUMENT (BAD_KEY, KEY_TOO_LARGE), RESOURCE_EXHAUSTED (NO_ROOM).
+        /// Writes a key. ABORTED (KEY_MOVED) if expect_mod_revision is not the last revision, NOT_FOUND (NO_LEASE)
+        /// if the lease does not exist, INVALID_ARGUMENT (BAD_KEY, KEY_TOO_LARGE), RESOURCE_EXHAUSTED (NO_ROOM).
         pub async fn put(
             &mut self,
             request: impl tonic::IntoRequest<super::PutRequest>,
@@ -2567,7 +2567,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Put"));
             self.inner.unary(req, path, codec).await
         }
-        /// Deletes a key, or keys, as far as they are there.
+        /// Deletes a key, or the existing keys of a range.
         pub async fn delete(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteRequest>,
@@ -2586,7 +2586,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Delete"));
             self.inner.unary(req, path, codec).await
         }
-        /// One thing or the other, in one revision.
+        /// Executes one of two lists of operations, in one revision.
         pub async fn txn(
             &mut self,
             request: impl tonic::IntoRequest<super::TxnRequest>,
@@ -2605,12 +2605,12 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Txn"));
             self.inner.unary(req, path, codec).await
         }
-        /// What changes, revision by revision, from any revision that is still held. The first answer has no events: it says where the
-        /// watch stands. One without events that comes later says that there was nothing for it through there.
+        /// Delivers changes, revision by revision, from any available revision on. The first response has no events, only the
+        /// position of the watch. A later response without events means that no revision up to its own concerned the watch.
         ///
-        /// OUT_OF_RANGE (COMPACTED) where revisions are not held any more, or have begun anew: read the keys, and watch on from the
-        /// revision after that answer's. OUT_OF_RANGE (AHEAD) for a revision that nobody has seen. UNAVAILABLE (SHUTTING_DOWN) when
-        /// the node stops.
+        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available or revisions began again:
+        /// read the keys, and watch from the revision after that response. OUT_OF_RANGE (AHEAD) for a
+        /// revision that does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -2632,7 +2632,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The epoch of revisions, the last of them, and how much there is.
+        /// The epoch of revisions, the last revision, and the amount of data.
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
@@ -2651,7 +2651,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// A lease that ends ttl_ms after it was last kept alive.
+        /// Creates a lease that ends ttl_ms after its last renewal.
         pub async fn lease_grant(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaseGrantRequest>,
@@ -2673,7 +2673,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseGrant"));
             self.inner.unary(req, path, codec).await
         }
-        /// Each message keeps a lease alive, and is answered.
+        /// Each message renews a lease, and has a response.
         pub async fn lease_keep_alive(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -2700,7 +2700,7 @@ pub mod kv_client {
                 .insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseKeepAlive"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Ends a lease, and with it what is tied to it.
+        /// Ends a lease, and deletes the keys that are bound to the lease.
         pub async fn lease_revoke(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaseRevokeRequest>,
@@ -2722,7 +2722,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseRevoke"));
             self.inner.unary(req, path, codec).await
         }
-        /// What is known of a lease. NOT_FOUND (NO_LEASE) where there is none, or no more.
+        /// The state of a lease. NOT_FOUND (NO_LEASE) if the lease does not exist any more.
         pub async fn lease_time_to_live(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaseTimeToLiveRequest>,
@@ -2747,11 +2747,11 @@ pub mod kv_client {
                 .insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseTimeToLive"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes a lock under a lease, or waits for it as long as the call lasts and the lease lives; who is elected by whom holds the
-        /// lock of that name. Whoever holds it, or waits, is told so when it asks again. A call that is broken off leaves its lease
-        /// waiting: Unlock, or the lease's end, takes it out.
+        /// Takes a lock under a lease, or waits while the call lasts and the lease lives. The leader of
+        /// an election is the holder of the lock with its name. A repeated call returns the token, or
+        /// continues to wait. The lease of an interrupted call continues to wait until Unlock or its end.
         ///
-        /// FAILED_PRECONDITION (LOCK_HELD) where another holds it and the call asks not to wait.
+        /// FAILED_PRECONDITION (LOCK_HELD) if another lease holds the lock and no_wait is set.
         pub async fn lock(
             &mut self,
             request: impl tonic::IntoRequest<super::LockRequest>,
@@ -2770,7 +2770,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Lock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Gives a lock to who waits for it longest, or stops waiting for it. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Passes a lock to the longest waiting lease, or stops waiting for the lock. FAILED_PRECONDITION (LOCK_NOT_HELD).
         pub async fn unlock(
             &mut self,
             request: impl tonic::IntoRequest<super::UnlockRequest>,
@@ -2789,7 +2789,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Unlock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Changes what others see of a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Changes the value that others see of a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD).
         pub async fn proclaim(
             &mut self,
             request: impl tonic::IntoRequest<super::ProclaimRequest>,
@@ -2811,7 +2811,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Proclaim"));
             self.inner.unary(req, path, codec).await
         }
-        /// Who holds a lock, or is elected. To be told of every other, watch its key, "$lock/NAME".
+        /// The holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
         pub async fn leader(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaderRequest>,
@@ -2845,23 +2845,23 @@ pub mod kv_server {
     /// Generated trait containing gRPC methods that should be implemented for use with KvServer.
     #[async_trait]
     pub trait Kv: std::marker::Send + std::marker::Sync + 'static {
-        /// A key, or keys in order. As fresh as all that was answered to anybody before, unless it is asked for serializable.
+        /// Reads a key, or keys in order. Unless serializable is set, the result includes every change that any call has acknowledged.
         async fn range(
             &self,
             request: tonic::Request<super::RangeRequest>,
         ) -> std::result::Result<tonic::Response<super::RangeResponse>, tonic::Status>;
-        /// Writes a key. ABORTED (KEY_MOVED) where expect_mod_revision does not hold, NOT_FOUND (NO_LEASE) without its lease,
-        /// INVALID_ARGUMENT (BAD_KEY, KEY_TOO_LARGE), RESOURCE_EXHAUSTED (NO_ROOM).
+        /// Writes a key. ABORTED (KEY_MOVED) if expect_mod_revision is not the last revision, NOT_FOUND (NO_LEASE)
+        /// if the lease does not exist, INVALID_ARGUMENT (BAD_KEY, KEY_TOO_LARGE), RESOURCE_EXHAUSTED (NO_ROOM).
         async fn put(
             &self,
             request: tonic::Request<super::PutRequest>,
         ) -> std::result::Result<tonic::Response<super::PutResponse>, tonic::Status>;
-        /// Deletes a key, or keys, as far as they are there.
+        /// Deletes a key, or the existing keys of a range.
         async fn delete(
             &self,
             request: tonic::Request<super::DeleteRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteResponse>, tonic::Status>;
-        /// One thing or the other, in one revision.
+        /// Executes one of two lists of operations, in one revision.
         async fn txn(
             &self,
             request: tonic::Request<super::TxnRequest>,
@@ -2872,22 +2872,22 @@ pub mod kv_server {
             >
             + std::marker::Send
             + 'static;
-        /// What changes, revision by revision, from any revision that is still held. The first answer has no events: it says where the
-        /// watch stands. One without events that comes later says that there was nothing for it through there.
+        /// Delivers changes, revision by revision, from any available revision on. The first response has no events, only the
+        /// position of the watch. A later response without events means that no revision up to its own concerned the watch.
         ///
-        /// OUT_OF_RANGE (COMPACTED) where revisions are not held any more, or have begun anew: read the keys, and watch on from the
-        /// revision after that answer's. OUT_OF_RANGE (AHEAD) for a revision that nobody has seen. UNAVAILABLE (SHUTTING_DOWN) when
-        /// the node stops.
+        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available or revisions began again:
+        /// read the keys, and watch from the revision after that response. OUT_OF_RANGE (AHEAD) for a
+        /// revision that does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
-        /// The epoch of revisions, the last of them, and how much there is.
+        /// The epoch of revisions, the last revision, and the amount of data.
         async fn status(
             &self,
             request: tonic::Request<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status>;
-        /// A lease that ends ttl_ms after it was last kept alive.
+        /// Creates a lease that ends ttl_ms after its last renewal.
         async fn lease_grant(
             &self,
             request: tonic::Request<super::LeaseGrantRequest>,
@@ -2901,7 +2901,7 @@ pub mod kv_server {
             >
             + std::marker::Send
             + 'static;
-        /// Each message keeps a lease alive, and is answered.
+        /// Each message renews a lease, and has a response.
         async fn lease_keep_alive(
             &self,
             request: tonic::Request<tonic::Streaming<super::LeaseKeepAliveRequest>>,
@@ -2909,7 +2909,7 @@ pub mod kv_server {
             tonic::Response<Self::LeaseKeepAliveStream>,
             tonic::Status,
         >;
-        /// Ends a lease, and with it what is tied to it.
+        /// Ends a lease, and deletes the keys that are bound to the lease.
         async fn lease_revoke(
             &self,
             request: tonic::Request<super::LeaseRevokeRequest>,
@@ -2917,7 +2917,7 @@ pub mod kv_server {
             tonic::Response<super::LeaseRevokeResponse>,
             tonic::Status,
         >;
-        /// What is known of a lease. NOT_FOUND (NO_LEASE) where there is none, or no more.
+        /// The state of a lease. NOT_FOUND (NO_LEASE) if the lease does not exist any more.
         async fn lease_time_to_live(
             &self,
             request: tonic::Request<super::LeaseTimeToLiveRequest>,
@@ -2925,21 +2925,21 @@ pub mod kv_server {
             tonic::Response<super::LeaseTimeToLiveResponse>,
             tonic::Status,
         >;
-        /// Takes a lock under a lease, or waits for it as long as the call lasts and the lease lives; who is elected by whom holds the
-        /// lock of that name. Whoever holds it, or waits, is told so when it asks again. A call that is broken off leaves its lease
-        /// waiting: Unlock, or the lease's end, takes it out.
+        /// Takes a lock under a lease, or waits while the call lasts and the lease lives. The leader of
+        /// an election is the holder of the lock with its name. A repeated call returns the token, or
+        /// continues to wait. The lease of an interrupted call continues to wait until Unlock or its end.
         ///
-        /// FAILED_PRECONDITION (LOCK_HELD) where another holds it and the call asks not to wait.
+        /// FAILED_PRECONDITION (LOCK_HELD) if another lease holds the lock and no_wait is set.
         async fn lock(
             &self,
             request: tonic::Request<super::LockRequest>,
         ) -> std::result::Result<tonic::Response<super::LockResponse>, tonic::Status>;
-        /// Gives a lock to who waits for it longest, or stops waiting for it. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Passes a lock to the longest waiting lease, or stops waiting for the lock. FAILED_PRECONDITION (LOCK_NOT_HELD).
         async fn unlock(
             &self,
             request: tonic::Request<super::UnlockRequest>,
         ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status>;
-        /// Changes what others see of a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Changes the value that others see of a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD).
         async fn proclaim(
             &self,
             request: tonic::Request<super::ProclaimRequest>,
@@ -2947,7 +2947,7 @@ pub mod kv_server {
             tonic::Response<super::ProclaimResponse>,
             tonic::Status,
         >;
-        /// Who holds a lock, or is elected. To be told of every other, watch its key, "$lock/NAME".
+        /// The holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
         async fn leader(
             &self,
             request: tonic::Request<super::LeaderRequest>,
@@ -3688,13 +3688,13 @@ pub struct TaskLabel {
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
 }
-/// What is done when an attempt fails.
+/// The retries after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RetryPolicy {
-    /// Attempts after the first.
+    /// Number of attempts after the first.
     #[prost(uint32, tag = "1")]
     pub retries: u32,
-    /// The time between two; without one, exponential from 100 ms to 30 s.
+    /// The delay between two attempts; by default exponential from 100 ms to 30 s.
     #[prost(oneof = "retry_policy::Delay", tags = "2, 3, 4")]
     pub delay: ::core::option::Option<retry_policy::Delay>,
 }
@@ -3704,25 +3704,25 @@ pub mod retry_policy {
     pub struct Bounds {
         #[prost(uint32, tag = "1")]
         pub base_ms: u32,
-        /// The most ever.
+        /// The longest delay.
         #[prost(uint32, tag = "2")]
         pub cap_ms: u32,
     }
-    /// The time between two; without one, exponential from 100 ms to 30 s.
+    /// The delay between two attempts; by default exponential from 100 ms to 30 s.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Delay {
-        /// Always the same, ms.
+        /// A constant delay, ms.
         #[prost(uint32, tag = "2")]
         FixedMs(u32),
-        /// Any time up to base_ms × 2 per attempt.
+        /// A random delay up to base_ms × 2 per attempt.
         #[prost(message, tag = "3")]
         Exponential(Bounds),
-        /// From base_ms to three times the delay before.
+        /// A random delay from base_ms to three times the delay before.
         #[prost(message, tag = "4")]
         Decorrelated(Bounds),
     }
 }
-/// A task that has to be done before another.
+/// A task that must be done before another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskAfter {
     #[prost(oneof = "task_after::Which", tags = "1, 2")]
@@ -3732,10 +3732,10 @@ pub struct TaskAfter {
 pub mod task_after {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Which {
-        /// One that is known already.
+        /// The id of an existing task.
         #[prost(uint64, tag = "1")]
         Task(u64),
-        /// One of the same request: the how manieth, from 0.
+        /// The index, from 0, of a task in the same request.
         #[prost(uint32, tag = "2")]
         Index(u32),
     }
@@ -3743,53 +3743,53 @@ pub mod task_after {
 /// A task to submit. Times are milliseconds since 1970; 0 for none.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskDraft {
-    /// What is to be done; `publish` publishes the payload to subject, without a worker.
+    /// The kind of work; a task of kind `publish` publishes the payload to subject, without a worker.
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "2")]
     pub payload: ::prost::bytes::Bytes,
-    /// `default` where it is empty.
+    /// The queue; empty for `default`.
     #[prost(string, tag = "3")]
     pub queue: ::prost::alloc::string::String,
-    /// 0 to 9, the highest; 5 where it is not said.
+    /// The priority from 0 to 9, the highest; 5 by default.
     #[prost(uint32, optional, tag = "4")]
     pub priority: ::core::option::Option<u32>,
-    /// It does not start before.
+    /// The earliest start of the task.
     #[prost(uint64, tag = "5")]
     pub not_before_ms: u64,
-    /// It is a dead letter if it is not done by then.
+    /// The time from which an uncompleted task is a dead letter.
     #[prost(uint64, tag = "6")]
     pub deadline_ms: u64,
-    /// How long one attempt may take; 0 for 300,000 (five minutes).
+    /// The longest duration of an attempt; 0 for 300,000 (five minutes).
     #[prost(uint32, tag = "7")]
     pub timeout_ms: u32,
-    /// Three retries where it is not said.
+    /// Three retries by default.
     #[prost(message, optional, tag = "8")]
     pub retry: ::core::option::Option<RetryPolicy>,
-    /// A second task of the tenant with the same key is the first; empty for none. With another queue, kind, payload or subject, or when the first was
-    /// cancelled, it is refused.
+    /// A second task of the tenant with the same key is the first task; empty for none. If queue,
+    /// kind, payload or subject differ, or the first task was cancelled, the second is refused.
     #[prost(bytes = "bytes", tag = "9")]
     pub idempotency_key: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "10")]
     pub after: ::prost::alloc::vec::Vec<TaskAfter>,
-    /// What people know it by, and what limits count it by.
+    /// Labels by which people find the task, and by which limits count it.
     #[prost(message, repeated, tag = "11")]
     pub labels: ::prost::alloc::vec::Vec<TaskLabel>,
-    /// Labels that a worker has to have to be given it, all of them.
+    /// Labels that the worker of this task must have, all of them.
     #[prost(message, repeated, tag = "12")]
     pub needs: ::prost::alloc::vec::Vec<TaskLabel>,
-    /// Thousandths of a processor, and bytes of memory, that it needs of a worker.
+    /// The need of the task on its worker: thousandths of a processor, and bytes of memory.
     #[prost(uint32, tag = "13")]
     pub cpu_milli: u32,
     #[prost(uint64, tag = "14")]
     pub memory_bytes: u64,
-    /// Where a task of kind `publish` publishes.
+    /// The subject of a task of kind `publish`.
     #[prost(string, tag = "15")]
     pub subject: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubmitTasksRequest {
-    /// Whose they are; empty for the user's own tenant.
+    /// The tenant of the tasks; empty for the user's own tenant.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
@@ -3797,10 +3797,10 @@ pub struct SubmitTasksRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubmitTasksResponse {
-    /// In the order in which they were given.
+    /// In the order of the request.
     #[prost(message, repeated, tag = "1")]
     pub tasks: ::prost::alloc::vec::Vec<TakenTask>,
-    /// Much waits already: submit so much more slowly.
+    /// A delay for later submissions, because many tasks wait already.
     #[prost(uint32, tag = "2")]
     pub slow_down_ms: u32,
 }
@@ -3808,11 +3808,11 @@ pub struct SubmitTasksResponse {
 pub struct TakenTask {
     #[prost(uint64, tag = "1")]
     pub task: u64,
-    /// It was here already, under the same idempotency key.
+    /// Whether the task existed already, under the same idempotency key.
     #[prost(bool, tag = "2")]
     pub known: bool,
 }
-/// A task as it is now. Times are milliseconds since 1970.
+/// A task in its present state. Times are milliseconds since 1970.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskInfo {
     #[prost(uint64, tag = "1")]
@@ -3829,28 +3829,28 @@ pub struct TaskInfo {
     pub stage: i32,
     #[prost(uint32, tag = "7")]
     pub priority: u32,
-    /// Attempts begun.
+    /// Number of attempts that began.
     #[prost(uint32, tag = "8")]
     pub attempts: u32,
-    /// Workers that died under it.
+    /// Number of workers that died while they held the task.
     #[prost(uint32, tag = "9")]
     pub lost: u32,
     #[prost(uint64, tag = "10")]
     pub submitted_ms: u64,
-    /// When its last attempt began.
+    /// Start of the last attempt.
     #[prost(uint64, optional, tag = "11")]
     pub started_ms: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "12")]
     pub deadline_ms: ::core::option::Option<u64>,
-    /// Who has it.
+    /// The worker that holds the task.
     #[prost(uint64, optional, tag = "13")]
     pub worker: ::core::option::Option<u64>,
-    /// How far it said it is, in thousandths, and in words.
+    /// The progress that the task reported, in thousandths and as text.
     #[prost(uint32, tag = "14")]
     pub permille: u32,
     #[prost(string, tag = "15")]
     pub note: ::prost::alloc::string::String,
-    /// What it waits for, or waited.
+    /// The tasks for which this one waits or waited.
     #[prost(uint64, repeated, tag = "16")]
     pub after: ::prost::alloc::vec::Vec<u64>,
     #[prost(message, repeated, tag = "17")]
@@ -3861,31 +3861,31 @@ pub struct TaskInfo {
     pub cpu_milli: u64,
     #[prost(uint64, tag = "20")]
     pub memory_bytes: u64,
-    /// What came of it, or of its last attempt.
+    /// The outcome of the task, or of its last attempt.
     #[prost(message, optional, tag = "21")]
     pub outcome: ::core::option::Option<TaskOutcome>,
-    /// How long one attempt may take.
+    /// The longest duration of an attempt.
     #[prost(uint32, tag = "22")]
     pub timeout_ms: u32,
-    /// It does not start before: its own time, or that of its next retry.
+    /// The earliest start: the task's own time, or that of its next retry.
     #[prost(uint64, optional, tag = "23")]
     pub not_before_ms: ::core::option::Option<u64>,
     #[prost(message, optional, tag = "24")]
     pub retry: ::core::option::Option<RetryPolicy>,
     #[prost(bytes = "bytes", tag = "25")]
     pub idempotency_key: ::prost::bytes::Bytes,
-    /// Where a task of kind `publish` publishes.
+    /// The subject of a task of kind `publish`.
     #[prost(string, tag = "26")]
     pub subject: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskOutcome {
-    /// Its result, or why it failed.
+    /// The result, or the reason of the failure.
     #[prost(bytes = "bytes", tag = "1")]
     pub bytes: ::prost::bytes::Bytes,
     #[prost(enumeration = "TaskFailure", tag = "2")]
     pub failure: i32,
-    /// How long it ran, and what it took of a processor and of memory.
+    /// The run time, and the use of processor and memory.
     #[prost(uint64, tag = "3")]
     pub run_us: u64,
     #[prost(uint64, tag = "4")]
@@ -3897,7 +3897,7 @@ pub struct TaskOutcome {
 pub struct GetTaskRequest {
     #[prost(uint64, tag = "1")]
     pub task: u64,
-    /// As the node has it, which may be late, without a word to the others.
+    /// Reads the node's own copy, which may be late, without communication between nodes.
     #[prost(bool, tag = "2")]
     pub stale: bool,
 }
@@ -3906,10 +3906,10 @@ pub struct GetTaskResponse {
     #[prost(message, optional, tag = "1")]
     pub task: ::core::option::Option<TaskInfo>,
 }
-/// What is empty fits anything.
+/// Selects tasks; an empty field matches all.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTasksRequest {
-    /// Who may manage sees all tenants' where this is empty; others their own.
+    /// The tenant. If empty: all tenants for users who may manage tasks, the own tenant for others.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -3918,16 +3918,16 @@ pub struct ListTasksRequest {
     pub kind: ::prost::alloc::string::String,
     #[prost(enumeration = "TaskStage", tag = "4")]
     pub stage: i32,
-    /// With this label.
+    /// Only tasks with this label.
     #[prost(message, optional, tag = "5")]
     pub label: ::core::option::Option<TaskLabel>,
-    /// From where on: the `next` of a page before.
+    /// The start of the page: `next` of the page before.
     #[prost(uint32, tag = "6")]
     pub from: u32,
-    /// At most so many; 0 for as many as may be (1,000).
+    /// The most tasks to return; 0 for the maximum (1,000).
     #[prost(uint32, tag = "7")]
     pub limit: u32,
-    /// With payloads and results.
+    /// Whether to include payloads and results.
     #[prost(bool, tag = "8")]
     pub whole: bool,
     #[prost(bool, tag = "9")]
@@ -3937,7 +3937,7 @@ pub struct ListTasksRequest {
 pub struct ListTasksResponse {
     #[prost(message, repeated, tag = "1")]
     pub tasks: ::prost::alloc::vec::Vec<TaskInfo>,
-    /// From where the next page goes on; none after the last.
+    /// The start of the next page; absent after the last.
     #[prost(uint32, optional, tag = "2")]
     pub next: ::core::option::Option<u32>,
 }
@@ -3969,13 +3969,13 @@ pub struct RetryTaskRequest {
 pub struct RetryTaskResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RedriveRequest {
-    /// Whose; empty for the user's own tenant.
+    /// The tenant; empty for the user's own tenant.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// At most so many; 0 for as many as may be at once.
+    /// The most tasks to restart; 0 for the maximum of a call.
     #[prost(uint32, tag = "2")]
     pub count: u32,
-    /// Those under which workers died (TASK_FAILURE_POISONED), too.
+    /// Whether to restart also tasks under which workers died (TASK_FAILURE_POISONED).
     #[prost(bool, tag = "3")]
     pub poisoned: bool,
 }
@@ -3983,7 +3983,7 @@ pub struct RedriveRequest {
 pub struct RedriveResponse {
     #[prost(uint64, tag = "1")]
     pub changed: u64,
-    /// There are more.
+    /// Whether there are more dead letters.
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
@@ -3991,21 +3991,21 @@ pub struct RedriveResponse {
 #[repr(i32)]
 pub enum TaskStage {
     Unspecified = 0,
-    /// Waits for other tasks.
+    /// The task waits for other tasks.
     Blocked = 1,
-    /// Waits for its time.
+    /// The task waits for its start time.
     Delayed = 2,
-    /// Waits until fewer tasks with one of its keys run.
+    /// The task waits until fewer tasks with one of its keys run.
     Limited = 3,
-    /// Waits for its turn and a worker.
+    /// The task waits for its turn and a worker.
     Ready = 4,
-    /// A worker has it, or it is being published.
+    /// A worker runs the task, or the node publishes it.
     Running = 5,
-    /// Cancelled, and the worker has yet to say so.
+    /// The task is cancelled, and the worker has not confirmed the end yet.
     Stopping = 6,
     Completed = 7,
     Cancelled = 8,
-    /// A dead letter.
+    /// The task is a dead letter.
     Dead = 9,
 }
 impl TaskStage {
@@ -4048,13 +4048,13 @@ impl TaskStage {
 #[repr(i32)]
 pub enum TaskFailure {
     None = 0,
-    /// The worker said so.
+    /// The worker reported a failure.
     Failed = 1,
-    /// It took longer than timeout_ms.
+    /// An attempt took longer than timeout_ms.
     TimedOut = 2,
-    /// Its deadline passed.
+    /// The task's deadline passed.
     Deadline = 3,
-    /// Too many workers died under it.
+    /// Too many workers died while they held the task.
     Poisoned = 4,
 }
 impl TaskFailure {
@@ -4163,8 +4163,8 @@ pub mod tasks_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Takes tasks in, all or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for what means nothing or is too much, RESOURCE_EXHAUSTED (QUEUE_FULL, NO_ROOM,
-        /// LIMIT), NOT_FOUND (TENANT_UNKNOWN) where tenants do not come into being by being used.
+        /// Submits tasks, all or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for an invalid or too large task, RESOURCE_EXHAUSTED
+        /// (QUEUE_FULL, NO_ROOM, LIMIT), NOT_FOUND (TENANT_UNKNOWN) if the tenant does not exist and tasks do not create tenants.
         pub async fn submit(
             &mut self,
             request: impl tonic::IntoRequest<super::SubmitTasksRequest>,
@@ -4186,7 +4186,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Submit"));
             self.inner.unary(req, path, codec).await
         }
-        /// All of a task. NOT_FOUND (NO_TASK) where it is not known, or no more.
+        /// All fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoRequest<super::GetTaskRequest>,
@@ -4208,7 +4208,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Get"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tasks that fit, in pages.
+        /// Lists the selected tasks, in pages.
         pub async fn list(
             &mut self,
             request: impl tonic::IntoRequest<super::ListTasksRequest>,
@@ -4230,7 +4230,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// Why a task does not run, or what it does, in one sentence.
+        /// The state of a task in one sentence, with the reason why it does not run.
         pub async fn why(
             &mut self,
             request: impl tonic::IntoRequest<super::WhyRequest>,
@@ -4249,7 +4249,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Why"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a task, and those that wait for it; one that runs is over when its worker has heard of it. FAILED_PRECONDITION (TASK_OVER).
+        /// Cancels a task, and those that wait for it. A running task ends when its worker has received the cancellation. FAILED_PRECONDITION (TASK_OVER).
         pub async fn cancel(
             &mut self,
             request: impl tonic::IntoRequest<super::CancelTaskRequest>,
@@ -4271,7 +4271,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Cancel"));
             self.inner.unary(req, path, codec).await
         }
-        /// Begins a dead letter anew, with all its retries. FAILED_PRECONDITION (TASK_OVER) for what is none.
+        /// Restarts a dead letter with all its retries. FAILED_PRECONDITION (TASK_OVER) for other tasks.
         pub async fn retry(
             &mut self,
             request: impl tonic::IntoRequest<super::RetryTaskRequest>,
@@ -4293,7 +4293,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Retry"));
             self.inner.unary(req, path, codec).await
         }
-        /// Does so with the oldest dead letters of a tenant, but not with poisoned ones (TASK_FAILURE_POISONED) unless told to.
+        /// Restarts the oldest dead letters of a tenant; poisoned ones (TASK_FAILURE_POISONED) only on request.
         pub async fn redrive(
             &mut self,
             request: impl tonic::IntoRequest<super::RedriveRequest>,
@@ -4330,8 +4330,8 @@ pub mod tasks_server {
     /// Generated trait containing gRPC methods that should be implemented for use with TasksServer.
     #[async_trait]
     pub trait Tasks: std::marker::Send + std::marker::Sync + 'static {
-        /// Takes tasks in, all or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for what means nothing or is too much, RESOURCE_EXHAUSTED (QUEUE_FULL, NO_ROOM,
-        /// LIMIT), NOT_FOUND (TENANT_UNKNOWN) where tenants do not come into being by being used.
+        /// Submits tasks, all or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for an invalid or too large task, RESOURCE_EXHAUSTED
+        /// (QUEUE_FULL, NO_ROOM, LIMIT), NOT_FOUND (TENANT_UNKNOWN) if the tenant does not exist and tasks do not create tenants.
         async fn submit(
             &self,
             request: tonic::Request<super::SubmitTasksRequest>,
@@ -4339,12 +4339,12 @@ pub mod tasks_server {
             tonic::Response<super::SubmitTasksResponse>,
             tonic::Status,
         >;
-        /// All of a task. NOT_FOUND (NO_TASK) where it is not known, or no more.
+        /// All fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
         async fn get(
             &self,
             request: tonic::Request<super::GetTaskRequest>,
         ) -> std::result::Result<tonic::Response<super::GetTaskResponse>, tonic::Status>;
-        /// Tasks that fit, in pages.
+        /// Lists the selected tasks, in pages.
         async fn list(
             &self,
             request: tonic::Request<super::ListTasksRequest>,
@@ -4352,12 +4352,12 @@ pub mod tasks_server {
             tonic::Response<super::ListTasksResponse>,
             tonic::Status,
         >;
-        /// Why a task does not run, or what it does, in one sentence.
+        /// The state of a task in one sentence, with the reason why it does not run.
         async fn why(
             &self,
             request: tonic::Request<super::WhyRequest>,
         ) -> std::result::Result<tonic::Response<super::WhyResponse>, tonic::Status>;
-        /// Ends a task, and those that wait for it; one that runs is over when its worker has heard of it. FAILED_PRECONDITION (TASK_OVER).
+        /// Cancels a task, and those that wait for it. A running task ends when its worker has received the cancellation. FAILED_PRECONDITION (TASK_OVER).
         async fn cancel(
             &self,
             request: tonic::Request<super::CancelTaskRequest>,
@@ -4365,7 +4365,7 @@ pub mod tasks_server {
             tonic::Response<super::CancelTaskResponse>,
             tonic::Status,
         >;
-        /// Begins a dead letter anew, with all its retries. FAILED_PRECONDITION (TASK_OVER) for what is none.
+        /// Restarts a dead letter with all its retries. FAILED_PRECONDITION (TASK_OVER) for other tasks.
         async fn retry(
             &self,
             request: tonic::Request<super::RetryTaskRequest>,
@@ -4373,7 +4373,7 @@ pub mod tasks_server {
             tonic::Response<super::RetryTaskResponse>,
             tonic::Status,
         >;
-        /// Does so with the oldest dead letters of a tenant, but not with poisoned ones (TASK_FAILURE_POISONED) unless told to.
+        /// Restarts the oldest dead letters of a tenant; poisoned ones (TASK_FAILURE_POISONED) only on request.
         async fn redrive(
             &self,
             request: tonic::Request<super::RedriveRequest>,

@@ -84,7 +84,7 @@ pub struct PublishResponse {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishBatchRequest {
-    /// Where messages go that name no topic.
+    /// The topic of messages without one.
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
@@ -111,7 +111,7 @@ pub struct SubscribeRequest {
 pub struct UnsubscribeRequest {
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
-    /// What "subscription-ref" said.
+    /// The value of "subscription-ref".
     #[prost(string, tag = "2")]
     pub subscription_ref: ::prost::alloc::string::String,
 }
@@ -139,7 +139,7 @@ pub struct Message {
     #[prost(int64, tag = "5")]
     pub timestamp: i64,
 }
-/// Defined by the contract; none of its calls takes them.
+/// A part of Ratatoskr's protocol that no call uses.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AckRequest {
     #[prost(string, tag = "1")]
@@ -400,8 +400,8 @@ pub mod message_broker_client {
                 .insert(GrpcMethod::new("ratatoskr.MessageBroker", "PublishBatch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Delivers what is published from now on. The reference that Unsubscribe takes comes with the initial metadata, as
-        /// "subscription-ref".
+        /// Delivers messages that are published from now on. The initial
+        /// metadata has the reference for Unsubscribe as "subscription-ref".
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -517,8 +517,8 @@ pub mod message_broker_server {
             >
             + std::marker::Send
             + 'static;
-        /// Delivers what is published from now on. The reference that Unsubscribe takes comes with the initial metadata, as
-        /// "subscription-ref".
+        /// Delivers messages that are published from now on. The initial
+        /// metadata has the reference for Unsubscribe as "subscription-ref".
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
