@@ -89,7 +89,7 @@ static void payload_check(const uint8_t *payload, size_t bytes, uint64_t seq) {
     }
 }
 
-/* Sockets. The binding side is called A, the connecting side B; a ROUTER must name whom it sends to. */
+/* Sockets. The binding side is A, the connecting side B. A ROUTER must name the receiver. */
 
 static void set(void *socket, int option, int value) {
     check(zmq_setsockopt(socket, option, &value, sizeof value), "setting a socket option");
@@ -149,7 +149,7 @@ static void message_receive_exactly(const struct setup *setup, void *socket, voi
     if (message_receive(setup, socket, data, setup->bytes) != setup->bytes) fail("a message of another size");
 }
 
-/* The binding side knows the other is there by its subscription, or by its greeting. */
+/* The binding side recognizes the other side by its subscription or its greeting. */
 static void await_other(const struct setup *setup, void *socket) {
     char greeting[16];
     message_receive(setup, socket, greeting, sizeof greeting);
@@ -191,7 +191,7 @@ static void receive_all(struct setup *setup) {
     free(payload);
 }
 
-/* Latency: B asks, A echoes; a tenth more at first, which is not counted. */
+/* Latency: B sends, A echoes. A tenth more at first is not counted. */
 
 static void echo_all(struct setup *setup) {
     void *socket = socket_bind(setup);

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcd is a client over all endpoints, as its users have it; reads are linearizable.
+// etcd is a client of all endpoints, as in users' programs; its reads are linearizable.
 type etcd struct{ kv *clientv3.Client }
 
 func newEtcd(todo work) (store, error) {
@@ -63,7 +63,7 @@ func (e *etcd) scan(ctx context.Context, from string, count int) ([][]byte, erro
 	return values, nil
 }
 
-// leaderOf is which of the endpoints leads, once all of them agree and have come as far as the leader.
+// leaderOf returns the leading endpoint, once all of them agree and are as up to date as the leader.
 func leaderOf(ctx context.Context, endpoints []string) int {
 	kv, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	check(err)

@@ -12,7 +12,7 @@ import (
 
 const bucket = "bench"
 
-// jetStream is a bucket of a JetStream, on disk, with as many replicas as there are servers.
+// jetStream is a bucket of a JetStream, on disk, with one replica on each server.
 type jetStream struct{ kv jetstream.KeyValue }
 
 func newJetStream(ctx context.Context, todo work, nth int) (store, error) {
@@ -26,7 +26,7 @@ func newJetStream(ctx context.Context, todo work, nth int) (store, error) {
 		return nil, err
 	}
 	config := jetstream.KeyValueConfig{Bucket: bucket, Replicas: len(todo.Endpoints), Storage: jetstream.FileStorage}
-	// Servers that have just met refuse it until they have chosen a leader.
+	// Servers refuse the call until they have elected a leader.
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		within, cancel := context.WithTimeout(ctx, 5*time.Second)
 		kv, err := js.CreateOrUpdateKeyValue(within, config)

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// keeper knows what was acknowledged. Each key is written by one lane alone, so that its last value is certain.
+// keeper stores the acknowledged values. Only one lane writes each key, so its last value is certain.
 type keeper struct {
 	todo work
-	// written is how often each key was written, and what its value carries.
+	// written is the number of writes of each key, which its value contains.
 	written []uint64
-	// revisions are what is known of each key, for compare-and-swap.
+	// revisions are the last known revisions of the keys, for compare-and-swap.
 	revisions []uint64
 }
 
@@ -36,7 +36,8 @@ func (k *keeper) load(ctx context.Context, stores []store) error {
 	})
 }
 
-// verify reads every key, and compares it with what was acknowledged. A follower that lags is asked again.
+// verify reads every key and compares its value with the acknowledged one. It repeats a read of a follower that
+// lags.
 func (k *keeper) verify(ctx context.Context, stores []store) error {
 	until := time.Now().Add(patience)
 	return k.each(stores, 1, func(at store, nth, _ int) error {
@@ -56,7 +57,7 @@ func (k *keeper) verify(ctx context.Context, stores []store) error {
 	})
 }
 
-// each calls do for all keys, so many at a time, on several lanes.
+// each calls do for all keys on several lanes, a limited number at a time.
 func (k *keeper) each(stores []store, step int, do func(at store, from, to int) error) error {
 	var running sync.WaitGroup
 	failed, pieces := make(chan error, loadLanes), make(chan int, loadLanes)

@@ -1,9 +1,10 @@
-// Clients of a key-value store, over several connections, with so many requests on their way at a time.
+// Clients of a key-value store, over several connections, with a fixed number of requests in flight.
 //
 //	kv_load WORK
 //
-// WORK is the bench's own order as JSON (crates/bench/src/control/work.rs), and what is printed its report. Keys and values
-// are made as the bench makes them, and what was acknowledged is read back and compared before anything is reported.
+// WORK describes the work as JSON (crates/bench/src/control/work.rs); the output is the report. The program makes
+// keys and values as the bench does. It reads acknowledged values back and compares them before it prints the
+// report.
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 	"time"
 )
 
-// work is what is to be done.
+// work is the described work.
 type work struct {
 	Store     string   `json:"store"`
 	Endpoints []string `json:"endpoints"`
@@ -78,7 +79,7 @@ func main() {
 	say(result)
 }
 
-// connect waits until the store can be used.
+// connect waits until the store is usable.
 func connect(ctx context.Context, todo work) []store {
 	if todo.Store == "etcd" {
 		leaderOf(ctx, todo.Endpoints)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// filler stands in every word between the first and the last (crates/bench/src/payload.rs).
+// filler is the value of each word between the first and the last (crates/bench/src/payload.rs).
 const filler = uint64(0x5bd1e9959e3779b9)
 
 func payload(bytes int, seq uint64) []byte {
@@ -18,7 +18,7 @@ func payload(bytes int, seq uint64) []byte {
 	return made
 }
 
-// carries is whether this is the payload of seq, every word of it.
+// carries reports whether every word of the payload is right for seq.
 func carries(value []byte, bytes int, seq uint64) bool {
 	if len(value) != bytes {
 		return false

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pace is how often each endpoint is written to, whatever became of the writes before.
+// pace is the interval between writes to each endpoint, which does not depend on earlier writes.
 const pace = 7 * time.Millisecond
 
 type order struct {
-	// Leader asks who leads.
+	// Leader requests the leader.
 	Leader bool `json:"leader"`
-	// AfterNs asks for the first write that was asked for after this time and acknowledged.
+	// AfterNs requests the first acknowledged write that began after this time.
 	AfterNs int64 `json:"after_ns"`
 }
 
@@ -30,7 +30,7 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// probe writes to every endpoint all the time, and says when writes go through again.
+// probe writes to every endpoint all the time, and reports when writes succeed again.
 func probe(ctx context.Context, endpoints []string) {
 	var lock sync.Mutex
 	after, heard := int64(0), make(chan int64, 1)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// result is what came of the work.
+// result has the counts and latencies of the work.
 var result struct {
 	Ops       int     `json:"ops"`
 	Errors    int     `json:"errors"`
@@ -21,7 +21,7 @@ var result struct {
 	P99Ns     int64   `json:"p99_ns"`
 }
 
-// lane has one request on its way at a time, and its own keys.
+// lane has one request in flight at a time, and its own keys.
 type lane struct {
 	keeper *keeper
 	at     store
@@ -89,13 +89,13 @@ func getMany(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// run has every lane do one thing after another, and counts what was answered after the warm-up.
+// run lets every lane make requests one after another, and counts responses after the warm-up.
 func run(ctx context.Context, todo work, stores []store, k *keeper, one func(context.Context, *lane) error) {
 	start := time.Now().Add(time.Duration(todo.WarmupNs))
 	end := start.Add(time.Duration(todo.TimeNs))
 	took, errors := make([][]int64, todo.InFlight), make([]int, todo.InFlight)
 	var answered, last atomic.Int64
-	// A time in which nothing was answered goes on until something was.
+	// Without a response within the time, the measurement continues until the first one.
 	goesOn := func(now time.Time) bool {
 		return now.Before(end) || answered.Load() == 0 && now.Before(end.Add(patience))
 	}

@@ -1,9 +1,10 @@
-// One publisher and so many subscribers on nats.go, each with a connection of its own, against whatever speaks NATS.
+// One publisher and several subscribers with nats.go, each with its own connection, for any NATS server.
 //
 //	nats_load URL SUBSCRIBERS BYTES COUNT
 //
-// Every delivery is checked: order, length, and every word of the payload, which is the bench's own (payload.rs). It
-// prints one JSON line: from just before the first publish until the last delivery was checked.
+// The program checks every delivery: order, length, and every word of the payload, which is the bench's own
+// (payload.rs). It prints one JSON line; its time is from just before the first publish until the check of the
+// last delivery.
 package main
 
 import (

@@ -1,9 +1,9 @@
-// A queue of tasks on Redis by asynq: submits, works and completes them in one process.
+// A task queue on Redis with asynq: submits, runs and completes the tasks in one process.
 //
 //	asynq_load WORK
 //
-// WORK is the bench's own order as JSON (crates/bench/src/tasks/work.rs), and what is printed its report. Each task carries its
-// number; one that is done twice, or never, is an error.
+// WORK describes the work as JSON (crates/bench/src/tasks/work.rs); the output is the report. Each task has a
+// number. A task that is done twice or never is an error.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// work is what is to be done.
+// work is the described work.
 type work struct {
 	Endpoint string  `json:"endpoint"`
 	Workers  int     `json:"workers"`
@@ -25,7 +25,7 @@ type work struct {
 	TimeNs   int64   `json:"time_ns"`
 }
 
-// report is what came of it. Latencies are from when a task was due to be submitted until it started, or was over.
+// report has the results. Latencies are from the time when a task was due to its start or end.
 type report struct {
 	Ops         int64 `json:"ops"`
 	Submitted   int64 `json:"submitted"`

@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// begun is what all times are counted from: the clock of it cannot be set.
+// begun is the origin of all times, on a clock that cannot be set.
 var begun = time.Now()
 
 func now() int64 { return int64(time.Since(begun)) }
@@ -23,7 +23,7 @@ const (
 	headBytes  = 16
 )
 
-// tally counts what was done, each task once.
+// tally counts completed tasks, each once.
 type tally struct {
 	sync.Mutex
 	seen       map[uint64]bool
@@ -63,7 +63,7 @@ func run(todo work) report {
 	server := asynq.NewServer(redis, asynq.Config{
 		Concurrency: todo.Workers,
 		LogLevel:    asynq.ErrorLevel,
-		// An empty queue is looked at this often; the default is a second.
+		// The interval at which an empty queue is checked; the default is a second.
 		TaskCheckInterval: time.Millisecond,
 	})
 	handle := func(_ context.Context, task *asynq.Task) error {
@@ -90,7 +90,7 @@ func run(todo work) report {
 	return count.report(todo, submitted)
 }
 
-// reached waits until Redis answers.
+// reached waits until Redis responds.
 func reached(redis asynq.RedisClientOpt) {
 	client := asynq.NewClient(redis)
 	defer client.Close()
@@ -103,7 +103,7 @@ func reached(redis asynq.RedisClientOpt) {
 	check(err)
 }
 
-// submit submits until the time is over, and says how many it were.
+// submit submits until the time is over, and returns the number of tasks.
 func submit(todo work, redis asynq.RedisClientOpt, places chan struct{}, end int64) int64 {
 	type one struct {
 		seq uint64

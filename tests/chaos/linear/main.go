@@ -20,7 +20,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A group that takes longer stays undecided; the harness limits how many may.
+// A group that takes longer stays undecided; the harness limits the number of such groups.
 const patience = 20 * time.Second
 
 type verdict struct {

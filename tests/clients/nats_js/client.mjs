@@ -1,5 +1,5 @@
-// Runs every case with nats.js. Over TLS, with the authority in the second argument, it runs those that need nothing
-// done to the node.
+// Runs every case with nats.js. Over TLS, the second argument names the authority. Then only cases run that do not
+// stop or restart the node.
 
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";

@@ -28,7 +28,7 @@ type node struct {
 	done    chan struct{}
 }
 
-// place is where a node listens, and where its cluster's directory is; without one it has no cluster.
+// place has the address of a node and the directory of its cluster. Without a directory the node has no cluster.
 type place struct {
 	name, nats    string
 	http          string
@@ -107,7 +107,7 @@ func (n *node) kill() {
 	<-n.done
 }
 
-// nodes is what replaces one nats-server.
+// nodes are the Dunlin nodes that replace one nats-server.
 type nodes struct {
 	all     []*node
 	address string
@@ -115,7 +115,7 @@ type nodes struct {
 	fronts []net.Listener
 }
 
-// end asks all nodes to end, and accepts no more connections.
+// end requests all nodes to end, and accepts no more connections.
 func (n *nodes) end() {
 	for _, front := range n.fronts {
 		front.Close()
@@ -131,8 +131,8 @@ func (n *nodes) kill() {
 	}
 }
 
-// startNodes starts what replaces one nats-server: one node, SUITE_NODES of them behind one port, or a member of
-// the cluster in the options.
+// startNodes starts the replacement of one nats-server: one node, SUITE_NODES nodes behind one port, or a member
+// of the cluster in the options.
 func startNodes(opts *server.Options, config *nodeConfig, dir string) (*nodes, error) {
 	port := opts.Port
 	if port == server.RANDOM_PORT {

@@ -23,8 +23,8 @@ import (
 	"github.com/synadia-io/orbit.go/ntf/api"
 )
 
-// tester is the service that starts servers for nats.go's tests (their TESTER_NATS_URL): it runs the shim where the
-// original runs nats-server. It is reached through a Dunlin node.
+// tester is the service that starts servers for nats.go's tests (their TESTER_NATS_URL). It runs the shim in place
+// of nats-server. Tests reach the service through a Dunlin node.
 type tester struct {
 	shim      string
 	nodes     int
@@ -50,7 +50,7 @@ type testServer struct {
 	process *exec.Cmd
 }
 
-// rendered is what the configuration texts in tests may refer to.
+// rendered are the values that configuration texts in tests may name.
 type rendered struct {
 	ServerName, ServerDir, StoreDir, ClusterName string
 	ClientPort                                   int

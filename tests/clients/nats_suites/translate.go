@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// What records need in addition to the payload (docs/listeners.md, Limits).
+// Bytes of a record in addition to the payload (docs/listeners.md, Limits).
 const metaBytes = 64 << 10
 
 // nodeConfig is a node's configuration without addresses and directories, and its users.
@@ -141,7 +141,7 @@ func user(file *strings.Builder, name, proof string, permissions *server.Permiss
 	list("groups", []string{">"})
 }
 
-// hashed is the password as `dunlin user add` writes it.
+// hashed is the password in the form that `dunlin user add` writes.
 func hashed(password string) string {
 	const memory, rounds = 19456, 2
 	salt := []byte("a salt of 16 by.")

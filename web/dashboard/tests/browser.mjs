@@ -1,5 +1,5 @@
-// Debian's Chromium without a screen, and what every page of it is watched for: errors, and what the content security
-// policy refused, are failures wherever they come.
+// Debian's Chromium without a screen. Errors on any page, and violations of the content security policy, are
+// failures.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -12,7 +12,7 @@ const EXPECTED = /Failed to load resource|net::ERR_|WebSocket connection to/;
 
 export class Browser {
   static async start(executablePath) {
-    // Tests run as root in CI, where Chromium's own sandbox cannot be.
+    // Tests run as root in CI, where Chromium's own sandbox cannot work.
     const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
     return new Browser(browser);
   }

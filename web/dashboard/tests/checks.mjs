@@ -1,4 +1,4 @@
-// What the cases say with. Waiting is generous: a machine under load is slow, not wrong.
+// Checks for the cases. Time limits are long, because a machine under load is slow without being wrong.
 
 export const SLOW_MS = 30_000;
 

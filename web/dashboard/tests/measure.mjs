@@ -1,7 +1,7 @@
 //   node tests/measure.mjs --dunlin PATH [--chromium PATH] [--json]
 //
-// The figures of issue 8's table that a browser has to show, measured in it: `cargo xtask page --measure` runs this with a
-// release build. A row is a line: what, the figure, what it is to be.
+// Measures the figures of issue 8's table that concern a browser. `cargo xtask page --measure` runs this program
+// with a release build. Each line has a description, the figure, and its goal.
 
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";

@@ -1,5 +1,5 @@
-// Real nodes for the page to look at: processes of the product's binary, on ports of the system's choice, that end with
-// this program however it ends (their standard input is a pipe from here).
+// Real nodes for the page: processes of the product's binary, on free ports. They end with this program in any
+// case, because their standard input is a pipe from it.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,4 +1,5 @@
-// Goes through every page of the demo, with all faces on three nodes that are killed and healed, and takes the README's pictures.
+// Visits every page of the demo, with all its parts on three nodes that are killed and restarted, and takes the
+// README's pictures.
 //
 //   node tests/readme.mjs --dunlin PATH --out DIR [--chromium PATH] -- ARGUMENTS OF `dunlin demo`
 //
@@ -46,20 +47,20 @@ try {
   await page.getByRole("cell", { name: "dan", exact: true }).first().waitFor();
   await page.waitForTimeout(5_000);
   await take("work");
-  // A node is killed by the demo, and the page says so: its own node's going away, too, which it then sees through another.
+  // The demo kills a node, and the page reports that. If the page's own node is away, the page uses another node.
   await go("#/cluster");
   await until("all are there", async () => (await page.locator('[data-state="there"]').count()) === 3, WARM_MS);
   await until("a node is said to be away", async () => (await page.locator('[data-state="away"]').count()) > 0, WARM_MS);
   await until("and to be back", async () => (await page.locator('[data-state="there"]').count()) === 3, WARM_MS);
   const victim = await until("a node was killed and is back", () => / node (\d) is back: /.exec(said)?.[1], WARM_MS);
-  // One that was not killed has seen it all.
+  // A node that was not killed has seen all events.
   const witness = `.node[data-state="there"]:not([data-node="${victim}"]) dl a`;
   await shown(page, witness);
   await page.goto(await page.locator(witness).first().getAttribute("href"));
   for (const event of ["gone", "back"]) await shown(page, `[data-event="${event}"]`);
   await take("cluster");
   await page.goto(`${url}#/cluster`);
-  // That it was away is not said any more, should it have been this page's own.
+  // If the killed node was the page's own, the banner about it must have disappeared.
   await until("the page is at home", async () => (await page.locator("[data-said=through], [data-said=away]").count()) === 0, WARM_MS);
   await go("#/topics");
   await page.locator("a.line", { hasText: "market.bitstamp.btcusd" }).click();

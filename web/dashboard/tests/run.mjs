@@ -2,8 +2,8 @@
 //
 //   node tests/run.mjs --dunlin PATH [--chromium PATH] [--only CASE] [--pictures DIR]
 //
-// `cargo xtask page` runs it. A case is a file in cases/ with a name that is a promise and `run(world)`; what takes its time by itself is begun by
-// `begin(world)` before any case, and given to `run`.
+// `cargo xtask page` runs this program. A case is a file in cases/ that exports `promise` and `run(world)`. Its
+// optional `begin(world)` starts slow work before any case; `run` receives the result.
 
 import { parseArgs } from "node:util";
 import { Browser } from "./browser.mjs";
@@ -25,7 +25,7 @@ const nodes = new Nodes(given.dunlin);
 const browser = await Browser.start(given.chromium);
 let failed = 0;
 try {
-  // Most cases look at one node; those that kill one start their own.
+  // Most cases use one node; cases that kill a node start their own.
   const node = await nodes.serve();
   const world = { nodes, browser, node, pictures: given.pictures };
   const cases = [];

@@ -25,7 +25,8 @@ export async function run({ browser, nodes }) {
   await page.locator('[data-node="3"][data-state="there"]').waitFor();
   await page.locator('[data-event="back"]').first().waitFor();
 
-  // One question finds another node before the other has failed: that the node is away is then not said any more.
+  // One request may find another node before other requests have failed. The banner about the missing node has
+  // then disappeared.
   await page.route(`${three[0].url}/v1/node/cluster`, async (route) => {
     await new Promise((later) => setTimeout(later, 1_000));
     await route.abort("connectionrefused").catch(() => undefined);

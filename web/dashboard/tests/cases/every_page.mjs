@@ -43,7 +43,7 @@ async function dialogs(page, scheme) {
     await page.keyboard.press(key);
     await shown(page, "dialog[open]");
     equal((await violations(page)).join("\n"), "", `axe on the dialog of ${key}, ${scheme}`);
-    // Typed into the search's field, which would take the first Escape for itself.
+    // The text is typed into the field of the search, which handles the first Escape itself.
     if (key === "/") await page.keyboard.type("orders");
     await page.keyboard.press("Escape");
     await page.locator("dialog[open]").waitFor({ state: "detached" });

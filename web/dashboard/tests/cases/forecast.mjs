@@ -24,7 +24,7 @@ export async function run({ browser, nodes }, { node, submitting }) {
     const page = await browser.open(`${node.url}/#/work?tab=workers`);
     const outlook = page.locator("[data-figure='work.forecast']");
     await outlook.waitFor();
-    // Before there is enough to go by it says how much is missing; where that is past, it has been seen as it passed.
+    // Without enough history the page shows the missing time. If that phase is over, an earlier check has seen it.
     await until("there is a forecast", async () => (await outlook.getAttribute("data-raw")) !== null, 3 * SEASON_MS);
     await until("the page has what the node says", async () => {
       const { scaling } = await (await fetch(`${node.url}/v1/node/work`)).json();

@@ -33,7 +33,7 @@ async function create(node) {
   const socket = connect(Number(port), host);
   let answers = 0;
   socket.setEncoding("latin1");
-  // What is read may end within an answer's first words.
+  // A chunk of data may end within the first words of a response.
   let rest = "";
   socket.on("data", (text) => {
     const all = rest + text;

@@ -43,7 +43,7 @@ async function lies_between(page, node, name, of, labels) {
     await page.waitForTimeout(1500);
     const seen = await figure(page, name);
     const after = await metric(node, of, labels);
-    // What goes up and down may do so in between.
+    // A value that rises and falls may have changed in between.
     return seen !== undefined && Math.min(before, after) <= seen && seen <= Math.max(before, after);
   });
 }

@@ -31,7 +31,7 @@ async function tail(browser, nodes, node) {
   await fetch(url, { method: "POST", body: "the first" });
   await stands;
   const [records, missed] = [await metric(node, "dunlin_records_total"), await metric(node, "dunlin_gap_records_total")];
-  // It ends when the node has acknowledged all of it, which a reader that stands does not keep it from.
+  // The command ends when the node has acknowledged all records; a stopped reader does not delay that.
   await nodes.dunlin("pub", "slow.lines", "x".repeat(BYTES), "--repeat", String(RECORDS), "--quiet", "--url", `dunlin://${node.tcp}`);
   await until("the node has counted all of it while the tab stands", async () => (await metric(node, "dunlin_records_total")) - records >= RECORDS);
   await tab.go();
