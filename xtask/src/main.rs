@@ -1,6 +1,6 @@
 //! The project's commands: `cargo xtask <command>`, with one file for each.
 //!
-//! The product does not depend on this crate. It starts cargo, git and python3 as processes, so that it
+//! The product does not depend on this crate. This crate starts cargo, git and python3 as processes, so that it
 //! builds quickly.
 
 mod cases;

@@ -66,7 +66,7 @@ struct Finding {
 }
 
 impl Findings {
-    /// `text` follows the path and line. It names the fault and the remedy.
+    /// `text` follows the path and line. The text names the fault and the remedy.
     fn fail(&mut self, path: &str, line: usize, text: String) {
         self.all.push(Finding { place: format!("{path}:{line}"), text, warning: false });
     }

@@ -1,8 +1,7 @@
 //! Numbers and bytes that Python reads in place, through the buffer protocol.
 //!
-//! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. It
-//! keeps the slice's owner alive, and the slice does not change, so that a view may outlive all other
-//! objects.
+//! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. The view
+//! keeps the slice's owner alive, and the slice does not change, so that a view may outlive all other objects.
 //!
 //! The buffer protocol passes C pointers and needs `unsafe`. Copies instead would cost 56 bytes a record.
 

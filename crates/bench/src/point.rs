@@ -115,7 +115,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// One run. It must fail if a delivery was missing or wrong, so that the runner may mark its rows as checked.
+/// One run. A run must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<Sample>>;
 
 /// A target with parameters.

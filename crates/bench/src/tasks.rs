@@ -7,8 +7,8 @@
 //!
 //! Without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs the same
 //! scheduler and autoscaler in virtual time (`via=simulator`). Figures in virtual time do not measure a
-//! machine. They show decisions under the costs of `docs/autoscaling.md`. Each run of such a point takes the
-//! next seed, so minimum and maximum show the effect of chance.
+//! machine. These figures show decisions under the costs of `docs/autoscaling.md`. Each run of such a point
+//! takes the next seed, so minimum and maximum show the effect of chance.
 
 pub mod clients;
 pub mod crew;

@@ -260,7 +260,7 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// The node has room again once more records are acknowledged. It may still refuse records that were
+    /// The node has room again once more records are acknowledged. The topic may still refuse records that were
     /// sent.
     fn over(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {

@@ -93,7 +93,7 @@ impl Client {
         Client::connect_to(url.parse()?, options)
     }
 
-    /// Makes a client without waiting for the node at `url`. Its handles begin to work once there is a
+    /// Makes a client without waiting for the node at `url`. The client's handles begin to work once there is a
     /// connection. Use it for a worker that starts before its node.
     pub fn open(url: &str, options: Options) -> Result<Client, ConnectError> {
         Ok(Client::new(url.parse()?, options)?)

@@ -122,7 +122,7 @@ impl Lane {
         }
     }
 
-    /// Numbers all refused batches anew and passes them to `send`.
+    /// Gives all refused batches new numbers and passes them to `send`.
     pub(crate) fn send_again(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
         self.leaves_out = false;
         for mut sent in std::mem::take(&mut self.aside) {

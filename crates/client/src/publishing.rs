@@ -103,8 +103,8 @@ impl PublisherShared {
         state.lanes.iter().flat_map(Lane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Opens the publisher. When the publisher opens again, the message includes the client's knowledge of
-    /// the topic, which may have begun anew.
+    /// Opens the publisher. When the publisher opens again, the message includes the client's knowledge of the
+    /// topic, which may have begun a new epoch.
     pub(crate) fn open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(of_topic) = state.of_topic
             && version >= Kind::ExpectTopic.since()

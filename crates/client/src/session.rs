@@ -1,8 +1,8 @@
 //! The state that a client keeps over connections: subscriptions, publishers and requests.
 //!
-//! The tables map message numbers to their recipients. They are locked briefly, to deliver messages or to add
-//! an entry, and never during a wait. Lock order: the reading half, the session, a publisher or an inbox, the
-//! outbox.
+//! The tables map message numbers to their recipients. The tables are locked briefly, to deliver messages or to
+//! add an entry, and never during a wait. Lock order: the reading half, the session, a publisher or an inbox,
+//! the outbox.
 
 mod deliver;
 mod following;

@@ -79,7 +79,7 @@ layout! {
         pub epoch: u32,
         /// The requesting node.
         pub node: u64,
-        /// Whether the requesting node has the records. It then becomes the owner if a new one is needed.
+        /// Whether the requesting node has the records. The node then becomes the owner if a new one is needed.
         pub holds: bool,
     }
 }

@@ -1,8 +1,8 @@
 //! Pseudorandom numbers that are the same on every machine, for ever.
 //!
-//! xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as they
-//! advise. This crate has its own implementation, because other crates may change their numbers in a later
-//! version. That would invalidate recorded hashes of simulated feeds.
+//! xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as they advise.
+//! This crate has its own implementation, because other crates may change their numbers in a later version. A
+//! new generator would invalidate recorded hashes of simulated feeds.
 
 /// A stream of numbers that its seed determines.
 #[derive(Debug, Clone)]

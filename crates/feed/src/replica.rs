@@ -1,8 +1,8 @@
 //! A subscriber's copies of the states of one or many logs, which detect and repair their own errors.
 //!
-//! A replica consists of a [`Subscribe`] and a [`Reducer`], in process or over a connection. It detects a
-//! record that does not follow the last one, a checksum that differs, and a record that its state refuses.
-//! The replica then requests the missing records, or the whole state if records are not enough.
+//! A replica consists of a [`Subscribe`] and a [`Reducer`], in process or over a connection. The replica
+//! detects a record that does not follow the last one, a checksum that differs, and a record that its state
+//! refuses. The replica then requests the missing records, or the whole state if records are not enough.
 //!
 //! Invariants:
 //! - Every reported state is whole: the result of all records up to its position.

@@ -115,7 +115,7 @@ impl<'a> Frame<'a> {
         text(self.field(FLAG_SUBJECT))
     }
 
-    /// The key. It selects the partition, and groups keep the order of records with the same key.
+    /// The key. The key selects the partition, and groups keep the order of records with the same key.
     pub fn key(&self) -> Option<&'a [u8]> {
         (self.flags & FLAG_KEY != 0).then(|| self.field(FLAG_KEY))
     }

@@ -1,8 +1,8 @@
 //! The byte layout of records: the same in memory, on the wire and on disk.
 //!
-//! A **frame** is one record; a **batch** is a header and the frames of consecutive records of one log. Frames are
-//! 8-byte aligned. They hold no topic, sequence or checksum, so subscribers receive the same bytes that publishers
-//! send.
+//! A **frame** is one record; a **batch** is a header and the frames of consecutive records of one log. Frames
+//! are 8-byte aligned. Frames hold no topic, sequence or checksum, so subscribers receive the same bytes that
+//! publishers send.
 //!
 //! Invariants:
 //! - [`Frame::check`] is the only way to turn foreign bytes into frames. No accessor of [`Frame`] panics on bytes

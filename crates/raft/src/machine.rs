@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// A state machine. The same commands at the same times produce the same state on every node.
 pub trait Machine: Any + Send {
-    /// Sets the cluster's time, ms. It never decreases.
+    /// Sets the cluster's time, ms. The time never decreases.
     fn advance(&mut self, now_ms: u64);
 
     /// The last time set, ms.

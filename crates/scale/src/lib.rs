@@ -1,7 +1,7 @@
 //! Autoscaling: decides how many workers run.
 //!
 //! A [`Scaler`] turns [`Sample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
-//! [`Event`]s. It has no clock, threads or sockets; the time is an argument.
+//! [`Event`]s. The scaler has no clock, threads or sockets; the time is an argument.
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.

@@ -78,7 +78,7 @@ pub struct ScaleInPolicy {
 /// Policy of scaling by forecasts, which only add workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictive {
-    /// Distance of the forecast from now, ms. It must exceed the time to decide and to start a worker.
+    /// Distance of the forecast from now, ms. The distance must exceed the time to decide and to start a worker.
     pub lead_ms: u64,
     /// Length of a bucket of the series, ms.
     pub bucket_ms: u64,

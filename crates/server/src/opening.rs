@@ -42,7 +42,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Starts all listeners. They refuse clients with `what`, the current step.
+    /// Starts all listeners. The listeners refuse clients with `what`, the current step, as the reason.
     pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(StartupProgress { what: Mutex::new(what.to_owned()), began: Instant::now() });

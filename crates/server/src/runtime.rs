@@ -38,7 +38,7 @@ pub(crate) struct Runtime {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A handle to place sessions on a thread. It does not keep the thread running.
+/// A handle to place sessions on a thread. The handle does not keep the thread running.
 #[derive(Debug, Clone)]
 pub(crate) struct Core {
     pub(crate) handle: Handle,

@@ -1,7 +1,7 @@
 //! Tracing spans of requests, calls and sessions (`dunlin serve --otlp-endpoint`).
 //!
-//! They are `tracing` spans with this module's path as target. Names follow OpenTelemetry's conventions for HTTP, RPC
-//! and networks; other names begin with `dunlin.`.
+//! The spans are `tracing` spans with this module's path as target. Names follow OpenTelemetry's conventions
+//! for HTTP, RPC and networks; other names begin with `dunlin.`.
 //!
 //! Invariants:
 //! - Requests, calls and sessions have spans; records have none.
@@ -143,7 +143,8 @@ pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session
     span
 }
 
-/// Records a session's end. It counts as an error if the node ended the session for any reason but its own shutdown.
+/// Records a session's end. The span counts as an error if the node ended the session for any reason but its
+/// own shutdown.
 pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
     span.record("dunlin.records.sent", records as i64);
     span.record("dunlin.session.end", why.unwrap_or("the client closed it"));

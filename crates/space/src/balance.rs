@@ -1,4 +1,4 @@
-//! Decides when and where the curve is cut anew, from the loads that regions report.
+//! Decides when and where the curve is cut again, from the loads that regions report.
 //!
 //! Invariants:
 //! - No new cut begins before the last one is done, because entities in handover would count for the wrong

@@ -1,8 +1,8 @@
 //! Counts a world's entities over the states of its regions, each entity once.
 //!
-//! The states of different regions belong to different ticks. An entity that is being handed over may
-//! therefore appear in two states. It may also appear in none, if its source has removed it and its target
-//! has not inserted it yet.
+//! The states of different regions belong to different ticks. An entity that is being handed over may therefore
+//! appear in two states. An entity may also appear in none, if its source has removed it and its target has not
+//! inserted it yet.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,8 +80,8 @@ impl Census {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 
-    /// The number of entities of an earlier census that are missing here. They were despawned, or the states
-    /// of this census are further apart in time than a handover takes.
+    /// The number of entities of an earlier census that are missing here. The entities were despawned, or the
+    /// states of this census are further apart in time than a handover takes.
     pub fn missing_count(&self, earlier: &Census) -> usize {
         earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
     }

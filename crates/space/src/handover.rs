@@ -392,8 +392,8 @@ impl Handover {
         self.go_on(effects);
     }
 
-    /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does.
-    /// It sends nothing.
+    /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does. This
+    /// call sends nothing.
     pub fn follow(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
         self.written += 1;
         self.known = self.written;

@@ -139,9 +139,9 @@ impl Partition {
         Ok(self.next(cuts))
     }
 
-    /// Cuts the curve anew for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if
-    /// the highest load does not, or if one cell has so much load that no cut helps. After the cut, the same
-    /// loads count as balanced.
+    /// Cuts the curve again for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if the
+    /// highest load does not, or if one cell has so much load that no cut helps. After the cut, the same loads
+    /// count as balanced.
     pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;

@@ -247,7 +247,7 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. It keeps its places in groups if it starts again at once.
+    /// Takes a task from its worker. The task keeps its places in groups if it starts again at once.
     pub(crate) fn release(&mut self, at: u32, spent: AttemptCost, keeps_places: bool, effects: &mut Effects) {
         self.set_due(at, NEVER_MS);
         self.settle_cost(at, spent);

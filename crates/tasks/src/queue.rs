@@ -29,7 +29,7 @@ impl SchedulerState {
         self.admit(at, false);
     }
 
-    /// Makes a task ready again after its worker was lost. It keeps its places in groups, unless a limit was
+    /// Makes a task ready again after its worker was lost. The task keeps its places in groups, unless a limit was
     /// lowered since. The next start counts as a start.
     pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;

@@ -111,9 +111,9 @@ impl Found {
 }
 
 impl CommandOutcome {
-    /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one
-    /// shard does not know must attach anew. Otherwise the first shard's outcome counts, because workers join
-    /// there. `None` without outcomes.
+    /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one shard
+    /// does not know must attach again. Otherwise the first shard's outcome counts, because workers join there.
+    /// `None` without outcomes.
     pub fn join(parts: Vec<CommandOutcome>) -> Option<CommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;

@@ -1,7 +1,7 @@
 //! Groups: members that share a topic's records.
 //!
-//! A group is a state machine at the topic's owner. It sees sequences and key hashes, never payloads. The owner feeds
-//! it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
+//! A group is a state machine at the topic's owner. The group sees sequences and key hashes, never payloads.
+//! The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
 //!
 //! - [`Share`]: each record goes to one member, at most once.
 //! - [`Work`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.

@@ -25,7 +25,7 @@ const YIELDS: u32 = 100;
 #[cfg(not(loom))]
 const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// A lock for critical sections of some tens of nanoseconds. It is not reentrant.
+/// A lock for critical sections of some tens of nanoseconds. The lock is not reentrant.
 #[derive(Debug)]
 pub struct Lock<T> {
     taken: AtomicBool,

@@ -278,8 +278,7 @@ impl Publisher {
         if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
-    /// After a lost state, starts a new claim: the caller has received the error and publishes the state
-    /// anew.
+    /// After a lost state, starts a new claim: the caller has received the error and publishes the state again.
     #[cold]
     fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {

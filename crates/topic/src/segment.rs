@@ -189,7 +189,7 @@ impl Drop for Segment {
     }
 }
 
-/// The only writer of a segment. It stays inside the log's lock.
+/// The only writer of a segment. The writer stays inside the log's lock.
 #[derive(Debug)]
 pub(crate) struct Writer {
     segment: Arc<Segment>,
@@ -224,7 +224,7 @@ impl Writer {
         unsafe { (*self.segment.owned.get()).by_ref_bytes }
     }
 
-    /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. They are invisible until
+    /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. The records are invisible until
     /// [`commit`](Writer::commit).
     ///
     /// # Panics

@@ -17,7 +17,7 @@ use crate::segment::{Buffer, Segment};
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Notifies the store that records are staged, or that a publisher waits for room
     /// ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Publishers call it once between two calls of
-    /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). It does not block.
+    /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). The call does not block.
     fn appended(&self);
 
     /// Lets the caller, which waits for its records, store staged records itself. This saves two thread

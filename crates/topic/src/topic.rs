@@ -470,7 +470,7 @@ fn no_fold(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     Err(ReducerError("a state topic needs a reducer".to_owned()))
 }
 
-/// FNV-1a, 64 bit. It never changes, because it decides in which partition a key's records are.
+/// FNV-1a, 64 bit. The function never changes, because the hash of a key selects the partition of its records.
 #[inline(always)]
 pub fn key_hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

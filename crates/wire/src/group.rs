@@ -52,8 +52,8 @@ layout! {
 impl JoinGroup<'_> {
     /// The group ends with its last member.
     pub const ENDS_WITH_LAST: u32 = 1;
-    /// The member leaves in two steps. After a first UNSUBSCRIBE, the node delivers what it has and sends
-    /// SUBSCRIPTION_ENDED. A second returns the records that CREDIT has not reported as consumed.
+    /// The member leaves in two steps. After a first UNSUBSCRIBE, the node delivers the records that it has, and
+    /// sends SUBSCRIPTION_ENDED. A second returns the records that CREDIT has not reported as consumed.
     pub const GIVES_BACK: u32 = 2;
 }
 

@@ -20,7 +20,7 @@ use crate::trace::TraceLine;
 const CALL: Duration = Duration::from_millis(300);
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// The credit of a slow subscriber. It is small, so that the sockets' buffers hold few records.
+/// The credit of a slow subscriber. The credit is small, so that the sockets' buffers hold few records.
 const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.

@@ -12,7 +12,7 @@ use dunlin_system_tests::trace::TraceLine;
 /// The heartbeat of a node whose stop clients have to notice. Other nodes have a long heartbeat, because a
 /// busy machine delays heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
-/// That heartbeat as an argument of the role `node`.
+/// The same heartbeat as an argument of the role `node`.
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
 
 pub fn role(name: &str, arguments: &[&str]) -> Process {

@@ -12,7 +12,7 @@ pub struct Package {
     pub archive: &'static str,
     /// Only the source archive contains the recordings.
     pub source_only: bool,
-    /// The wheel is for one Python version and machine. It is only unpacked, so any pip can download it.
+    /// The wheel is for one Python version and machine. The wheel is only unpacked, so any pip can download it.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [Recording],
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
 /// FNV-1a (64 bits) over lines with a newline after each. The state is one number, so that another reader can
-/// continue for a killed one. It detects mistakes, not forgery.
+/// continue for a killed one. The hash detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content(pub u64);
 

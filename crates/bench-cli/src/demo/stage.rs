@@ -1,8 +1,8 @@
 //! Runs the demo: subscribers start, are killed and return while lines are published; then all read to the
 //! end.
 //!
-//! One thread publishes, carries out the steps and shows progress. It does not wait for subscribers while
-//! lines are due.
+//! One thread publishes, carries out the steps and shows progress. The thread does not wait for subscribers
+//! while lines are due.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
 //! `demo --space`: aircraft and a flock on three processes, one of which is killed and returns. Every entity
 //! is accounted for.
 //!
-//! The demo follows the regions through their topics, as any client may. It counts entities while the ticks
-//! are stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
+//! The demo follows the regions through their topics, as any client may. The demo counts entities while the
+//! ticks are stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
 
 mod accounts;
 

@@ -1,6 +1,6 @@
-//! Figures of Ratatoskr's benchmark document about its own system, on a MacBook Air M4.
-//! MB means 10⁶ bytes. The document counts deliveries to subscribers that are processes of the same virtual
-//! machine. Its publisher fills one topic after another. It has no delays.
+//! Figures of Ratatoskr's benchmark document about its own system, on a MacBook Air M4. MB means 10⁶ bytes. The
+//! document counts deliveries to subscribers that are processes of the same virtual machine. Its publisher
+//! fills one topic after another. The document has no delays.
 
 use crate::goal::Claim;
 use crate::row::RowPattern;

@@ -1,8 +1,8 @@
 //! Time from the leader's death to the first successful write.
 //!
-//! Clients write to every node all the time, every few milliseconds, whatever happened to earlier writes. The
-//! leader is killed; the first acknowledged write that was started after its death ends the measurement. Then
-//! the node is restarted, and the next leader is killed once all nodes agree and are up to date.
+//! Clients write to every node all the time, every few milliseconds, independent of earlier writes. The leader
+//! is killed; the first acknowledged write that was started after its death ends the measurement. Then the node
+//! is restarted, and the next leader is killed once all nodes agree and are up to date.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};

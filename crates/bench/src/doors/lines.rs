@@ -8,8 +8,8 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 /// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// A publisher. It uses a second connection for publishes that wait for responses; on that connection the
-/// broker answers every publish.
+/// A publisher. The publisher uses a second connection for publishes that wait for responses; on that
+/// connection the broker answers every publish.
 pub struct LinesPublisher {
     served: BrokerEndpoint,
     subject: String,

@@ -28,7 +28,7 @@ pub enum ProtocolRoute {
     NatsServer,
 }
 
-/// A publisher. It calls a protocol as a user's program would.
+/// A publisher that calls a protocol as a user's program would.
 pub trait Source: Send {
     /// Publishes one record and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
@@ -40,7 +40,7 @@ pub trait Source: Send {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// A subscriber. It calls a protocol as a user's program would.
+/// A subscriber that calls a protocol as a user's program would.
 pub trait Sink {
     /// Waits for payloads and passes those available to `each`.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;

@@ -1,6 +1,5 @@
-//! Subscribers of a running node (`--url`), such as a node of `dunlin feed serve`.
-//! The bench does not know the due updates of that node, so it does not count drops. It counts holes and
-//! their repairs.
+//! Subscribers of a running node (`--url`), such as a node of `dunlin feed serve`. The bench does not know the
+//! due updates of that node, so it does not count drops. The bench counts holes and their repairs.
 
 use std::cell::RefCell;
 use std::rc::Rc;

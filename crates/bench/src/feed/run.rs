@@ -25,7 +25,7 @@ use crate::point::Bench;
 
 /// Time from the last subscriber's start to the first update.
 const LEAD_NS: u64 = 50_000_000;
-/// Credit of a slow subscriber. It is small, because data in transit is not lost yet.
+/// Credit of a slow subscriber. The credit is small, because data in transit is not lost yet.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.

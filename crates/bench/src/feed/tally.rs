@@ -77,8 +77,8 @@ impl Tally {
         self.last_ns = now_ns;
     }
 
-    /// Time from the first counted update to the last. It is longer than the time of publication if
-    /// subscribers fell behind.
+    /// Time from the first counted update to the last. This time exceeds the time of publication if subscribers
+    /// fell behind.
     pub fn read_ns(&self) -> u64 {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }

@@ -9,7 +9,7 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// Shared recorder; replace it to start anew.
+/// Shared recorder; replace the recorder to restart.
 pub type Times = Rc<RefCell<Latencies>>;
 
 /// A publisher that measures an inner one.

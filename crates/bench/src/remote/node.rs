@@ -79,7 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process. It is one of ours, or, for [`Task::Serve`], the node that `--url` names.
+/// A node in another process. The node is one of ours, or, for [`Task::Serve`], the one that `--url` names.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

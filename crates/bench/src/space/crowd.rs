@@ -1,4 +1,4 @@
-//! A flash crowd: four of five entities walk into one region, and the curve is cut anew by measured loads.
+//! A flash crowd: four of five entities walk into one region, and the curve is cut again by measured loads.
 
 use std::time::Duration;
 

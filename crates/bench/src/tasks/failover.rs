@@ -1,7 +1,7 @@
 //! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
-//! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case. It
-//! submits tasks with an unknown result again, under the same idempotency key. The measured time is
+//! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case. The
+//! submitter repeats tasks with an unknown result, under the same idempotency key. The measured time is
 //! - for a leader, from its death until a task starts that was due after it;
 //! - for a worker, from its death until all tasks that it had started and not ended have started with others.
 //!

@@ -186,8 +186,8 @@ fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A past bug: a member that lost its identity received the advice to begin a cluster. That would have been a
-/// second cluster beside the first.
+/// A past bug: a member that lost its identity received the advice to begin a cluster. A foundation here would
+/// have made a second cluster beside the first.
 #[test]
 fn member_without_its_identity_begins_no_second_cluster() {
     let temporary = tempfile::tempdir().unwrap();

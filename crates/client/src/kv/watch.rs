@@ -60,7 +60,7 @@ pub enum WatchError {
         /// The oldest revision in the history.
         oldest: u64,
     },
-    /// Revisions began anew in another epoch. Read the keys again, and watch from this revision.
+    /// Revisions began again in another epoch. Read the keys again, and watch from this revision.
     #[error("revisions have restarted at {revision}: read the keys, and watch from there")]
     Restarted {
         /// The first revision of the new epoch.

@@ -31,7 +31,7 @@ impl Session {
         self.away = Some(Disconnected { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // Before SUBSCRIBED the node delivered nothing, and the subscription starts anew.
+            // Before SUBSCRIBED the node delivered nothing, and the subscription starts from the beginning.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.stands
             {

@@ -50,8 +50,8 @@ impl PendingTaskCommands {
 }
 
 impl Tasks {
-    /// Sends commands as soon as there is a connection, without waiting for the responses. They are carried
-    /// out in order.
+    /// Sends commands as soon as there is a connection, without waiting for the responses. The cluster executes the
+    /// commands in order.
     pub fn begin(&self, commands: &[Command<'_>]) -> Result<PendingTaskCommands, TasksError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| push(&mut bytes, command));

@@ -27,7 +27,7 @@ pub enum JoinError {
         /// Its kind.
         kind: GroupKind,
     },
-    /// The topic owns the subject of its own dead letters. They would come back.
+    /// The topic owns the subject of its own dead letters. The records would come back.
     #[error("dead letters of topic {topic:?} to {subject:?} would come back to it")]
     DeadLetters {
         /// The subject.

@@ -95,7 +95,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     Ok(Catalogue { listed, unreadable, deleted })
 }
 
-/// Writes a topic's file. It is durable after [`sync_dir`].
+/// Writes a topic's file. The file is durable after [`sync_dir`].
 pub(super) fn write(
     disk: &dyn Disk,
     dir: &Path,

@@ -1,9 +1,9 @@
 //! The Betfair Exchange Stream: its market change messages, as subscribers recorded them.
 //!
 //! Each runner of a market is a book: `atb` (available to back) are its bids, `atl` (available to lay) its
-//! asks. Odds and sizes have two decimals. Each pair is a level's new size; 0 removes the level. With `img`
-//! the message is the whole market: it clears every book of the market and sets it anew, in one record for
-//! each book. The publish time `pt` is the event time.
+//! asks. Odds and sizes have two decimals. Each pair is a level's new size; 0 removes the level. With `img` the
+//! message is the whole market: the message replaces every book of the market, in one record for each book. The
+//! publish time `pt` is the event time.
 //!
 //! Invariants: one message makes at most one record of a book, however its runner changes are split. Removals
 //! of levels that do not exist are counted and not passed on.

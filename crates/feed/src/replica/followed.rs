@@ -195,8 +195,8 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Handles a new epoch. The state continues if no record is missing, or if all of its records are still
-    /// part of the log's state, which then follows. Otherwise the state begins anew.
+    /// Handles a new epoch. The state continues if no record is missing, or if all of its records are still part of
+    /// the log's state, which then follows. Otherwise the state begins from empty.
     pub(super) fn begin_anew<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         changed: &EpochChanged,

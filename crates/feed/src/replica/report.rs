@@ -78,7 +78,7 @@ pub enum Trouble {
         /// The reason.
         why: String,
     },
-    /// The log began anew after this position without its state; the new state follows.
+    /// The log began a new epoch after this position without its state; the new state follows.
     BeganAnew {
         /// Position of the last record in the old state.
         last: Position,
@@ -129,7 +129,7 @@ pub enum ReplicaReport<'a, F> {
 pub struct ReplicaCounts {
     /// Records applied one by one.
     pub records: u64,
-    /// Applied records that stand for several.
+    /// Applied records that merge several records.
     pub conflated: u64,
     /// Applied snapshots.
     pub snapshots: u64,

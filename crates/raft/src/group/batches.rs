@@ -214,7 +214,7 @@ pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead
     }
 }
 
-/// The group's time on a leader. It continues from the machine's time when this node begins to lead. Time
+/// The group's time on a leader. The time continues from the machine's time when this node begins to lead. Time
 /// without a leader does not count, so that leases last longer. The clock is monotonic.
 #[derive(Default)]
 struct Clock {

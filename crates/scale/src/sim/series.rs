@@ -12,7 +12,7 @@ pub struct Series {
 /// Why a text is not a series.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
-    /// It contains no complete list.
+    /// The text contains no complete list.
     #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
     /// An element is not a number above 0.

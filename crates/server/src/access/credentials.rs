@@ -7,7 +7,7 @@ use super::nkey;
 use super::secret::SECRET_BYTES_MAX;
 use crate::tls::ClientCertificate;
 
-/// A client's credentials. They are never printed.
+/// A client's credentials. Credentials are never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     None,

@@ -1,7 +1,7 @@
 //! Mutual TLS between nodes.
 //!
-//! A joining node has no certificate yet. It verifies the cluster by the fingerprint in its token, and may only send
-//! a join request.
+//! A joining node has no certificate yet. The joining node verifies the cluster by the fingerprint in its
+//! token, and may only send a join request.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,5 +1,5 @@
-//! The dashboard (`docs/dashboard.md`): files built into the program, for anyone. They hold no data; the page's
-//! requests are checked like any others.
+//! The dashboard (`docs/dashboard.md`): files built into the program, for anyone. The files hold no data; the
+//! page's requests are checked like any others.
 //!
 //! Invariants, by the content security policy: only these files' scripts and styles run, nothing may embed the page,
 //! and no displayed text can become a script.

@@ -1,8 +1,8 @@
 //! One connection of a NATS client: an async task that reads operations, performs them, and writes what is due.
 //!
-//! It works like a session of Dunlin's own protocol: whenever it is woken, it reads and writes in turns until neither
-//! makes progress. Records are encoded as text, from their segments into the write buffer that the thread's sessions
-//! share.
+//! The session works like a session of Dunlin's own protocol: whenever it is woken, it reads and writes in
+//! turns until neither makes progress. Records are encoded as text, from their segments into the write buffer
+//! that the thread's sessions share.
 //!
 //! Invariants:
 //! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket

@@ -12,7 +12,8 @@ use super::secret::Secret;
 pub struct SpaceConfig {
     /// The world's name; runners of other worlds are refused.
     pub world: String,
-    /// This process's number, unique in the world. Of two processes, the higher number connects to the lower.
+    /// This process's number, unique in the world. The process with the higher number connects to the one with the
+    /// lower.
     pub process: u64,
     /// Address for other processes; port 0 selects a free port. Must be a loopback address unless `insecure`.
     pub listen: SocketAddr,

@@ -53,7 +53,7 @@ impl<const D: usize> BorderStrip<D> {
         BorderStrip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
-    /// Discards all cells, after the curve was cut anew.
+    /// Discards all cells, after the curve was cut again.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
         self.found.clear();

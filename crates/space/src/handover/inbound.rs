@@ -190,7 +190,7 @@ impl Handover {
         }
     }
 
-    /// Forgets the source's transfers before `settled`. Those that are still staged were aborted.
+    /// Forgets the source's transfers before `settled`. Transfers that are still staged were aborted.
     pub(super) fn pass(&mut self, from: RegionId, settled: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if settled <= peer.passed {

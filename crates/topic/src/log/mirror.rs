@@ -243,7 +243,7 @@ impl State {
         self.mirror().is_some_and(|mirror| !mirror.is_own)
     }
 
-    /// Whether the log accepts a feed. A closed log does not: a topic created anew under its name is another log.
+    /// Whether the log accepts a feed. A closed log does not: a topic created again under its name is another log.
     fn is_fed(&self) -> bool {
         self.is_mirror() && !self.closed
     }

@@ -152,8 +152,8 @@ fn by_reference_history_is_shortened_before_a_refusal() {
     assert!(freed.load(Ordering::SeqCst) > 70);
 }
 
-/// A payload owner that publishes to the same topic when it is dropped. It holds a weak reference, since the topic
-/// holds the payload.
+/// A payload owner that publishes to the same topic when it is dropped. The owner holds a weak reference, since
+/// the topic holds the payload.
 struct Echo(Weak<Topic>);
 
 impl AsRef<[u8]> for Echo {

@@ -115,7 +115,7 @@ struct Recorder {
     logs: HashMap<String, Log>,
     /// The epoch of each topic's last record.
     epochs: HashMap<String, u32>,
-    /// Topics that began anew, or whose state may be wrong.
+    /// Topics that began a new epoch, or whose state may be wrong.
     suspect: BTreeSet<String>,
     /// Records that are part of a recorded state and not recorded separately.
     passed_over: u64,

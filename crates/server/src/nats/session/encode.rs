@@ -26,7 +26,7 @@ pub(super) struct CursorMove {
     pub(super) advance_bytes: u32,
     /// 1 for a message, 0 for skipped records.
     pub(super) messages: u32,
-    /// Where in the write the message ends. It begins where the previous one ends.
+    /// Where in the write the message ends. Each message begins where the previous one ends.
     pub(super) end: usize,
 }
 

@@ -33,7 +33,8 @@ pub(super) struct Subscription {
     pub(super) is_ending: bool,
     /// Memberships in groups, instead of channels.
     pub(super) members: Vec<u32>,
-    /// The reply inbox for subjects with the client's own prefix. It ends with the last subscription that uses it.
+    /// The reply inbox for subjects with the client's own prefix. The inbox ends with the last subscription that
+    /// uses it.
     pub(super) answers: Option<Inbox>,
     /// When other nodes last answered that they have no subscriber for the same subjects.
     pub(super) alone_since: Option<Instant>,

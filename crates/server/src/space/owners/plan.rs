@@ -27,7 +27,7 @@ pub(super) struct LocalState {
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     /// How long each region has had no owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
-    /// How long a region waits for a process with a copy before it begins anew, ms.
+    /// How long a region waits for a process with a copy before the region begins from empty, ms.
     pub(super) patience_ms: u64,
 }
 

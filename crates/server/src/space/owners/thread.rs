@@ -151,7 +151,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) asked: BTreeMap<RegionId, Instant>,
-    /// Claims whose responses were lost. They may have succeeded.
+    /// Claims whose responses were lost. The claims may have succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     holds: bool,

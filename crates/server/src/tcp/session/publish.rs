@@ -1,7 +1,7 @@
 //! Appending published batches: each is checked once, and appended as it is.
 //!
-//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. That
-//! slows down only this client.
+//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over.
+//! The pause slows down only this client.
 
 mod open;
 

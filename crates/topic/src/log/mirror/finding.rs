@@ -13,7 +13,7 @@ use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 pub(in crate::log) enum UnfedPolicy {
     /// The subscriber reads them from the owner.
     Elsewhere,
-    /// They are lost to the subscriber, which receives a gap.
+    /// These records are lost to the subscriber, which receives a gap.
     Lost,
     /// The subscriber named no position, so they do not matter.
     Unasked,
