@@ -1,8 +1,8 @@
 //! Topics of a cluster: the owner of each topic, and how this node's publishers and subscribers reach it.
 //!
-//! Every node has every topic in its registry. The logs of another node's topic are *mirrors*: records published to
-//! them are forwarded to the owner, and the owner feeds the mirror once for all of its subscribers. A topic that
-//! changes its owner stays the same object.
+//! Every node has every topic in its registry. The logs of another node's topic are *mirrors*. A mirror
+//! forwards published records to the owner, and the owner feeds the mirror once for all of its subscribers. A
+//! topic that changes its owner stays the same object.
 //!
 //! The cluster agrees on owners ([`dunlin_control::Wanted`]). A node learns them from responses to its own requests,
 //! and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).

@@ -2,7 +2,7 @@
 //! the orders.
 //!
 //! Invariants:
-//! - A level's size is the sum of its orders' sizes, and a level without orders does not exist: the levels
+//! - A level's size is the sum of its orders' sizes, and a level without orders does not exist. The levels
 //!   equal those of a [`Book`](crate::Book) that received every sum.
 //! - In a queue, an earlier place means a lower priority number. An order receives its place and number when
 //!   it is added, or added again.

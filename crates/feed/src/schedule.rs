@@ -1,10 +1,9 @@
 //! An absolute schedule of records, with the time as an argument.
 //!
-//! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part
-//! of 1 ÷ r, so that instruments of one rate alternate. Delays do not move the schedule: a source that was
-//! held up sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay.
-//! Latency from the intended time therefore includes the source's own delay, which avoids coordinated
-//! omission.
+//! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part of
+//! 1 ÷ r. With that part, instruments of one rate alternate. Delays do not move the schedule. A delayed source
+//! sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay. Latency
+//! from the intended time therefore includes the source's own delay, which avoids coordinated omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
@@ -12,10 +11,10 @@
 //! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records
 //!   at most and ⌊r × s⌋ at least.
 //!
-//! The caller's thread waits: [`Schedule::next_action`] advises to sleep until shortly before the next
-//! record, and to spin for the rest, since a sleeping thread wakes late by tens of microseconds. Where
-//! records are too dense for that, it advises to sleep for a grain and then to send the due records, because
-//! a thread that only spins takes a core from the subscribers.
+//! The caller's thread waits. [`Schedule::next_action`] advises to sleep until shortly before the next record
+//! and then to spin, because a sleeping thread wakes late by tens of microseconds. If records are too dense for
+//! that, the schedule advises to sleep for a grain and then to send the due records. A thread that only spins
+//! would take a core from the subscribers.
 
 mod lane;
 mod slips;

@@ -4,9 +4,9 @@
 //! ([`Node::used_by`](dunlin::Node::used_by)). A listener only passes credentials to this module and reports the
 //! result.
 //!
-//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys, `credentials` are
-//! what clients send, `throttle` delays guessing, `checker` verifies passwords on its own threads, `account`
-//! and `tenancy` are a user and a tenant at run time, `login` is a connection's use of them.
+//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` has
+//! the clients' credentials, `throttle` delays guessing, `checker` verifies passwords on its own threads.
+//! `account` and `tenancy` are a user and a tenant at run time; `login` is a connection's use of both.
 //!
 //! Invariants:
 //! - Without a users file, this module does nothing.

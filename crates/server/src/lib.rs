@@ -4,8 +4,8 @@
 //! over TCP and Unix sockets, `nats` the NATS client protocol, `http` HTTP/1.1, `ws` WebSocket at the addresses of
 //! `http`, `grpc` gRPC (`docs/listeners.md`).
 //!
-//! `listener` accepts connections and starts their sessions, `stream` unifies TCP, Unix and TLS sockets, `tls` does
-//! the handshake, and `session` holds what the sessions of all protocols share.
+//! `listener` accepts connections and starts their sessions, `stream` unifies TCP, Unix and TLS sockets, and
+//! `tls` does the handshake. `session` has the common parts of the sessions of all protocols.
 //!
 //! Each core has one thread with a current-thread runtime. A session is one task on one of these threads and never
 //! moves. All sessions of a thread share its read and write buffers, so that an idle session needs little memory.

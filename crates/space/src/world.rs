@@ -115,8 +115,8 @@ impl<const D: usize> World<D> {
         }
     }
 
-    /// Largest rounding error along an axis between a point and its grid point: a few grid steps, or a few
-    /// steps of `f32`, which are longer in a small world far from the origin.
+    /// Largest rounding error along an axis between a point and its grid point. The error is a few grid steps, or a
+    /// few steps of `f32`, which are longer in a small world far from the origin.
     pub(crate) fn rounding(&self, axis: usize) -> f32 {
         let far = self.min[axis].abs().max(self.max[axis].abs());
         (self.max[axis] - self.min[axis]) * 1e-6 + far * 2.0 * f32::EPSILON

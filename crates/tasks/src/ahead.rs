@@ -1,14 +1,14 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
 //! A worker that receives its next task only after it has reported the last one waits in between for a round
-//! trip and a disk. With a task ahead, the worker continues at once. But such a task waits for this worker
-//! even if another becomes free sooner. A worker therefore receives a task ahead only if that costs nothing:
-//! if more tasks are ready than workers could start, each would wait longer than one task takes.
+//! trip and a disk. With a task ahead, the worker continues at once. But such a task waits for this worker even
+//! if another becomes free sooner. A worker therefore receives a task ahead only if that costs nothing. This is
+//! so if more tasks are ready than workers could start, because each would wait longer than one task takes.
 //!
-//! If fewer tasks are ready, only a worker that is about to finish receives one: the worker predicted to
-//! finish next would receive that task in any case. Predictions use the recent cost of a lane's tasks, for
-//! workers whose last tasks took as long as predicted. The scheduler does not wait for a worker that is late
-//! by more than a report's travel time.
+//! If fewer tasks are ready, only a worker that is about to finish receives one. The worker predicted to finish
+//! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, for workers
+//! whose last tasks took as long as predicted. The scheduler does not wait for a worker that is late by more
+//! than a report's travel time.
 //!
 //! Invariants:
 //! - A task given ahead is held like any other, under a token, and takes no credit; credit of later reports

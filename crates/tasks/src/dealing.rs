@@ -1,10 +1,11 @@
 //! Allocates workers' slots to the shards of a cluster's tasks, so that every tenant gets its share of all
 //! slots, regardless of its shard.
 //!
-//! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if
-//! each shard has as many slots as its tenants are due of the total: by weight, and at most what they can use
-//! ([`due`]). Slots are whole. Remainders therefore go to each shard in turn ([`SlotApportioner`]), and each
-//! shard gets its share of the time even of one slot. [`place`] then selects the workers whose slots move.
+//! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if the
+//! slots of each shard are its tenants' share of the total. The share follows from weights, and is at most the
+//! number that the tenants can use ([`due`]). Slots are whole. Remainders therefore go to each shard in turn
+//! ([`SlotApportioner`]), and each shard gets its share of the time even of one slot. [`place`] then selects
+//! the workers whose slots move.
 //!
 //! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
 //! serve the same are allocated together. A worker that states its processors or memory is allocated to a

@@ -1,9 +1,9 @@
 //! Reserves a worker for a task that needs much.
 //!
-//! The scheduler skips a task that fits no worker, so that small tasks continue. With a steady stream of
-//! small tasks, the large one would wait for ever. After `reserve_ms`, the scheduler therefore reserves the
-//! first large enough worker, which takes no other task until the large one fits; other workers continue (a
-//! reservation as in EASY backfilling, Lifka 1995, without estimates of run times).
+//! The scheduler skips a task that fits no worker, so that small tasks continue. With a steady stream of small
+//! tasks, the large one would wait for ever. After `reserve_ms`, the scheduler therefore reserves the first
+//! large enough worker, which takes no other task until the large one fits. Other workers continue. The
+//! reservation is that of EASY backfilling (Lifka 1995), without estimates of run times.
 //!
 //! Invariants: a reserved worker takes no other task, but only until its own tasks are done; a task has at most one
 //! reserved worker; at most a quarter of all workers, and `RESERVED_MAX`, are reserved, but one always may

@@ -1,7 +1,8 @@
 //! Submission of tasks, all of a batch or none.
 //!
-//! A tenant's limit of waiting tasks takes effect in steps: beyond 70 % the reply asks to slow down, beyond
-//! 90 % tasks below the usual priority are refused, at 100 % all tasks. A refusal contains a retry delay.
+//! A tenant's limit of waiting tasks takes effect in steps. Beyond 70 % the reply requests a slower rate.
+//! Beyond 90 % tasks below the usual priority are refused, at 100 % all tasks. A refusal contains a retry
+//! delay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

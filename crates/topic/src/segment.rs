@@ -20,9 +20,9 @@
 //! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`Writer::push_by_ref`] sets
 //! [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
 //!
-//! Rejected alternatives: epoch-based reclamation (one more crate to reason about, for one word of state); a
-//! reference count per record (two contended writes each); Aeron's length in the frame (needs zeroed memory
-//! ahead of the writer).
+//! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count
+//! per record costs two contended writes each. Aeron's length in the frame needs zeroed memory ahead of the
+//! writer.
 
 mod ahead;
 mod buffer;
@@ -93,8 +93,9 @@ struct SegmentMemory {
     by_ref_bytes: u64,
 }
 
-// SAFETY: readers reach the buffer only below `commit`, the one writer only above it; `owned` is
-// the writer's until it is gone, then the retirer's, of whom the `RETIRED` bit lets through one.
+// SAFETY: readers reach the buffer only below `commit`, the only writer reaches it only above. `owned` belongs
+// to the writer until the writer is gone. Then it belongs to the retirer, and the `RETIRED` bit admits only
+// one.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -262,8 +263,8 @@ impl Writer {
         self.push(Writer::by_ref_stride(encoded), 1, |out| {
             meta.encode_head(encoded, append_ns, FLAG_BY_REF, out);
         });
-        // SAFETY: `push` has checked that the slot lies inside the buffer; it is 8-aligned, as frames
-        // and the padded head are; nobody else is above the committed length. `owned` is the writer's.
+        // SAFETY: `push` has checked that the slot lies inside the buffer. The slot is 8-aligned, like frames and the
+        // padded head. No other thread is above the committed length. `owned` is the writer's.
         unsafe {
             self.base.add(slot_at).cast::<Bytes>().write(payload);
             let owned = &mut *self.segment.owned.get();
@@ -399,8 +400,8 @@ impl PinnedSegment {
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.seen.bytes);
         self.segment.track_read(from, self.seen.bytes);
-        // SAFETY: below a committed length that was loaded with Acquire, or a written one that was learned inside the
-        // log's lock (`pin_written`); those bytes never change, and the pin keeps them where they are.
+        // SAFETY: the bytes are below a committed length that was loaded with Acquire, or a written one that was read
+        // inside the log's lock (`pin_written`). Those bytes never change, and the pin keeps them in place.
         unsafe {
             std::slice::from_raw_parts(
                 self.segment.base.add(from as usize),

@@ -48,8 +48,8 @@ pub trait Upstream: Send + Sync + Debug {
     /// The first publisher at this node of a state topic has connected, or the last one has left.
     fn publishers_changed(&self) {}
 
-    /// A private mirror for one subscriber, fed from `start`; used if the shared mirror does not reach back that far,
-    /// or if publishers must wait for the subscriber. `None` if it is not available now.
+    /// A private mirror for one subscriber, fed from `start`. The subscriber needs it if the shared mirror does not
+    /// reach back that far, or if publishers must wait for the subscriber. `None` if it is not available now.
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 

@@ -14,8 +14,8 @@ pub const FLAG_QUIET: u8 = 1 << 1;
 pub const FLAG_EXPECT: u8 = 1 << 2;
 /// The producer id of publishers without a name, whose records are not deduplicated.
 pub const NO_PRODUCER: u64 = 0;
-/// Producer epoch, with [`NO_PRODUCER`], of a publisher that publishes nothing: with this epoch, a node
-/// reports to a topic's owner that publishers are connected to the node, until the node closes this
+/// Producer epoch, with [`NO_PRODUCER`], of a publisher that publishes nothing. With this epoch, a node reports
+/// to a topic's owner that publishers are connected to the node. The report holds until the node closes this
 /// publisher.
 pub const PRESENT: u32 = u32::MAX;
 

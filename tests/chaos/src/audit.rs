@@ -39,8 +39,8 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
     Ok(changes.len() as u64)
 }
 
-/// Checks that a lock has one holder: a token belongs to one lease, holding times do not overlap, and no
-/// write under an older token follows one under a newer.
+/// Checks that a lock has one holder. A token belongs to one lease, and holding times do not overlap. No write
+/// under an older token follows one under a newer.
 pub fn locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));

@@ -1,7 +1,7 @@
 //! A disk that loses power with the process: unsynced writes are only in the process's memory.
 //!
-//! Killing the process cuts the power. On request, syncs are slow or fail, the disk is full, or the power
-//! fails during a sync: then some sectors are written, and one may be corrupt. Synced data stay intact.
+//! Killing the process cuts the power. On request, syncs are slow or fail, the disk is full, or the power fails
+//! during a sync. In the last case some sectors are written, and one may be corrupt. Synced data stay intact.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! A node of the control state in its own process: raft over TCP, a disk that loses unsynced data, and a
-//! listener for the clients of the chaos tests.
+//! A node of the control state in its own process. The process has raft over TCP, a disk that loses unsynced
+//! data, and a listener for the clients of the chaos tests.
 //!
 //! Raft, its log and the state are the product's code. All other code is as simple as possible, and fails
 //! only on request.

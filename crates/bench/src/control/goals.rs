@@ -1,8 +1,8 @@
 //! The control issue's table of goals, and the Grey document's consensus, network and storage figures.
 //!
-//! The document's "Election Time" is taken as the time from candidacy to lead, its "Commit Latency" as the
-//! time from proposal to response at the leader, with all nodes and clients on one machine, at half of the
-//! peak.
+//! The document's "Election Time" is taken as the time from candidacy to lead. Its "Commit Latency" is taken as
+//! the time from proposal to response at the leader, at half of the peak. All nodes and clients are on one
+//! machine.
 
 use crate::goal::{Claim, Goal, Threshold};
 use crate::row::RowPattern;

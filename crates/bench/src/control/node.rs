@@ -1,5 +1,5 @@
-//! One of our nodes in a process, as `dunlin serve` runs it: a data directory on a real disk, mutual TLS
-//! between nodes, listener `tcp` for clients, default limits.
+//! One of our nodes in a process, as `dunlin serve` runs it. The node has a data directory on a real disk,
+//! mutual TLS between nodes, listener `tcp` for clients, and default limits.
 //!
 //! Requests that clients cannot make use a connection of this suite ([`session`]).
 

@@ -2,8 +2,8 @@
 //!
 //! The throughput floor is the raw TCP stream in 64 KiB writes (then 6.03 GB/s), in process the `rtrb` ring
 //! record by record (100.6 M/s). The floor of round trips is the raw one with both sides parked on separate
-//! cores (51 µs), since without pinning it is either 12 or 50 µs. In-process figures of 8 KiB and more are
-//! left out: their receiver did not read the payload.
+//! cores (51 µs). Without pinning it would be either 12 or 50 µs. In-process figures of 8 KiB and more are left
+//! out: their receiver did not read the payload.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

@@ -1,7 +1,7 @@
 //! Leases: keys and locks that depend on a lease end with it.
 //!
-//! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client
-//! counts a lease as lost when its time to live has passed since the last renewal was sent, a moment before
+//! [`Lease::keep_alive`] renews a lease once, [`Lease::keep`] starts a thread that renews it. The client counts
+//! a lease as lost when its time to live has passed since the last renewal was sent. This is a moment before
 //! the cluster ends the lease.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,10 @@
 //! Inboxes of other nodes: the service that replies to a request may be connected to any node.
 //!
 //! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A
-//! record for an inbox of another node goes to the node that took the last record, or else to one node after
-//! the other until one has the inbox. A [query](super::interest) for each reply subject finds a [reply
-//! inbox](crate::reply), whose name is its address afterwards. The cluster does not agree on inboxes, because
-//! each connection that sends requests has one for seconds.
+//! record for an inbox of another node goes to the node that took the last record. If that node lacks the
+//! inbox, the record goes to one node after the other until one has it. A [query](super::interest) for each
+//! reply subject finds a [reply inbox](crate::reply), whose name is its address afterwards. The cluster does
+//! not agree on inboxes, because each connection that sends requests has one for seconds.
 //!
 //! Invariants:
 //! - At most one node takes a record: another node is tried only if the previous one certainly did not take it.

@@ -2,14 +2,14 @@
 //! comma-separated, one event a row, with columns in any order under a heading.
 //!
 //! A recording opens with one `created` row for each existing order, all with the same times: they become one
-//! record that clears the book and adds them. A recording may close with `deleted` rows that its recorder
-//! made up to empty the book (with equal local and exchange times): they are counted and not passed on. The
+//! record that clears the book and adds them. A recording may close with `deleted` rows that its recorder made
+//! up to empty the book (with equal local and exchange times). These rows are counted and not passed on. The
 //! exchange time is the event time.
 //!
 //! Meaning of the rows, as the recording shows it:
 //! - An order that crosses the book is `created` before it matches. The book is therefore crossed for a
 //!   moment.
-//! - The price of a `changed` or `deleted` row is the trade's, not the order's: the order keeps its price,
+//! - The price of a `changed` or `deleted` row is the trade's, not the order's. The order keeps its price,
 //!   unless the row leaves its size as it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
 //! - A bid at 999,999,999 or an ask at 0 is a market order. A market order never rests, and is therefore not
 //!   part of the book.

@@ -1,9 +1,9 @@
 //! One simulated instrument.
 //!
 //! Prices are in ticks from the base price. A *fair price* makes a random walk; the *middle* of the book
-//! follows it by at most a tick at a time. Bids are at the middle and below, asks above. When the middle
-//! moves, levels on the wrong side are removed first, as if traded away, then levels that are too far behind;
-//! only then come ordinary changes. An update thus changes one level, and the book is never crossed.
+//! follows it by at most a tick at a time. Bids are at the middle and below, asks above. When the middle moves,
+//! levels on the wrong side are removed first, as if traded away. Then levels that are too far behind are
+//! removed. Only then come ordinary changes. An update thus changes one level, and the book is never crossed.
 //!
 //! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` …
 //! `middle`, asks within `middle + 1` … `middle + 1 + 2 × levels`, except for one or two levels that the next

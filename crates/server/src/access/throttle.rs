@@ -3,8 +3,8 @@
 //! Failures are counted by address and user, and by address. After the fifth failure of a pair, or the
 //! twentieth of an address, the next attempt is refused without a check for 1, 2, 4 … seconds, even with the
 //! right password. A success clears the pair's failures, not the address's. A user who has logged in from an
-//! address with a password waits there only for the pair's failures, so that other users behind the same
-//! proxy cannot lock the user out. A valid token never waits.
+//! address with a password waits there only for the pair's failures. Other users behind the same proxy
+//! therefore cannot lock the user out. A valid token never waits.
 //!
 //! Limits: [`ENTRIES_MAX`]; then the oldest failures are forgotten. An IPv6 address counts by its first 64 bits.
 

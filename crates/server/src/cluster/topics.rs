@@ -4,10 +4,11 @@
 //! there, chosen by ALPN. Client addresses, users and client certificates are not involved.
 //!
 //! Invariants:
-//! - The node applies all changes of owners in the agreed order: it subscribes to the topic of all changes, and after
-//!   a gap reads the whole state.
-//! - Changes from before the start are applied as a whole. The start replays all changes that no snapshot has, while
-//!   the disk has later states: a topic that is deleted in the replay may have been created again and hold records.
+//! - The node applies all changes of owners in the agreed order. For that it subscribes to the topic of all
+//!   changes, and reads the whole state after a gap.
+//! - Changes from before the start are applied as a whole. The start replays all changes that no snapshot has,
+//!   while the disk has later states. A topic that is deleted in the replay may have been created again and
+//!   hold records.
 //! - The node takes its share of topics only when it has applied everything that was agreed before its start.
 //!
 //! Limits: [`OwnershipLimits`]; a request to the cluster takes at most `answer_ms_max`.

@@ -80,7 +80,7 @@ pub(super) async fn publish_record(
 }
 
 impl PublishTarget {
-    /// Finds the topic that owns the subject. The node may create it for a record of this payload size,
+    /// Finds the topic that owns the subject. The node may create the topic for a record of this payload size,
     /// unless the publisher names its last record, because a new topic would not have that record.
     pub(super) async fn find(
         context: &Context,

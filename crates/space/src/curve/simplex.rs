@@ -3,7 +3,7 @@
 //! A cube is cut into one simplex for each order of its axes: the points `p`, measured from the cube's lower
 //! corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis in
 //! that order. Bey's red refinement of such a simplex gives 2^D simplices of the same shape in cubes of half
-//! the length, so that the refined simplices are those of the refined cubes. Types are numbered as in
+//! the length. The refined simplices are therefore those of the refined cubes. Types are numbered as in
 //! Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive meshes", SIAM J. Sci.
 //! Comput. 38(5), 2016); the tests repeat their tables.
 //!

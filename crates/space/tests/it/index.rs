@@ -1,5 +1,5 @@
-//! Every index gives the same results as a scan: for crowded and equal points, points on cell borders and
-//! outside the world, and queries that touch points exactly.
+//! Every index gives the same results as a scan. The tests use crowded and equal points, points on cell borders
+//! and outside the world, and queries that touch points exactly.
 
 use proptest::prelude::*;
 

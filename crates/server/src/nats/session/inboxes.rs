@@ -84,9 +84,9 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no
-    /// topic owns the reply subject and only clients of this node subscribe to it, so that a reply leaves no
-    /// topic behind. The inbox owns no subject.
+    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no topic
+    /// owns the reply subject and only clients of this node subscribe to it. A reply therefore leaves no topic
+    /// behind. The inbox owns no subject.
     ///
     /// Limit: another node's answer about its subscribers stays valid for [`ALONE_FOR`].
     pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {

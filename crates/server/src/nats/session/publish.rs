@@ -454,8 +454,8 @@ impl SubscriberPressure {
     }
 
     /// How long to pause reading from the client, ms. The client publishes at [`PACE_BYTES_MS`] at first, and at a
-    /// quarter of it if the subscriber is far behind: enough for a subscriber that reads, and never so slow that a
-    /// stuck subscriber blocks the publisher for long.
+    /// quarter of it if the subscriber is far behind. This rate suffices for a subscriber that reads, and a stuck
+    /// subscriber does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);
         let ms = self.published / (PACE_BYTES_MS >> shift);

@@ -8,8 +8,8 @@
 //! Invariants:
 //! - If one of two entities with the same id is known to be the only one, the other is removed. If both were
 //!   just spawned, the one in the region with the higher number is removed.
-//! - An entity that was handed over since its spawn is not removed: it may have returned, and another region's
-//!   response may have been about the same entity.
+//! - An entity that was handed over since its spawn is not removed. The entity may have returned, and another
+//!   region's response may have been about the same entity.
 //! - A query to a region without an owner waits for one. Until then, a client is refused.
 //! - A lost query is repeated; a repeated response changes nothing.
 

@@ -1,5 +1,5 @@
-//! Checks the table of permissions in `docs/security.md`: it has a row for each request, names existing functions and
-//! tests, and no route or call without a row serves an anonymous client.
+//! Checks the table of permissions in `docs/security.md`. The table has a row for each request and names
+//! existing functions and tests. No route or call without a row serves an anonymous client.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Finds the nearest items of every item at once.
 //!
-//! The items of a leaf search together: one walk lists the leaves that can matter to any of them, and each
-//! item then checks the leaves that matter to it. The first bound of an item's distance comes from items with
+//! The items of a leaf search together. One walk lists the leaves that can matter to any of them. Each item
+//! then checks the leaves that matter to it. The first bound of an item's distance comes from items with
 //! similar keys.
 
 use super::{Node, Tree};
