@@ -200,7 +200,9 @@ impl Member {
         let told = grouped(self.told());
         self.remark = if resumes { "came back" } else { "" };
         Ok(match resumes {
-            true => format!("process {pid} goes on after the {told} records that the killed one had told of"),
+            true => format!(
+                "process {pid} continues after the {told} records that the killed process had reported"
+            ),
             false => format!("process {pid} joins, and reads from the first record on"),
         })
     }
@@ -238,7 +240,7 @@ impl Member {
         let pid = process.pid();
         process.kill();
         self.remark = "killed";
-        format!("SIGKILL to process {pid}; it had told of {} records", grouped(self.told()))
+        format!("SIGKILL to process {pid}; the process had reported {} records", grouped(self.told()))
     }
 
     fn ends(&self, ends: &BTreeMap<String, Position>) -> BTreeMap<String, Position> {

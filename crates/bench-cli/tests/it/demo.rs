@@ -24,7 +24,7 @@ fn every_record_is_accounted_for(more: &[&str]) -> String {
         "{out}"
     );
     assert!(out.contains("0 lost in silence"), "{out}");
-    assert!(out.contains("SIGKILL") && out.contains("goes on after"), "{out}");
+    assert!(out.contains("SIGKILL") && out.contains("continues after"), "{out}");
     for name in ["in process", "over TCP", "late", "killed"] {
         let row = row(&out, name, " market.bitstamp.btcusd");
         assert!(row.is_some_and(|row| row.ends_with(" equal")), "{name}: {out}");
