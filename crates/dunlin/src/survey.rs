@@ -66,7 +66,7 @@ pub struct StoredSurvey {
 /// Figures of a subscription.
 #[derive(Debug, Clone)]
 pub struct SubscriptionInfo {
-    /// The topic that it reads.
+    /// The topic that the subscription reads.
     pub topic: Arc<Topic>,
     /// Its progress.
     pub reader: ReaderInfo,

@@ -32,10 +32,10 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// A setting that is read from files.
 pub(crate) trait Reload: Debug + Send + Sync {
-    /// Its name in the log.
+    /// The name in log messages.
     fn what(&self) -> &'static str;
 
-    /// The files that it is read from.
+    /// The files with the reloaded content.
     fn files(&self) -> Vec<PathBuf>;
 
     /// Reads the files again; after an error the previous content stays in force.

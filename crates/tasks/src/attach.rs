@@ -20,11 +20,11 @@ layout! {
         pub worker: u64,
         /// The epoch of the cluster's tasks in which the id was assigned.
         pub life: u32,
-        /// Tasks that the worker runs at once, including those it has.
+        /// Tasks that the worker runs at once, including those that it holds.
         pub slots: u32,
-        /// Tasks that it may hold ahead.
+        /// Tasks that the worker may hold ahead.
         pub ahead: u32,
-        /// Tasks and tokens that it has, or has reported without a reply.
+        /// Tasks and tokens that the worker holds, or has reported without a reply.
         pub has: Vec<(u64, u64)>,
         /// Description, for a worker whose id is not known. Its credit is ignored; `slots` counts.
         pub new: NewWorker<'a>,

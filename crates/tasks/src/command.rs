@@ -212,9 +212,9 @@ layout! {
         pub after: Vec<TaskDependency>,
         /// Labels, for searches and limits.
         pub labels: Vec<Label<'a>>,
-        /// Processor thousandths that it needs.
+        /// Processor thousandths that the task needs.
         pub cpu_milli: u32,
-        /// Memory bytes that it needs.
+        /// Memory bytes that the task needs.
         pub memory_bytes: u64,
         /// Where a task of kind `publish` publishes: a [`Destination`](crate::Destination).
         pub subject: &'a [u8],
@@ -261,17 +261,17 @@ layout! {
     pub struct NewWorker<'a> {
         /// Display name.
         pub name: &'a [u8],
-        /// Kinds of tasks that it can run.
+        /// Kinds of tasks that the worker can run.
         pub kinds: Vec<&'a [u8]>,
-        /// Queues that it serves; none for all.
+        /// Queues that the worker serves; none for all.
         pub queues: Vec<&'a [u8]>,
-        /// Processor thousandths that it has; 0 if not stated.
+        /// Processor thousandths of the worker; 0 if not stated.
         pub cpu_milli: u32,
-        /// Memory bytes that it has; 0 if not stated.
+        /// Memory bytes of the worker; 0 if not stated.
         pub memory_bytes: u64,
-        /// Time without a sign of life after which it counts as dead, ms.
+        /// Time without a sign of life after which the worker counts as dead, ms.
         pub ttl_ms: u64,
-        /// Tasks that it takes at once.
+        /// Tasks that the worker takes at once.
         pub credit: u32,
     } later {
         /// Labels that tasks may need.

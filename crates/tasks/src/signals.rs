@@ -56,13 +56,13 @@ const IDLE_MAX: usize = 1_000;
 /// Description of an additional worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WorkerShape {
-    /// Kinds that it could run.
+    /// Kinds that the worker could run.
     pub kinds: Vec<Arc<[u8]>>,
-    /// Queues that it would serve; none for all.
+    /// Queues that the worker would serve; none for all.
     pub queues: Vec<Arc<[u8]>>,
-    /// Labels that it would have.
+    /// Labels of the worker.
     pub labels: Vec<StoredLabel>,
-    /// Tenants whose tasks it would take; none for all.
+    /// Tenants whose tasks the worker would take; none for all.
     pub tenants: Vec<Arc<[u8]>>,
     /// Processor thousandths and memory bytes; 0 if it would not state them.
     pub has: [u64; 2],

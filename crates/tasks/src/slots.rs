@@ -89,7 +89,7 @@ impl SlotApportioner {
 pub struct WorkerSlots {
     /// Number of slots.
     pub slots: u32,
-    /// Tasks that it may hold ahead.
+    /// Tasks that the worker may hold ahead.
     pub ahead: u32,
     /// Slots of no shard.
     pub pending: u32,

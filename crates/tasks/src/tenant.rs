@@ -31,7 +31,7 @@ layout! {
         pub retry_percent: u32,
         pub quotas: [Quota; 3],
         pub limits: Arc<Vec<Limited>>,
-        /// Virtual time up to which it was served.
+        /// Virtual time up to which the tenant was served.
         pub tag: u64,
         pub used: [ResourceUse; 3],
         pub lanes: Vec<u32>,

@@ -144,27 +144,27 @@ layout! {
         pub worker: u64,
         /// Display name.
         pub name: Arc<[u8]>,
-        /// Kinds that it runs.
+        /// Kinds that the worker runs.
         pub kinds: Vec<Arc<[u8]>>,
-        /// Queues that it serves; none for all.
+        /// Queues that the worker serves; none for all.
         pub queues: Vec<Arc<[u8]>>,
-        /// Tasks that it holds.
+        /// Tasks that the worker holds.
         pub held: u64,
-        /// Further tasks that it would take.
+        /// Further tasks that the worker would take.
         pub credit: u64,
-        /// Tasks that it has done.
+        /// Tasks that the worker has done.
         pub done: u64,
-        /// Whether it takes no new tasks.
+        /// Whether the worker takes no new tasks.
         pub is_draining: bool,
         /// Remaining time to live without a sign of life, ms.
         pub left_ms: u64,
         /// Labels that tasks may need.
         pub labels: Vec<StoredLabel>,
-        /// Tenants whose tasks it takes; none for all.
+        /// Tenants whose tasks the worker takes; none for all.
         pub tenants: Vec<Arc<[u8]>>,
-        /// Processor thousandths and memory bytes that it has; 0 if not stated.
+        /// Processor thousandths and memory bytes of the worker; 0 if not stated.
         pub has: [u64; 2],
-        /// The part of these that its tasks need.
+        /// The part of both that the held tasks need.
         pub used: [u64; 2],
     }
 }

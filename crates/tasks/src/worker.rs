@@ -55,7 +55,7 @@ impl Worker {
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     pub(crate) serves: Arc<ServedSet>,
-    /// Classes that it serves.
+    /// Classes that these workers serve.
     pub(crate) classes: Arc<Vec<u32>>,
     /// Workers that take tasks, those with the fewest tasks first.
     pub(crate) idle: OrdSet<(u32, u32)>,

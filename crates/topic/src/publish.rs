@@ -217,7 +217,7 @@ pub enum PublishError {
     Full {
         /// Name of the slowest subscriber.
         reader: String,
-        /// The oldest record that it has not consumed.
+        /// The oldest record that this subscriber has not consumed.
         needed: u64,
         /// How long the publisher waited.
         waited: Duration,

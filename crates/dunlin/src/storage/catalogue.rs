@@ -37,7 +37,7 @@ pub(super) struct Listed {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) config: TopicConfig,
-    /// The epoch in which it was created; `None` in files of older versions.
+    /// The epoch in which the topic was created; `None` in files of older versions.
     pub(super) epoch: Option<u32>,
 }
 

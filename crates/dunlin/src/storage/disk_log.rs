@@ -192,7 +192,7 @@ impl DiskLog {
         Ok((log, report))
     }
 
-    /// The log in memory that it stores.
+    /// Sets the log in memory whose records this log stores.
     pub(super) fn attach(&self, log: &Arc<Log>) {
         let _ = self.log.set(Arc::downgrade(log));
     }

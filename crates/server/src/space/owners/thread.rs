@@ -73,7 +73,7 @@ pub enum WorldEvent {
         region: RegionId,
         /// The fencing epoch.
         epoch: u64,
-        /// The tick from which it continues.
+        /// The tick from which the region continues.
         tick: u64,
     },
     /// Another process runs a region that this one owned. This process's state of it is lost, unless the
