@@ -113,9 +113,9 @@ choice! {
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
-        /// The state was restored from an older copy: events from now on belong to a later epoch. The command
-        /// also gives the present time.
-        Anew { /// Milliseconds since 1970.
+        /// Begins a later epoch of events after a restore, and skips fencing tokens that workers may have from the
+        /// time after the backup. Sets the clock, too.
+        BeginRestored { /// Milliseconds since 1970.
             unix_ms: u64 } = 26,
     }
 }

@@ -223,8 +223,9 @@ impl Control {
         }
     }
 
-    /// Begins an epoch later than the present one and than all epochs that this node has begun, by its clock.
-    pub async fn begin_anew(&self) -> Result<(), ControlError> {
+    /// After a restore, begins an epoch later than the present one and than all epochs that this node has begun, by its
+    /// clock. Skips revisions, fencing tokens and leases that clients may know from the time after the backup.
+    pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.ask(&Command::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
     }

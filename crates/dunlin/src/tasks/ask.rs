@@ -183,8 +183,9 @@ impl TaskShard {
         Ok(())
     }
 
-    /// Begins an epoch of events later than the present one.
-    pub(super) async fn begin_anew(&self) -> Result<(), TasksError> {
+    /// After a restore, begins an epoch of events later than the present one. Skips fencing tokens that workers may have
+    /// from the time after the backup.
+    pub async fn begin_restored(&self) -> Result<(), TasksError> {
         let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
         commands.push_with(|out| Command::BeginRestored { unix_ms }.encode(out));
         reply(&self.propose_known(commands).await?).map(drop)

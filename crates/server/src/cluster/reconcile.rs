@@ -130,7 +130,14 @@ async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<()
     let look = |state: &State| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
     // Later by the clock, because another restore of the same backup may have begun the next number.
-    control.begin_anew().await?;
+    control.begin_restored().await?;
+    for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
+        let failed = |error: TasksError| ClusterError::Refused(error.to_string());
+        // A backup without tasks has none of its shards.
+        if shard.is_begun().await.map_err(failed)? {
+            shard.begin_restored().await.map_err(failed)?;
+        }
+    }
     let next = records::value(&next);
     let first = Operation::Put { key: records::NEXT, value: &next, lease: 0 };
     let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| Operation::Delete { key });

@@ -201,7 +201,9 @@ impl Session {
                 wire::ErrorCode::BadTask,
                 "Join is not allowed here: attaching the worker joins it",
             ));
-        } else if let Command::Published { .. } | Command::Clock { .. } | Command::Anew { .. } = command {
+        } else if let Command::Published { .. } | Command::Clock { .. } | Command::BeginRestored { .. } =
+            command
+        {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
         let as_is = (!is_named).then_some(bytes);

@@ -91,6 +91,30 @@ fn refused_topic_says_why_and_how_to_delete_it() {
     assert_eq!(stage.get("/v1/topics/orders").code(), "NO_TOPIC");
 }
 
+#[test]
+fn node_with_a_failed_disk_of_a_topic_is_not_ready() {
+    let disk = FakeDisk::new(1);
+    let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap();
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    node.create_topic("orders", durable.clone(), false).unwrap();
+    node.create_topic("trades", durable, false).unwrap();
+    let stage = Stage::of(node.clone(), |_| ());
+    assert_eq!(stage.get("/readyz").status, 200);
+    disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+    assert!(matches!(node.publisher("orders").unwrap().publish("x"), Err(PublishError::DiskFailed(_))));
+    disk.set_faults(Faults::default());
+    let ready = stage.get("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(
+        ready.text().contains("topic orders") && ready.text().contains("disk failed"),
+        "{}",
+        ready.text()
+    );
+    assert!(!ready.text().contains("trades"), "{}", ready.text());
+    node.delete_topic("orders").unwrap();
+    assert_eq!(stage.get("/readyz").status, 200);
+}
+
 /// A past bug: such a node was ready.
 #[test]
 fn node_that_has_not_joined_its_cluster_is_not_ready() {
