@@ -18,7 +18,7 @@ def level(side: int, price: int, size: int) -> bytes:
 
 
 with dunlin.connect() as client:
-    client.create_topic("example.book", fold="book", fold_options={"price_decimals": 2}, exist_ok=True)
+    client.create_topic("example.book", reducer="book", reducer_options={"price_decimals": 2}, exist_ok=True)
     for step in range(10):
         client.send("example.book", level(BID, 10_000 - step, 10 + step) + level(ASK, 10_002 + step, 20 + step))
     client.flush()

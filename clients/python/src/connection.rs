@@ -217,8 +217,8 @@ impl Connection {
             let described = client.describe_topic(topic)?;
             let last_append_ns = described.logs.iter().map(|log| log.last_append_ns).max();
             let append_ns = last_append_ns.filter(|&append_ns| append_ns > 0);
-            let fold = described.config.fold;
-            let config = fold.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
+            let reducer = described.config.reducer;
+            let config = reducer.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
             State::of(&config)?;
             let of = config.clone();
             // The same configuration was valid before.

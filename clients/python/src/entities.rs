@@ -30,8 +30,8 @@ struct ColumnView(RegionSnapshot, EntityColumn);
 impl RegionSnapshot {
     pub fn of(region: &AnyRegion) -> RegionSnapshot {
         match region {
-            AnyRegion::Plane(fold) => RegionSnapshot::Plane(fold.share()),
-            AnyRegion::Space(fold) => RegionSnapshot::Space(fold.share()),
+            AnyRegion::Plane(reducer) => RegionSnapshot::Plane(reducer.share()),
+            AnyRegion::Space(reducer) => RegionSnapshot::Space(reducer.share()),
         }
     }
 

@@ -51,26 +51,26 @@ impl State {
         if let State::Region(region) = self { Some(RegionSnapshot::of(region)) } else { None }
     }
 
-    fn fold(&self) -> &dyn Reducer {
+    fn reducer(&self) -> &dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
             State::Region(region) => match &**region {
-                AnyRegion::Plane(fold) => fold,
-                AnyRegion::Space(fold) => fold,
+                AnyRegion::Plane(reducer) => reducer,
+                AnyRegion::Space(reducer) => reducer,
             },
         }
     }
 
-    fn fold_mut(&mut self) -> &mut dyn Reducer {
+    fn reducer_mut(&mut self) -> &mut dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
             State::Region(region) => match &mut **region {
-                AnyRegion::Plane(fold) => fold,
-                AnyRegion::Space(fold) => fold,
+                AnyRegion::Plane(reducer) => reducer,
+                AnyRegion::Space(reducer) => reducer,
             },
         }
     }
@@ -78,38 +78,38 @@ impl State {
 
 impl Reducer for State {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
-        self.fold().check(frames)
+        self.reducer().check(frames)
     }
 
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
-        self.fold_mut().apply(seq, frame)
+        self.reducer_mut().apply(seq, frame)
     }
 
     fn freeze(&mut self) -> Arc<dyn FrozenState> {
-        self.fold_mut().freeze()
+        self.reducer_mut().freeze()
     }
 
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
-        self.fold_mut().restore(seq, snapshot)
+        self.reducer_mut().restore(seq, snapshot)
     }
 
     fn checksum(&self) -> u64 {
-        self.fold().checksum()
+        self.reducer().checksum()
     }
 
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
-        self.fold().changes_since(seq, payload)
+        self.reducer().changes_since(seq, payload)
     }
 
     fn snapshot_bytes(&self) -> usize {
-        self.fold().snapshot_bytes()
+        self.reducer().snapshot_bytes()
     }
 
     fn bytes(&self) -> u64 {
-        self.fold().bytes()
+        self.reducer().bytes()
     }
 
     fn entries(&self) -> u64 {
-        self.fold().entries()
+        self.reducer().entries()
     }
 }

@@ -25,8 +25,8 @@ pub struct TopicArguments {
     reliable_wait: Option<f64>,
     readers_max: Option<u16>,
     durable: Option<String>,
-    fold: Option<String>,
-    fold_options: BTreeMap<String, String>,
+    reducer: Option<String>,
+    reducer_options: BTreeMap<String, String>,
 }
 
 impl TopicArguments {
@@ -65,7 +65,7 @@ impl TopicArguments {
             record_bytes_max: self.record_bytes_max.unwrap_or(defaults.record_bytes_max),
             reliable: reliable.transpose()?,
             durable,
-            fold: self.fold.map(|kind| ReducerConfig { kind, options: self.fold_options }),
+            reducer: self.reducer.map(|kind| ReducerConfig { kind, options: self.reducer_options }),
             ..defaults
         })
     }
@@ -84,8 +84,11 @@ pub fn described<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bou
     all.set_item("record_bytes_max", config.record_bytes_max)?;
     all.set_item("reliable", config.reliable.is_some())?;
     all.set_item("durable", config.durable.map(|durable| durable.acknowledge.to_string()))?;
-    all.set_item("fold", config.fold.as_ref().map(|fold| fold.kind.clone()))?;
-    all.set_item("fold_options", config.fold.as_ref().map(|fold| fold.options.clone()).unwrap_or_default())?;
+    all.set_item("reducer", config.reducer.as_ref().map(|reducer| reducer.kind.clone()))?;
+    all.set_item(
+        "reducer_options",
+        config.reducer.as_ref().map(|reducer| reducer.options.clone()).unwrap_or_default(),
+    )?;
     all.set_item("publishers", topic.publishers)?;
     all.set_item("readers_total", topic.readers_total)?;
     let logs = PyList::empty(py);

@@ -156,7 +156,7 @@ def test_async_client_supports_batches_groups_and_requests(url: str, topic: str)
 def test_book_follows_each_change_in_async_code(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
-            await client.create_topic(topic, fold="book")
+            await client.create_topic(topic, reducer="book")
             await client.publish(topic, level("bid", 100, 1))
             book = await client.book(topic)
             changes = aiter(book.changes())

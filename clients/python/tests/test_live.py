@@ -20,7 +20,7 @@ def level(side: str, price: int, size: int) -> bytes:
 
 
 def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book", fold_options={"price_decimals": 2})
+    client.create_topic(topic, reducer="book", reducer_options={"price_decimals": 2})
     client.publish(topic, level("bid", 10_000, 5) + level("ask", 10_025, 7))
     with client.book(topic) as book:
         assert book.is_whole and book.kind == "book"
@@ -49,7 +49,7 @@ def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -
 
 
 def test_levels_are_arrays_that_share_memory(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book")
+    client.create_topic(topic, reducer="book")
     client.publish(topic, b"".join(level("ask", price, price * 10) for price in range(1, 6)))
     with client.book(topic) as book:
         asks, bids = book.asks(), book.bids()
@@ -65,7 +65,7 @@ def test_levels_are_arrays_that_share_memory(client: dunlin.Client, topic: str) 
 
 
 def test_book_matches_each_change_as_it_is_delivered(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book")
+    client.create_topic(topic, reducer="book")
     client.publish(topic, level("bid", 100, 1))
     with client.book(topic) as book:
         for size in range(2, 12):
@@ -80,7 +80,7 @@ def test_book_matches_each_change_as_it_is_delivered(client: dunlin.Client, topi
 
 
 def test_conflated_book_skips_intermediate_changes(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book")
+    client.create_topic(topic, reducer="book")
     client.publish(topic, level("bid", 100, 1))
     with client.book(topic, conflate=True) as book:
         for size in range(2, 2000):
@@ -96,7 +96,7 @@ def test_conflated_book_skips_intermediate_changes(client: dunlin.Client, topic:
 def test_snapshot_clears_the_old_times_of_a_book(brittle_node: Node) -> None:
     def publish(price: int, event_time_ns: int | None) -> None:
         with dunlin.connect(brittle_node.url) as publishing:
-            publishing.create_topic("book", fold="book", exist_ok=True)
+            publishing.create_topic("book", reducer="book", exist_ok=True)
             publishing.publish("book", level("bid", price, 1), event_time_ns=event_time_ns)
 
     publish(100, 1)
@@ -120,7 +120,7 @@ def updated(book: dunlin.Book) -> bool:
 
 
 def test_book_shows_whether_a_publisher_is_connected(url: str, client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book")
+    client.create_topic(topic, reducer="book")
     with dunlin.connect(url) as publishing:
         publishing.publish(topic, level("bid", 100, 1))
     with client.book(topic) as book:
@@ -134,16 +134,16 @@ def test_book_shows_whether_a_publisher_is_connected(url: str, client: dunlin.Cl
 
 
 def test_refused_record_leaves_the_book_unchanged(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book")
+    client.create_topic(topic, reducer="book")
     client.publish(topic, level("bid", 100, 1))
-    with pytest.raises(dunlin.errors.FoldError, match="size -3 is not above zero"):
+    with pytest.raises(dunlin.errors.ReducerError, match="size -3 is not above zero"):
         client.publish(topic, level("bid", 100, -3))
     with client.book(topic) as book:
         assert book.bid == (100, 1)
 
 
 def test_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="last", partitions=3)
+    client.create_topic(topic, reducer="last", partitions=3)
     for number in range(60):
         client.publish(topic, str(number), key=f"k{number % 20}")
     client.publish(topic, b"", key="k0")
@@ -161,7 +161,7 @@ def test_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: st
 
 
 def test_wrong_kind_of_state_is_a_value_error(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="last")
+    client.create_topic(topic, reducer="last")
     with pytest.raises(ValueError, match=r"use table\(\)"):
         client.book(topic)
     client.create_topic(f"{topic}.plain")
@@ -170,7 +170,7 @@ def test_wrong_kind_of_state_is_a_value_error(client: dunlin.Client, topic: str)
 
 
 def test_subscription_from_snapshot_begins_with_the_state(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book")
+    client.create_topic(topic, reducer="book")
     at = client.publish(topic, level("bid", 100, 1)).position
     with client.subscribe(topic, start="snapshot") as events:
         snapshot = events.next(PATIENCE)

@@ -14,7 +14,7 @@ def test_topic_is_created_described_listed_and_deleted(client: dunlin.Client, to
     described = client.describe(topic)
     assert (described.pattern, described.partitions) == (f"{topic}.>", 2)
     assert (described.retention_bytes, described.retention_records) == (1 << 20, 100)
-    assert (described.fold, described.durable, described.reliable) == (None, None, False)
+    assert (described.reducer, described.durable, described.reliable) == (None, None, False)
     assert [log.partition for log in described.logs] == [0, 1]
     assert [line.name for line in client.topics(topic)] == [topic]
     client.delete_topic(topic)
@@ -29,10 +29,10 @@ def test_identical_topic_may_exist_with_exist_ok(client: dunlin.Client, topic: s
 
 
 def test_options_of_a_state_topic_are_kept(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic, fold="book", fold_options={"price_decimals": 2, "tick": 5})
+    client.create_topic(topic, reducer="book", reducer_options={"price_decimals": 2, "tick": 5})
     described = client.describe(topic)
-    assert described.fold == "book"
-    assert (described.fold_options["price_decimals"], described.fold_options["tick"]) == ("2", "5")
+    assert described.reducer == "book"
+    assert (described.reducer_options["price_decimals"], described.reducer_options["tick"]) == ("2", "5")
 
 
 def test_refusal_carries_its_code_and_advice(client: dunlin.Client) -> None:

@@ -47,7 +47,7 @@ impl State {
     /// Creates an empty state for a topic of a node. If its configuration is unknown, the state is of kind `last`,
     /// and refuses records of other kinds.
     pub fn of_topic(client: &Client, topic: &str) -> State {
-        let described = client.describe_topic(topic).ok().and_then(|topic| topic.config.fold);
+        let described = client.describe_topic(topic).ok().and_then(|topic| topic.config.reducer);
         let config = described.unwrap_or_default();
         State::of(&config).unwrap_or_else(|_| State::Last(LastValue::default()))
     }
@@ -102,59 +102,59 @@ impl State {
         payload
     }
 
-    fn fold(&self) -> &dyn Reducer {
+    fn reducer(&self) -> &dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
-            State::Region(region) => region.0.fold(),
+            State::Region(region) => region.0.reducer(),
         }
     }
 
-    fn fold_mut(&mut self) -> &mut dyn Reducer {
+    fn reducer_mut(&mut self) -> &mut dyn Reducer {
         match self {
             State::Book(book) => book,
             State::Orders(orders) => orders,
             State::Last(last) => last,
-            State::Region(region) => region.0.fold_mut(),
+            State::Region(region) => region.0.reducer_mut(),
         }
     }
 }
 
 impl Reducer for State {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
-        self.fold().check(frames)
+        self.reducer().check(frames)
     }
 
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError> {
-        self.fold_mut().apply(seq, frame)
+        self.reducer_mut().apply(seq, frame)
     }
 
     fn freeze(&mut self) -> Arc<dyn FrozenState> {
-        self.fold_mut().freeze()
+        self.reducer_mut().freeze()
     }
 
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
-        self.fold_mut().restore(seq, snapshot)
+        self.reducer_mut().restore(seq, snapshot)
     }
 
     fn checksum(&self) -> u64 {
-        self.fold().checksum()
+        self.reducer().checksum()
     }
 
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
-        self.fold().changes_since(seq, payload)
+        self.reducer().changes_since(seq, payload)
     }
 
     fn snapshot_bytes(&self) -> usize {
-        self.fold().snapshot_bytes()
+        self.reducer().snapshot_bytes()
     }
 
     fn bytes(&self) -> u64 {
-        self.fold().bytes()
+        self.reducer().bytes()
     }
 
     fn entries(&self) -> u64 {
-        self.fold().entries()
+        self.reducer().entries()
     }
 }

@@ -347,11 +347,11 @@ impl Drop for Shared {
 }
 
 fn follow_asked(options: &SubscribeOptions) -> Option<FollowRequest> {
-    (options.follows_state() || options.lose_every.is_some()).then(|| FollowRequest {
+    (options.follows_state() || options.test_loss_every.is_some()).then(|| FollowRequest {
         start: options.start == dunlin_topic::Start::Snapshot,
         on_gap: options.on_gap == dunlin_topic::OnGap::Snapshot,
         conflate: options.conflate,
-        lose_every: options.lose_every.map_or(0, NonZeroU32::get),
+        test_loss_every: options.test_loss_every.map_or(0, NonZeroU32::get),
     })
 }
 

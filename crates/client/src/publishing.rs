@@ -217,7 +217,7 @@ impl PublisherShared {
 }
 
 /// Whether the refusal may concern single records of a batch: with `BATCH`, the node has already appended
-/// some of them. Only `FOLD` names the record.
+/// some of them. Only `REDUCER` names the record.
 fn of_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
     matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)

@@ -85,7 +85,7 @@ pub(crate) fn subscribe_error(refusal: &Refusal<'_>, pattern: &str) -> Subscribe
             SubscribeError::Ahead { asked: Position { epoch: a as u32, seq: c }, last }
         }
         ErrorCode::Lost => SubscribeError::Lost,
-        ErrorCode::Asked | ErrorCode::Closed => SubscribeError::Closed,
+        ErrorCode::Ended | ErrorCode::Closed => SubscribeError::Closed,
         ErrorCode::Forbidden => SubscribeError::Forbidden(refusal.text.to_owned()),
         _ => SubscribeError::Refused(Refused::new(refusal).to_string()),
     }

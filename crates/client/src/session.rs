@@ -95,7 +95,7 @@ pub(crate) struct FollowRequest {
     pub(crate) start: bool,
     pub(crate) on_gap: bool,
     pub(crate) conflate: bool,
-    pub(crate) lose_every: u32,
+    pub(crate) test_loss_every: u32,
 }
 
 /// The additional fields of JOIN_GROUP.

@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// A topic's settings with names (such as `durable` and `fold`) and its status values.
+    /// A topic's settings with names (such as `durable` and `reducer`) and its status values.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
@@ -234,13 +234,13 @@ impl TopicDescription {
                     let durable = self.config.durable.get_or_insert_default();
                     durable.memory_bytes = value.parse().unwrap_or(durable.memory_bytes);
                 }
-                "lose_every" => self.config.lose_every = value.parse().ok(),
+                "test_loss_every" => self.config.test_loss_every = value.parse().ok(),
                 _ => {}
             }
-            match name.strip_prefix("fold") {
-                Some("") => self.config.fold.get_or_insert_default().kind.clone_from(value),
+            match name.strip_prefix("reducer") {
+                Some("") => self.config.reducer.get_or_insert_default().kind.clone_from(value),
                 Some(option) if option.starts_with('.') => {
-                    let options = &mut self.config.fold.get_or_insert_default().options;
+                    let options = &mut self.config.reducer.get_or_insert_default().options;
                     options.insert(option[1..].to_owned(), value.clone());
                 }
                 _ => {}
@@ -257,10 +257,11 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
         settings.push(("durable".to_owned(), durable.acknowledge.to_string()));
         settings.push(("durable.memory_bytes".to_owned(), durable.memory_bytes.to_string()));
     }
-    settings.extend(config.lose_every.map(|every| ("lose_every".to_owned(), every.to_string())));
-    if let Some(fold) = &config.fold {
-        settings.push(("fold".to_owned(), fold.kind.clone()));
-        settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
+    settings.extend(config.test_loss_every.map(|every| ("test_loss_every".to_owned(), every.to_string())));
+    if let Some(reducer) = &config.reducer {
+        settings.push(("reducer".to_owned(), reducer.kind.clone()));
+        settings
+            .extend(reducer.options.iter().map(|(name, value)| (format!("reducer.{name}"), value.clone())));
     }
     settings
 }

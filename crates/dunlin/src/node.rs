@@ -41,11 +41,11 @@ use crate::waiting::{self, Waiters};
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
 
 /// Creates a built-in reducer.
-pub(crate) fn make_fold(of: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
+pub(crate) fn make_reducer(of: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     if of.kind == REGION {
         return AnyRegion::of(&of.options).map(AnyRegion::boxed).map_err(ReducerError);
     }
-    dunlin_feed::fold(&of.kind, &of.options).map_err(|error| ReducerError(error.to_string()))
+    dunlin_feed::make_reducer(&of.kind, &of.options).map_err(|error| ReducerError(error.to_string()))
 }
 
 /// A node. Clones share the same topics. A node made with [`Node::used_by`] allows only what its user may do.
@@ -305,7 +305,7 @@ impl Node {
         if config.durable.is_none() {
             return self.0.registry.add(name, pattern, || {
                 let (charge, config) = (charge()?, Arc::clone(&config));
-                Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch(), make_fold)?, charge))
+                Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch(), make_reducer)?, charge))
             });
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;

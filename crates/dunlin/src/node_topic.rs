@@ -31,7 +31,7 @@ impl Node {
         let config = TopicConfig {
             pattern: Some(PATTERN.to_owned()),
             retention: Retention { bytes: HISTORY_BYTES, ..Retention::default() },
-            fold: Some(ReducerConfig { kind: "last".to_owned(), options: Default::default() }),
+            reducer: Some(ReducerConfig { kind: "last".to_owned(), options: Default::default() }),
             limits: self.config().limits.topic,
             ..TopicConfig::default()
         };

@@ -28,7 +28,7 @@ use crate::clock::{CLOCK, STEADY, now_ns, steady_ns};
 use crate::control::block_on;
 use crate::error::TopicError;
 use crate::inbox::{FIRST_TOKEN, Inbox};
-use crate::node::{Inner, Node, make_fold};
+use crate::node::{Inner, Node, make_reducer};
 use crate::ownership::{InboxElsewhere, Tickets};
 use crate::registry::{cost_of, is_reserved};
 
@@ -151,7 +151,7 @@ impl Node {
         self.registry().add_reply_inbox(name, parsed, ReplySubjects::new(self.charged()), || {
             let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
             let charge = charge.map_err(|_| self.memory_is_spent())?;
-            Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch, make_fold)?, charge))
+            Ok((Topic::stateful(name, config, self.charged(), CLOCK, epoch, make_reducer)?, charge))
         })
     }
 
@@ -276,7 +276,7 @@ impl ReplyTopic {
             records_left: AtomicU32::new(RECORDS_MAX),
             tickets: Tickets::new(u64::MAX),
         });
-        Topic::mirrored(&name, config, node.budget(), CLOCK, 1, make_fold, &upstream).ok().map(Arc::new)
+        Topic::mirrored(&name, config, node.budget(), CLOCK, 1, make_reducer, &upstream).ok().map(Arc::new)
     }
 
     /// Whether all records are of the one subject.

@@ -41,7 +41,7 @@ use dunlin_topic::{Budget, Topic, TopicConfig};
 use crate::clock::CLOCK;
 use crate::config::Limits;
 use crate::error::TopicError;
-use crate::node::make_fold;
+use crate::node::make_reducer;
 pub(crate) use catalogue::{config_in_words, config_of_words};
 use disk_log::DiskLog;
 use loaded::Cache;
@@ -231,7 +231,7 @@ impl Storage {
             logs.push(log);
             reports.push(report);
         }
-        let topic = Topic::durable_stateful(name, Arc::clone(config), budget, CLOCK, disks, make_fold);
+        let topic = Topic::durable_stateful(name, Arc::clone(config), budget, CLOCK, disks, make_reducer);
         let topic = topic.map_err(|error| StorageError::Config { topic: name.to_owned(), error })?;
         for ((disk_log, log), report) in logs.iter().zip(topic.logs()).zip(&reports) {
             disk_log.attach(log);

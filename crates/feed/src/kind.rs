@@ -20,12 +20,15 @@ pub const LAST: &str = "last";
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];
 
 /// Creates an empty state of a kind. Books take the options of a [`Scale`], last values none.
-pub fn fold(kind: &str, options: &BTreeMap<String, String>) -> Result<Box<dyn Reducer>, OptionsError> {
-    fold_within(kind, options, FeedLimits::default())
+pub fn make_reducer(
+    kind: &str,
+    options: &BTreeMap<String, String>,
+) -> Result<Box<dyn Reducer>, OptionsError> {
+    make_reducer_within(kind, options, FeedLimits::default())
 }
 
 /// Like [`fold`], with limits.
-pub fn fold_within(
+pub fn make_reducer_within(
     kind: &str,
     options: &BTreeMap<String, String>,
     limits: FeedLimits,

@@ -1,7 +1,7 @@
 //! State topics that ship with Dunlin, and sources of their records.
 //!
 //! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`]
-//! (the last value of each key); [`fold`] creates them by name. Their records hold [`BookEntry`],
+//! (the last value of each key); [`make_reducer`] creates them by name. Their records hold [`BookEntry`],
 //! [`OrderEntry`] and [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state, which recovers by
 //! itself. Records come from a [`Simulator`] of [`Instruments`], paced by a [`Schedule`], or from a
 //! [`recording`] of an exchange.
@@ -54,7 +54,7 @@ pub use instruments::{
     INSTRUMENTS_MAX, Instrument, Instruments, InstrumentsError, InstrumentsText, LEVELS_PER_SIDE_MAX,
     Notation, SCENARIOS, UPDATES_PER_SEC_MAX, VOLATILITY_MAX,
 };
-pub use kind::{BOOK, KINDS, LAST, ORDERS, fold, fold_within};
+pub use kind::{BOOK, KINDS, LAST, ORDERS, make_reducer, make_reducer_within};
 pub use last_value::{LastValue, VALUE_HEAD_BYTES, ValueEntry};
 pub use limits::FeedLimits;
 pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};

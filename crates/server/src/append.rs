@@ -72,7 +72,7 @@ pub(crate) fn can_retry_append(refused: &PublishError) -> bool {
 fn attempt(topic: &Topic, what: AppendRequest<'_>, evict: bool) -> Result<Receipt, PublishError> {
     let AppendRequest { frames, count, partition, mark, expect_last, after, .. } = what;
     let run = CheckedBatch::check(frames, count, topic.config().record_bytes_max as usize)?;
-    let claim = after.filter(|_| topic.config().fold.is_some()).map(StateClaim::after);
+    let claim = after.filter(|_| topic.config().reducer.is_some()).map(StateClaim::after);
     let claim = claim.as_ref();
     topic
         .append_run(now_ns(), BatchAppend { run, partition, mark, expect_last, claim, evict, relayed: false })

@@ -18,7 +18,7 @@ pub(crate) struct PublishedTopics(Mutex<VecDeque<PublisherRegistration>>);
 impl PublishedTopics {
     /// Remembers that the connection has published to the topic.
     pub(crate) fn to(&self, topic: &Arc<Topic>) {
-        if topic.config().fold.is_none() {
+        if topic.config().reducer.is_none() {
             return;
         }
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);

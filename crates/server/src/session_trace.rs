@@ -79,7 +79,7 @@ impl SessionTrace {
     pub(crate) fn subscription_ended(&self, refused: &Refused, behind: u64) {
         let fate = match refused.code {
             // The client's own request, and ordinary ends of topics.
-            ErrorCode::Asked | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
+            ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,
         };

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use dunlin_topic::{Reducer, ReducerConfig};
 
-use crate::fold::RegionFold;
 use crate::handover::{HandoverTiming, RegionId, StandbyMode};
 use crate::limits::RegionLimits;
+use crate::reducer::RegionReducer;
 use crate::region::RegionSetup;
 use crate::store::{Component, ComponentKind, Schema};
 use crate::world::World;
@@ -40,7 +40,7 @@ pub fn topic_of(world: &str, region: RegionId) -> String {
 }
 
 /// Configuration of a region's topic.
-pub fn fold_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
+pub fn reducer_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
     let point = |point: [f32; D]| point.map(|along| along.to_string()).join(",");
     let component = |component: &Component| match component.kind {
         ComponentKind::F32 => format!("{}:f32", component.name),
@@ -62,9 +62,9 @@ pub fn fold_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
 #[derive(Debug)]
 pub enum AnyRegion {
     /// Two dimensions.
-    Plane(RegionFold<2>),
+    Plane(RegionReducer<2>),
     /// Three dimensions.
-    Space(RegionFold<3>),
+    Space(RegionReducer<3>),
 }
 
 impl AnyRegion {
@@ -89,32 +89,32 @@ impl AnyRegion {
     /// Converts to a boxed reducer.
     pub fn boxed(self) -> Box<dyn Reducer> {
         match self {
-            AnyRegion::Plane(fold) => Box::new(fold),
-            AnyRegion::Space(fold) => Box::new(fold),
+            AnyRegion::Plane(reducer) => Box::new(reducer),
+            AnyRegion::Space(reducer) => Box::new(reducer),
         }
     }
 
     /// Borrows the reducer.
-    pub fn fold(&self) -> &dyn Reducer {
+    pub fn reducer(&self) -> &dyn Reducer {
         match self {
-            AnyRegion::Plane(fold) => fold,
-            AnyRegion::Space(fold) => fold,
+            AnyRegion::Plane(reducer) => reducer,
+            AnyRegion::Space(reducer) => reducer,
         }
     }
 
     /// Borrows the reducer mutably.
-    pub fn fold_mut(&mut self) -> &mut dyn Reducer {
+    pub fn reducer_mut(&mut self) -> &mut dyn Reducer {
         match self {
-            AnyRegion::Plane(fold) => fold,
-            AnyRegion::Space(fold) => fold,
+            AnyRegion::Plane(reducer) => reducer,
+            AnyRegion::Space(reducer) => reducer,
         }
     }
 
     /// Payload of a record that replaces any state of this region by this one.
     pub fn whole(&self) -> Vec<u8> {
         match self {
-            AnyRegion::Plane(fold) => fold.state().whole(),
-            AnyRegion::Space(fold) => fold.state().whole(),
+            AnyRegion::Plane(reducer) => reducer.state().whole(),
+            AnyRegion::Space(reducer) => reducer.state().whole(),
         }
     }
 }
@@ -124,11 +124,11 @@ fn empty<const D: usize>(
     min: &[f32],
     max: &[f32],
     schema: Schema,
-) -> Result<RegionFold<D>, String> {
+) -> Result<RegionReducer<D>, String> {
     let corner = |ends: &[f32]| std::array::from_fn(|axis| ends[axis]);
     let world = World::<D>::new(corner(min), corner(max)).map_err(|error| error.to_string())?;
     let (limits, timing) = (RegionLimits::default(), HandoverTiming::default());
-    Ok(RegionFold::new(region, world, schema, limits, StandbyMode::None, timing))
+    Ok(RegionReducer::new(region, world, schema, limits, StandbyMode::None, timing))
 }
 
 fn text<'a>(options: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str, String> {
@@ -170,7 +170,7 @@ mod tests {
         let mut setup = RegionSetup::new(RegionId(7), world, 1.0);
         setup.schema.register("fuel", ComponentKind::F32).unwrap();
         setup.schema.register("name", ComponentKind::Bytes(16)).unwrap();
-        let config = fold_config(&setup);
+        let config = reducer_config(&setup);
         let AnyRegion::Space(made) = AnyRegion::of(&config.options).unwrap() else { panic!("it has three") };
         let state = made.state();
         assert_eq!((state.handover().region(), state.world()), (RegionId(7), &world));
@@ -181,7 +181,7 @@ mod tests {
     fn configuration_error_names_the_wrong_option() {
         let with = |name: &str, value: &str| {
             let world = World::<2>::cube(10.0).unwrap();
-            let mut options = fold_config(&RegionSetup::new(RegionId(1), world, 1.0)).options;
+            let mut options = reducer_config(&RegionSetup::new(RegionId(1), world, 1.0)).options;
             options.insert(name.to_owned(), value.to_owned());
             AnyRegion::of(&options).unwrap_err()
         };

@@ -3,7 +3,7 @@
 //! A [`World`] is a box of space. A [`Curve`] orders its cells so that near cells are mostly near in the
 //! order, and a [`Partition`] gives each [`Region`] a stretch of it. A region moves its entities tick by tick
 //! with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a
-//! [`Handover`]. [`RegionFold`] is the state of a region's topic, and [`Interests`] decides what viewers
+//! [`Handover`]. [`RegionReducer`] is the state of a region's topic, and [`Interests`] decides what viewers
 //! receive. [`Octree`], [`Tetree`], [`Grid`] and [`Scan`] find entities by position.
 //!
 //! ```
@@ -44,9 +44,9 @@ mod region;
 
 mod configured;
 mod flights;
-mod fold;
 mod interest;
 mod lockstep;
+mod reducer;
 
 pub use balance::{BalancePolicy, LoadReport, LoadReports};
 pub use behaviour::{
@@ -55,12 +55,11 @@ pub use behaviour::{
 };
 pub use census::{Census, Headcount};
 pub use configured::{
-    AnyRegion, REGION, WORLD_NAME_MAX, WorldNameError, check_world_name, fold_config, topic_of,
+    AnyRegion, REGION, WORLD_NAME_MAX, WorldNameError, check_world_name, reducer_config, topic_of,
 };
 pub use curve::{Curve, Morton, Tetrahedral};
 pub use entity::EntityId;
 pub use flights::{Flights, FlightsError};
-pub use fold::RegionFold;
 pub use ghost::{Ghost, GhostBatch, Ghosts};
 pub use handover::{
     AdmissionCheck, Counts as HandoverCounts, EntityRefusal, Handover, HandoverEffect, HandoverEntry,
@@ -76,6 +75,7 @@ pub use layout::{DecodeError, VERSION};
 pub use limits::RegionLimits;
 pub use lockstep::Lockstep;
 pub use partition::{Partition, PartitionError, RegionLoad};
+pub use reducer::RegionReducer;
 pub use region::{
     Authority, CommandError, Outputs, RecordError, RecordSection, Region, RegionReport, RegionSetup,
     RegionState, StepError, Takeover,

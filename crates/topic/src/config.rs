@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::fold::ReducerConfig;
 use crate::limits::Limits;
 use crate::publish::AckLevel;
+use crate::reducer::ReducerConfig;
 use crate::subject::SubjectError;
 
 /// The smallest retention, bytes: room for two segments.
@@ -29,10 +29,10 @@ pub struct TopicConfig {
     /// If set, records are stored on disk, and `retention` applies to the disk.
     pub durable: Option<Durable>,
     /// If set, the topic keeps a state. Subscribers can start with it and recover with it.
-    pub fold: Option<ReducerConfig>,
+    pub reducer: Option<ReducerConfig>,
     /// For tests of subscribers: the default of
-    /// [`SubscribeOptions::lose_every`](crate::SubscribeOptions::lose_every).
-    pub lose_every: Option<NonZeroU32>,
+    /// [`SubscribeOptions::test_loss_every`](crate::SubscribeOptions::test_loss_every).
+    pub test_loss_every: Option<NonZeroU32>,
     /// Limits of each log besides its retention. A node uses the same ones for all topics.
     pub limits: Limits,
 }
@@ -47,8 +47,8 @@ impl Default for TopicConfig {
             by_ref_bytes_min: 4 << 10,
             reliable: None,
             durable: None,
-            fold: None,
-            lose_every: None,
+            reducer: None,
+            test_loss_every: None,
             limits: Limits::default(),
         }
     }
@@ -181,8 +181,8 @@ impl TopicConfig {
                     "a durable topic's acknowledgement level must be memory, written or synced",
                 ));
             }
-            if self.lose_every.is_some() {
-                return Err(ConfigError::Unfit("a topic with lose_every cannot be durable"));
+            if self.test_loss_every.is_some() {
+                return Err(ConfigError::Unfit("a topic with test_loss_every cannot be durable"));
             }
             if self.reliable.is_some() {
                 return Err(ConfigError::Unfit("a topic cannot be both durable and reliable"));

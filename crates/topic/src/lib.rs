@@ -9,11 +9,11 @@
 mod sync;
 
 mod event;
-mod fold;
 mod limits;
 mod pattern_index;
 mod producer;
 mod publish;
+mod reducer;
 mod request;
 mod spinning;
 mod subject;
@@ -50,7 +50,6 @@ pub use event::{
     Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Publishers,
     Record, Snapshot,
 };
-pub use fold::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use group::{
     Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, LostRecords, MemberId, RecordSource,
     Share, SourceItem, Work, WorkConfig,
@@ -67,6 +66,7 @@ pub use pattern_index::PatternIndex;
 pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
 pub use reading::{ReaderInfo, ReaderProgress};
+pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
 pub use store::{EpochStart, Loaded, LoadedSegment, Recovered, Store};

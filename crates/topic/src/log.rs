@@ -169,7 +169,7 @@ struct Rare {
     readers: Readers,
     /// Only of a durable log.
     stored: Option<Box<DiskProgress>>,
-    fold: Option<ReducerState>,
+    reducer: Option<ReducerState>,
     /// Only of a log that another process owns or owned.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
@@ -194,7 +194,7 @@ impl Log {
         epoch: u32,
         publishers: &Arc<PublisherCount>,
     ) -> Log {
-        let is_stateful = config.fold.is_some();
+        let is_stateful = config.reducer.is_some();
         let state = State {
             epoch,
             next_seq: 1,
@@ -377,7 +377,7 @@ impl State {
                 producers: Producers::new(limits),
                 readers: Readers::default(),
                 stored: None,
-                fold: None,
+                reducer: None,
                 mirror: None,
                 losses: LossCounters::default(),
                 remains: Vec::new(),

@@ -255,7 +255,7 @@ pub enum PublishError {
         /// Number of the record in the batch, from 1; 0 for a single record.
         record: u32,
         /// The reason.
-        why: crate::fold::ReducerError,
+        why: crate::reducer::ReducerError,
     },
     /// The state has been lost since this publisher's last record. Nothing was appended.
     #[error("topic {0} has lost its state and acknowledged records; publish the whole state, then continue")]

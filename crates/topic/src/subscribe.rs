@@ -72,7 +72,7 @@ pub struct SubscribeOptions {
     pub conflate: bool,
     /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of
     /// this. A topic can set a default.
-    pub lose_every: Option<NonZeroU32>,
+    pub test_loss_every: Option<NonZeroU32>,
     /// Reads only what this process holds, also if the log is a mirror. Nodes use this among each other.
     pub here: bool,
     /// Whether the pattern has no wildcards. A subscription with a start from the state then fails if the

@@ -9,7 +9,6 @@ use crate::checked_batch::CheckedBatch;
 use crate::claim::StateClaim;
 use crate::config::{Clock, ConfigError, Retention, TopicConfig};
 use crate::event::{LogName, Position};
-use crate::fold::{Reducer, ReducerConfig, ReducerError};
 use crate::log::{
     AppendOptions, AppendOutcome, BATCH_BYTES_MAX, Log, ProducerMark, PublisherCount, PublisherKind,
 };
@@ -17,6 +16,7 @@ use crate::memory::Budget;
 use crate::publish::{AckLevel, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
 use crate::reading::ReaderInfo;
+use crate::reducer::{Reducer, ReducerConfig, ReducerError};
 use crate::store::{Recovered, Store};
 use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
@@ -75,22 +75,22 @@ impl Topic {
         if config.durable.is_some() {
             return Err(ConfigError::Unfit("a durable topic needs a disk"));
         }
-        Topic::of_logs(name, config, budget, clock, epoch, no_fold, |log| log)
+        Topic::of_logs(name, config, budget, clock, epoch, no_reducer, |log| log)
     }
 
-    /// [`Topic::new`] with a state for each partition. `fold` makes the reducer that the configuration names.
+    /// [`Topic::new`] with a state for each partition. `reducer` makes the reducer that the configuration names.
     pub fn stateful(
         name: &str,
         config: Arc<TopicConfig>,
         budget: &Arc<Budget>,
         clock: Clock,
         epoch: u32,
-        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
+        reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_some() {
             return Err(ConfigError::Unfit("a durable topic needs a disk"));
         }
-        Topic::of_logs(name, config, budget, clock, epoch, fold, |log| log)
+        Topic::of_logs(name, config, budget, clock, epoch, reducer, |log| log)
     }
 
     /// Opens a durable topic with the records on its disks, one disk for each partition.
@@ -101,10 +101,10 @@ impl Topic {
         clock: Clock,
         disks: Vec<(Recovered, Arc<dyn Store>)>,
     ) -> Result<Topic, ConfigError> {
-        Topic::durable_stateful(name, config, budget, clock, disks, no_fold)
+        Topic::durable_stateful(name, config, budget, clock, disks, no_reducer)
     }
 
-    /// [`Topic::durable`] with a state for each partition, which `fold` makes empty. Before anybody publishes, the
+    /// [`Topic::durable`] with a state for each partition, which `reducer` makes empty. Before anybody publishes, the
     /// caller brings each state up to the end of its log with [`Log::restore_state`] and [`Log::replay_into_state`].
     pub fn durable_stateful(
         name: &str,
@@ -112,13 +112,13 @@ impl Topic {
         budget: &Arc<Budget>,
         clock: Clock,
         disks: Vec<(Recovered, Arc<dyn Store>)>,
-        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
+        reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
     ) -> Result<Topic, ConfigError> {
         if config.durable.is_none() || disks.len() != usize::from(config.partitions) {
             return Err(ConfigError::Unfit("a durable topic needs one disk for each partition"));
         }
         let mut disks = disks.into_iter();
-        Topic::of_logs(name, config, budget, clock, 0, fold, |log| match disks.next() {
+        Topic::of_logs(name, config, budget, clock, 0, reducer, |log| match disks.next() {
             Some((recovered, store)) => log.durable(&recovered, store),
             None => log,
         })
@@ -132,7 +132,7 @@ impl Topic {
         budget: &Arc<Budget>,
         clock: Clock,
         epoch: u32,
-        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
+        reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
         upstream: &Arc<dyn Upstream>,
     ) -> Result<Topic, ConfigError> {
         let owner_is_durable = config.durable.is_some();
@@ -140,7 +140,7 @@ impl Topic {
         let retention = Retention { bytes, ..config.retention };
         let of_logs = TopicConfig { durable: None, retention, ..(*config).clone() };
         let of_logs = if owner_is_durable { Arc::new(of_logs) } else { Arc::clone(&config) };
-        let mut topic = Topic::of_logs(name, of_logs, budget, clock, epoch, fold, |log| {
+        let mut topic = Topic::of_logs(name, of_logs, budget, clock, epoch, reducer, |log| {
             log.join(Arc::clone(upstream));
             log.hand_over(owner_is_durable, None);
             log
@@ -156,7 +156,7 @@ impl Topic {
         budget: &Arc<Budget>,
         clock: Clock,
         epoch: u32,
-        fold: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
+        reducer: impl Fn(&ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError>,
         mut finish: impl FnMut(Log) -> Log,
     ) -> Result<Topic, ConfigError> {
         config.check()?;
@@ -168,8 +168,8 @@ impl Topic {
                 LogName { topic: name.to_owned(), subject_prefix: subject_prefix.to_owned(), partition };
             let log =
                 finish(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch, &publishers));
-            if let Some(of) = &config.fold {
-                let kept = fold(of).map_err(|error| ConfigError::Reducer {
+            if let Some(of) = &config.reducer {
+                let kept = reducer(of).map_err(|error| ConfigError::Reducer {
                     kind: of.kind.clone(),
                     why: error.to_string(),
                 })?;
@@ -247,7 +247,7 @@ impl Topic {
     /// Notifies subscribers of the state, and an owner at another node, if publishers have connected or the last one
     /// has left.
     pub fn count_publishers(&self) {
-        if self.config.fold.is_none() {
+        if self.config.reducer.is_none() {
             return;
         }
         self.logs.iter().for_each(|log| log.publishers_changed());
@@ -277,7 +277,7 @@ impl Topic {
 
     /// Fresh claims for a new publisher, one for each partition; empty if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
-        let kept = if self.config.fold.is_some() { self.logs.len() } else { 0 };
+        let kept = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
         (0..kept).map(|_| Arc::default()).collect()
     }
 
@@ -466,7 +466,7 @@ impl Drop for PublisherRegistration {
 }
 
 /// The reducer factory of topics without a state.
-fn no_fold(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
+fn no_reducer(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     Err(ReducerError("a state topic needs a reducer".to_owned()))
 }
 

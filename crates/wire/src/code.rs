@@ -133,7 +133,7 @@ macro_rules! codes {
 }
 
 codes! {
-    0 Asked "AS_ASKED" No 200 Ok "" "Nothing to do: the client ended this itself.";
+    0 Ended "ENDED" No 200 Ok "" "Nothing to do: the client ended this itself.";
     1 Version "VERSION" No 400 FailedPrecondition "node's lowest version, node's highest" "Use a client that supports one of the node's protocol versions.";
     2 Protocol "PROTOCOL" No 400 InvalidArgument "text: the violation" "Correct the request: it violates the protocol. If a Dunlin client sent it, report a bug.";
     3 Unauthenticated "UNAUTHENTICATED" No 401 Unauthenticated "text: the reason" "Send a token, password, certificate or nkey of a user of this node.";
@@ -168,7 +168,7 @@ codes! {
     52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: the disk's error" "Replace the disk. Records that were acknowledged as synced can be read; records without an acknowledgement may be lost.";
     53 OwnerBehind "OWNER_BEHIND" Later 503 Unavailable "bytes without an answer, ns waited" "Publish more slowly, or connect to the node that owns the topic.";
     54 OwnerAway "OWNER_AWAY" Later 503 Unavailable "text: the topic, its owner, and what the topic waits for" "Try again. A volatile topic gets another owner soon; a durable topic waits until its owner returns.";
-    55 Reducer "FOLD" No 422 InvalidArgument "which record of the batch, from 1 (0: it was one alone); text: the reason" "Correct the record: the topic's reducer rejects it.";
+    55 Reducer "REDUCER" No 422 InvalidArgument "which record of the batch, from 1 (0: it was one alone); text: the reason" "Correct the record: the topic's reducer rejects it.";
     56 NoResponder "NO_RESPONDER" Later 503 Unavailable "text: the subject" "Start a responder for the subject. The request was not published.";
     57 NoReply "NO_REPLY" Later 504 DeadlineExceeded "milliseconds waited" "Send the request again if a repetition does no harm, or wait longer.";
     58 OutcomeUnknown "OUTCOME_UNKNOWN" Later 504 DeadlineExceeded "text: the reason" "The record may have been appended. Retry with the same producer and sequence, which never appends twice, or read the topic.";

@@ -28,7 +28,7 @@ layout! {
         /// after CREDIT reports that the last was consumed.
         pub conflate: bool,
         /// Withhold, once, each record whose sequence number is a multiple of this; 0 for none. For tests.
-        pub lose_every: u32,
+        pub test_loss_every: u32,
     }
 }
 

@@ -170,7 +170,7 @@ layout! {
     pub struct SubscriptionEnded<'a> {
         /// The subscription.
         pub subscription: u32,
-        /// The reason; `AS_ASKED` after UNSUBSCRIBE.
+        /// The reason; `ENDED` after UNSUBSCRIBE.
         pub refusal: Refusal<'a>,
     }
 }

@@ -58,8 +58,8 @@ layout! {
 layout! {
     /// A named setting of a topic, or its current value.
     ///
-    /// `fold` is the kind of state, and `fold.<option>` an option of the kind. SETTINGS also has, for each partition,
-    /// `fold/<partition>` with position, entries, bytes and checksum as text.
+    /// `reducer` is the kind of state, and `reducer.<option>` an option of the kind. SETTINGS also has, for each partition,
+    /// `reducer/<partition>` with position, entries, bytes and checksum as text.
     pub struct Setting<'a> {
         /// The setting's name.
         pub name: &'a str,

@@ -4,7 +4,7 @@
 export type Retry = "no" | "later" | "reconnect";
 
 const ROWS: readonly (readonly [number, string, Retry, string])[] = [
-  [0, "AS_ASKED", "no", "Nothing to do: the client ended this itself."],
+  [0, "ENDED", "no", "Nothing to do: the client ended this itself."],
   [1, "VERSION", "no", "Use a client that supports one of the node's protocol versions."],
   [2, "PROTOCOL", "no", "Correct the request: it violates the protocol. If a Dunlin client sent it, report a bug."],
   [3, "UNAUTHENTICATED", "no", "Send a token, password, certificate or nkey of a user of this node."],
@@ -39,7 +39,7 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
   [52, "DISK_FAILED", "no", "Replace the disk. Records that were acknowledged as synced can be read; records without an acknowledgement may be lost."],
   [53, "OWNER_BEHIND", "later", "Publish more slowly, or connect to the node that owns the topic."],
   [54, "OWNER_AWAY", "later", "Try again. A volatile topic gets another owner soon; a durable topic waits until its owner returns."],
-  [55, "FOLD", "no", "Correct the record: the topic's reducer rejects it."],
+  [55, "REDUCER", "no", "Correct the record: the topic's reducer rejects it."],
   [56, "NO_RESPONDER", "later", "Start a responder for the subject. The request was not published."],
   [57, "NO_REPLY", "later", "Send the request again if a repetition does no harm, or wait longer."],
   [58, "OUTCOME_UNKNOWN", "later", "The record may have been appended. Retry with the same producer and sequence, which never appends twice, or read the topic."],

@@ -191,7 +191,7 @@ test("refusals carry their error name and are not retried", async () => {
 });
 
 test("last values equal the node's despite conflation", async () => {
-  const topic = await create({ fold: { kind: "last" } });
+  const topic = await create({ reducer: { kind: "last" } });
   await client.publish(topic, "one", { key: "a" });
   await client.publish(topic, "two", { key: "b" });
   let changes = 0;
@@ -221,7 +221,7 @@ function entries(...levels: [op: number, side: number, price: number, size: numb
 }
 
 test("book equals the node's book and its checksum", async () => {
-  const topic = await create({ fold: { kind: "book" } });
+  const topic = await create({ reducer: { kind: "book" } });
   await client.publish(topic, entries([1, 1, -100, 5], [1, 1, 99, 7], [1, 2, 101, 3]));
   const replica = followBook(client, topic);
   await until(() => replica.books.get(topic)?.right === true);
@@ -231,12 +231,12 @@ test("book equals the node's book and its checksum", async () => {
   await until(() => book.depth().asks.length === 2);
   assert.deepEqual(book.depth(1), { bids: [{ price: -100, size: 5 }], asks: [{ price: 100, size: 1 }] });
   await until(() => book.verified > 0);
-  await assert.rejects(client.publish(topic, entries([1, 1, 1, 0])), (error: DunlinError) => error.name === "FOLD");
+  await assert.rejects(client.publish(topic, entries([1, 1, 1, 0])), (error: DunlinError) => error.name === "REDUCER");
   replica.close();
 });
 
 test("book reports whether a publisher is connected", async () => {
-  const topic = await create({ fold: { kind: "book" } });
+  const topic = await create({ reducer: { kind: "book" } });
   const events: NoticeEvent[] = [];
   const replica = followBook(client, topic, { onEvent: (event) => events.push(event) });
   await until(() => replica.books.get(topic)?.publisherConnected === false);

@@ -369,14 +369,14 @@ class Client:
         reliable_wait: float | None = None,
         readers_max: int | None = None,
         durable: bool | Literal["memory", "written", "synced"] = False,
-        fold: Literal["book", "orders", "last"] | None = None,
-        fold_options: Mapping[str, object] | None = None,
+        reducer: Literal["book", "orders", "last"] | None = None,
+        reducer_options: Mapping[str, object] | None = None,
         exist_ok: bool = False,
     ) -> None:
         """Creates a topic, which owns the subjects of `pattern`, by default its name only.
 
         `reliable` makes publishers wait for registered subscribers, and sets the policy when
-        that takes too long; `durable` stores records on disk; `fold` keeps a state. With
+        that takes too long; `durable` stores records on disk; `reducer` keeps a state. With
         `exist_ok`, an existing topic with the same configuration counts as success.
         """
         counts = {
@@ -396,8 +396,8 @@ class Client:
             "reliable": reliable,
             "reliable_wait": reliable_wait,
             "durable": "synced" if durable is True else durable or None,
-            "fold": fold,
-            "fold_options": {option: str(value) for option, value in (fold_options or {}).items()},
+            "reducer": reducer,
+            "reducer_options": {option: str(value) for option, value in (reducer_options or {}).items()},
         }
         self._connection.create_topic(name, wanted, exist_ok)
 

@@ -90,10 +90,10 @@ class RefusedError(Error):
             _BY_CODE[cls.code] = cls
 
 
-class AsAskedError(RefusedError):
+class EndedError(RefusedError):
     """No action needed: the client ended this itself."""
 
-    code = "AS_ASKED"
+    code = "ENDED"
 
 
 class VersionError(RefusedError):
@@ -300,10 +300,10 @@ class OwnerAwayError(RefusedError):
     code = "OWNER_AWAY"
 
 
-class FoldError(RefusedError):
+class ReducerError(RefusedError):
     """Correct the record: the topic's reducer rejects it."""
 
-    code = "FOLD"
+    code = "REDUCER"
 
 
 class NoResponderError(RefusedError):

@@ -69,8 +69,8 @@ class Topic:
     record_bytes_max: int
     reliable: bool
     durable: str | None
-    fold: str | None
-    fold_options: dict[str, str]
+    reducer: str | None
+    reducer_options: dict[str, str]
     publishers: int | None
     readers_total: int | None
     logs: tuple[Log, ...]

@@ -49,10 +49,10 @@ fn options(arguments: &Arguments, global: &Global) -> Result<RawOptions> {
 }
 
 fn feed_options(arguments: &FeedArguments) -> Result<RawFeedOptions> {
-    let FeedArguments { config, clients, instruments, depth, delay_ms, drop_every_n, seed } =
+    let FeedArguments { config, clients, instruments, depth, delay_ms, test_loss_every, seed } =
         arguments.clone();
     let config = config.map(|file| read_instruments(&file)).transpose()?;
-    Ok(RawFeedOptions { config, clients, instruments, depth, delay_ms, drop_every_n, seed })
+    Ok(RawFeedOptions { config, clients, instruments, depth, delay_ms, test_loss_every, seed })
 }
 
 #[derive(Debug, clap::Args)]

@@ -65,7 +65,7 @@ pub struct ClusterDemoState {
     readers: AtomicU64,
     silent_ns: AtomicU64,
     /// The configuration of each book's state.
-    folds: Mutex<HashMap<String, ReducerConfig>>,
+    reducers: Mutex<HashMap<String, ReducerConfig>>,
     /// The position at which every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
     /// The demo has ended, even if threads are not done.
@@ -90,12 +90,12 @@ impl ClusterDemoState {
         self.gate.store(share, Ordering::Release);
     }
 
-    fn fold(&self, topic: &str) -> ReducerConfig {
-        self.folds.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned().unwrap_or_default()
+    fn reducer(&self, topic: &str) -> ReducerConfig {
+        self.reducers.lock().unwrap_or_else(PoisonError::into_inner).get(topic).cloned().unwrap_or_default()
     }
 
-    fn set_fold(&self, topic: &str, fold: ReducerConfig) {
-        self.folds.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), fold);
+    fn set_reducer(&self, topic: &str, reducer: ReducerConfig) {
+        self.reducers.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), reducer);
     }
 
     fn forget_waits(&self) {

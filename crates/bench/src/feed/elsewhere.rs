@@ -39,7 +39,7 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
         let wanted = SubscribeOptions {
             start: Start::Snapshot,
             on_gap: OnGap::Snapshot,
-            lose_every: feed.drop_every_n,
+            test_loss_every: feed.test_loss_every,
             ..SubscribeOptions::default()
         };
         let subscriber =

@@ -72,7 +72,7 @@ fn scenario(readers: usize) -> Scenario {
         time: TIME,
         delay: None,
         conflate: false,
-        drop_every_n: None,
+        test_loss_every: None,
         every_record: false,
         history_records: None,
         history_bytes: 4 << 20,

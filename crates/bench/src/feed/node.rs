@@ -92,10 +92,10 @@ pub fn stand(scenario: &Scenario, instruments: &Instruments) -> Result<LocalNode
     let stand = LocalNode::start()?;
     for instrument in instruments.list() {
         let scale = instrument.scale();
-        let fold = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
+        let reducer = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
         let (bytes, records) = (scenario.history_bytes, scenario.history_records);
         let retention = Retention { bytes, records, ..Retention::default() };
-        let config = TopicConfig { retention, fold: Some(fold), ..TopicConfig::default() };
+        let config = TopicConfig { retention, reducer: Some(reducer), ..TopicConfig::default() };
         let topic = instrument.topic();
         stand
             .node()

@@ -74,7 +74,7 @@ impl FeedOutcome {
             tally.divergent
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
-        if scenario.drop_every_n.is_some() && !scenario.conflate && scenario.delay.is_none() {
+        if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
             // A subscriber that recovered through a state has not seen records that were withheld before.
             let jumped = self.due > tally.delivered + tally.merged;
             ensure!(
@@ -118,7 +118,7 @@ fn due(published: &Published, scenario: &Scenario, instruments: &Instruments) ->
 
 /// Withheld records of all topics that are read, over all clients.
 fn withheld(published: &Published, scenario: &Scenario) -> u64 {
-    let Some(every) = scenario.drop_every_n else { return 0 };
+    let Some(every) = scenario.test_loss_every else { return 0 };
     let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();
     withheld * scenario.clients as u64
 }

@@ -21,7 +21,7 @@ const DELAY: Duration = Duration::from_millis(5);
 const SLOW_HISTORY_RECORDS: u64 = 256;
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
 /// Loss simulation of the document.
-const DROP_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
+const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
 /// Default history of a topic: seconds at the document's rates.
 const HISTORY_BYTES: u64 = 4 << 20;
 /// Updates a second of each of a hundred instruments: the document's rate, and higher ones up to failure.
@@ -38,7 +38,7 @@ pub fn scenarios(options: &Options) -> Vec<Group> {
     groups.extend(multi(options));
     groups.extend(slow(options));
     let mut loss = shipped(3, 10, options);
-    loss.drop_every_n = loss.drop_every_n.or(Some(DROP_EVERY));
+    loss.test_loss_every = loss.test_loss_every.or(Some(LOSS_EVERY));
     groups.extend(places(&loss).map(|one| vec![point(SCENARIOS[3].0, one)]));
     groups
 }
@@ -107,7 +107,7 @@ fn scenario(config: InstrumentsText, clients: usize, options: &Options) -> Scena
         time: feed.time,
         delay: feed.delay,
         conflate: false,
-        drop_every_n: feed.drop_every_n,
+        test_loss_every: feed.test_loss_every,
         every_record: false,
         history_records: None,
         history_bytes: HISTORY_BYTES,
@@ -136,7 +136,7 @@ fn point(case: &'static str, scenario: Scenario) -> Point {
         params =
             params.with("delay_ms", delay.as_millis() as u64).with("conflate", yes_or_no(scenario.conflate));
     }
-    if let Some(every) = scenario.drop_every_n {
+    if let Some(every) = scenario.test_loss_every {
         params = params.with("drop_every_n", u64::from(every.get()));
     }
     Point::new(case, target::DUNLIN, params, move |bench: &Bench| {

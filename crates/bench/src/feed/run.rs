@@ -163,7 +163,7 @@ fn subscribe_options(scenario: &Scenario) -> SubscribeOptions {
         on_gap,
         wait: scenario.wait.wait(),
         conflate: scenario.conflate,
-        lose_every: scenario.drop_every_n,
+        test_loss_every: scenario.test_loss_every,
         ..SubscribeOptions::default()
     }
 }

@@ -88,7 +88,7 @@ pub struct Scenario {
     /// Whether each read gives one merged update.
     pub conflate: bool,
     /// Every nth record is withheld from subscribers.
-    pub drop_every_n: Option<NonZeroU32>,
+    pub test_loss_every: Option<NonZeroU32>,
     /// Whether subscribers start with the first record and receive every record, however far behind.
     pub every_record: bool,
     /// Records that a topic retains, if limited.

@@ -19,8 +19,8 @@ pub struct RawFeedOptions {
     pub depth: Option<usize>,
     /// `--delay-ms`: time that a client spends on each message.
     pub delay_ms: Option<u64>,
-    /// `--drop-every-n`: every nth update is withheld from the clients.
-    pub drop_every_n: Option<u32>,
+    /// `--test-loss-every`: every nth update is withheld from the clients.
+    pub test_loss_every: Option<u32>,
     /// `--seed`.
     pub seed: Option<u64>,
 }
@@ -39,7 +39,7 @@ pub struct FeedOptions {
     /// Time that a client spends on each message.
     pub delay: Option<Duration>,
     /// Every nth update is withheld.
-    pub drop_every_n: Option<NonZeroU32>,
+    pub test_loss_every: Option<NonZeroU32>,
     /// Seed of random updates.
     pub seed: u64,
     /// Uncounted part of each run.
@@ -65,7 +65,10 @@ impl RawFeedOptions {
             self.clients.is_none_or(|clients| (1..=CLIENTS_MAX).contains(&clients)),
             "--clients must be from 1 to {CLIENTS_MAX}"
         );
-        ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 drops every update: use 2 or more");
+        ensure!(
+            self.test_loss_every != Some(1),
+            "--test-loss-every 1 drops every update: use 2 or more"
+        );
         if let Some(config) = &self.config {
             config.parse()?;
         }
@@ -75,7 +78,7 @@ impl RawFeedOptions {
             instruments: self.instruments,
             depth: self.depth.unwrap_or(DEPTH_DEFAULT),
             delay: self.delay_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
-            drop_every_n: self.drop_every_n.and_then(NonZeroU32::new),
+            test_loss_every: self.test_loss_every.and_then(NonZeroU32::new),
             seed: self.seed.unwrap_or(SEED_DEFAULT),
             warmup: warmup.unwrap_or(Duration::from_millis(warmup_default)),
             time: time.unwrap_or(Duration::from_millis(time_default)),

@@ -68,7 +68,7 @@ pub struct FeedArguments {
     pub delay_ms: Option<u64>,
     /// Withhold every Nth update from the clients [default: none]
     #[arg(long, value_name = "N")]
-    pub drop_every_n: Option<u32>,
+    pub test_loss_every: Option<u32>,
     /// Seed of the generated updates [default: 123]
     #[arg(long)]
     pub seed: Option<u64>,

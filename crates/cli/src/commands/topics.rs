@@ -207,7 +207,11 @@ fn kind(topic: &TopicSummary, settings: &[(String, String)]) -> Vec<String> {
     let is_set = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value);
     let reliable = topic.reliable.then(|| "reliable".to_owned());
     let durable = is_set("durable").map(|_| "durable".to_owned());
-    reliable.into_iter().chain(durable).chain(is_set("fold").map(|fold| format!("state {fold}"))).collect()
+    reliable
+        .into_iter()
+        .chain(durable)
+        .chain(is_set("reducer").map(|reducer| format!("state {reducer}")))
+        .collect()
 }
 
 fn object(topic: &TopicSummary, kind: &[String], owner: Option<&Owner>) -> serde_json::Value {

@@ -29,7 +29,7 @@ pub struct Interpreters {
 /// How the entries of a topic are decoded.
 #[derive(Debug)]
 struct TopicFormat {
-    fold: ReducerConfig,
+    reducer: ReducerConfig,
     scale: Scale,
 }
 
@@ -47,9 +47,9 @@ impl Interpreters {
     }
 
     /// Sets a topic's configuration, if no node is available.
-    pub fn learn(&self, topic: &str, fold: ReducerConfig) {
+    pub fn learn(&self, topic: &str, reducer: ReducerConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(topic.to_owned(), TopicFormat::of(fold).map(Arc::new));
+        known.insert(topic.to_owned(), TopicFormat::of(reducer).map(Arc::new));
     }
 
     /// The record's entries as text, if it has any.
@@ -90,7 +90,7 @@ impl Interpreters {
         let payload = state.whole();
         let entries = kind.read(&payload)?;
         let entries = entries.iter().filter(|entry| !entry.is_clear()).map(Entry::object).collect();
-        Some((kind.fold.kind.clone(), entries))
+        Some((kind.reducer.kind.clone(), entries))
     }
 
     fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<TopicFormat>, Vec<Entry<'r>>)> {
@@ -106,7 +106,7 @@ impl Interpreters {
 
     fn state(&self, snapshot: &Snapshot) -> Option<(Arc<TopicFormat>, State)> {
         let kind = self.kind(&snapshot.log.topic)?;
-        let mut state = State::of(&kind.fold).ok()?;
+        let mut state = State::of(&kind.reducer).ok()?;
         state.restore(snapshot.position.seq, &snapshot.bytes).ok()?;
         Some((kind, state))
     }
@@ -117,8 +117,8 @@ impl Interpreters {
             return kind.clone();
         }
         // After an error, the next record tries again.
-        let fold = self.node.as_ref()?.describe_topic(topic).ok()?.config.fold;
-        let kind = fold.and_then(TopicFormat::of).map(Arc::new);
+        let reducer = self.node.as_ref()?.describe_topic(topic).ok()?.config.reducer;
+        let kind = reducer.and_then(TopicFormat::of).map(Arc::new);
         known.insert(topic.to_owned(), kind.clone());
         kind
     }
@@ -131,18 +131,18 @@ impl std::fmt::Debug for Interpreters {
 }
 
 impl TopicFormat {
-    fn of(fold: ReducerConfig) -> Option<TopicFormat> {
-        let scale = match fold.kind.as_str() {
-            BOOK | ORDERS => Scale::parse(&fold.kind, &fold.options).ok()?,
+    fn of(reducer: ReducerConfig) -> Option<TopicFormat> {
+        let scale = match reducer.kind.as_str() {
+            BOOK | ORDERS => Scale::parse(&reducer.kind, &reducer.options).ok()?,
             LAST => Scale::default(),
             _ => return None,
         };
-        Some(TopicFormat { fold, scale })
+        Some(TopicFormat { reducer, scale })
     }
 
     /// Decodes all entries, or none if some bytes are not an entry.
     fn read<'a>(&self, payload: &'a [u8]) -> Option<Vec<Entry<'a>>> {
-        match self.fold.kind.as_str() {
+        match self.reducer.kind.as_str() {
             BOOK => BookEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Level)).collect(),
             ORDERS => OrderEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Order)).collect(),
             _ => ValueEntry::decode_all(payload).map(|entry| entry.ok().map(Entry::Value)).collect(),

@@ -20,9 +20,9 @@ fn exit_codes_distinguish_refused_from_failed() {
 #[test]
 fn refused_record_gets_the_advice_of_its_error_code() {
     let node = Node::start();
-    run(&["topics", "create", "md.X", "--fold", "book", "--url", &node.url]).done();
+    run(&["topics", "create", "md.X", "--reducer", "book", "--url", &node.url]).done();
     let refused = run(&["pub", "md.X", "hello", "--url", &node.url]);
-    assert!(refused.code == Some(1) && refused.err.contains("dunlin errors FOLD"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.err.contains("dunlin errors REDUCER"), "{refused:?}");
 }
 
 #[test]

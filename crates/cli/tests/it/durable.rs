@@ -54,7 +54,7 @@ fn unopened_topic_is_listed_while_the_others_are_served() {
     let node = Node::start_with(&data);
     node.run(&["topics", "create", "bad", "--durable"]).done();
     node.run(&["topics", "create", "good", "--durable"]).done();
-    node.run(&["topics", "create", "state", "--fold", "last"]).done();
+    node.run(&["topics", "create", "state", "--reducer", "last"]).done();
     node.run(&["pub", "good", "one"]).done();
     let listed = node.run(&["topics", "list"]).done();
     assert!(listed.contains("durable") && listed.contains("state last"), "{listed}");

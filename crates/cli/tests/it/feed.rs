@@ -289,7 +289,7 @@ fn simulator_publishes_to_an_external_node() {
 
 #[test]
 fn subscriber_of_a_lossy_source_recovers_and_reports_gaps() {
-    let source = Source::start(&["--config", "loss_1x10_1k", "--drop-every-n", "50"]);
+    let source = Source::start(&["--config", "loss_1x10_1k", "--test-loss-every", "50"]);
     let watch = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "400"];
     let told = objects(&source.run(&watch).done());
     let (notices, changes): (Vec<_>, Vec<_>) = told.iter().partition(|object| object["notice"].is_string());

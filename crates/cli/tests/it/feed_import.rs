@@ -113,7 +113,7 @@ fn import_to_a_folder_verifies_and_replays() {
     let checksum = |node: &Node, topic: &str| {
         let described = node.run(&["topics", "describe", topic, "--json"]).done();
         let described: Value = serde_json::from_str(&described).unwrap();
-        described["settings"]["fold/0"].as_str().unwrap().split_once(": ").unwrap().1.to_owned()
+        described["settings"]["reducer/0"].as_str().unwrap().split_once(": ").unwrap().1.to_owned()
     };
     let (published, replayed) = (Node::start(), Node::start());
     published.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();

@@ -59,7 +59,7 @@ const COMMANDS: [(&[&str], &[&str]); 4] = [
 
 /// Starts the commands, and waits until each prints current events.
 fn all_begun(node: &Node) -> [Following; 4] {
-    node.run(&["topics", "create", "quotes", "--fold", "last"]).done();
+    node.run(&["topics", "create", "quotes", "--reducer", "last"]).done();
     node.run(&["task", "submit", "count", "before"]).done();
     let following = COMMANDS.map(|(command, _)| Following::start(node, command));
     for ((command, makes), following) in COMMANDS.iter().zip(&following) {

@@ -17,7 +17,7 @@ fn objects(out: &str) -> Vec<Value> {
 /// A node with the last values of two keys.
 fn prices() -> Node {
     let node = Node::start();
-    node.run(&["topics", "create", "prices", "--fold", "last"]).done();
+    node.run(&["topics", "create", "prices", "--reducer", "last"]).done();
     for (key, value) in [("BTC", "50000"), ("ETH", "3000"), ("BTC", "50001")] {
         node.run(&["pub", "prices", "--key", key, value]).done();
     }
@@ -109,6 +109,6 @@ fn missing_state_or_unknown_kind_is_refused_with_a_reason() {
         &["sub", "plain", "--group", "g", "--from", "snapshot"],
         "--from snapshot cannot be used with --group",
     );
-    refused(&["topics", "create", "b", "--fold", "boook"], "use one of book, orders, last");
-    refused(&["topics", "create", "b", "--fold", "book", "--fold-option", "tik=5"], "no option `tik`");
+    refused(&["topics", "create", "b", "--reducer", "boook"], "use one of book, orders, last");
+    refused(&["topics", "create", "b", "--reducer", "book", "--reducer-option", "tik=5"], "no option `tik`");
 }

@@ -49,9 +49,9 @@ fn list_of_many_topics_names_the_kind_of_each() {
     let client = Client::connect(&node.url, Options::default()).unwrap();
     let is_state = |number: &usize| number.is_multiple_of(3);
     for number in 0..600 {
-        let fold =
+        let reducer =
             is_state(&number).then(|| ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
-        let config = TopicConfig { fold, ..TopicConfig::default() };
+        let config = TopicConfig { reducer, ..TopicConfig::default() };
         client.create_topic(&format!("t.{number:03}"), &config, false).unwrap();
     }
     let listed = node.run(&["topics", "list", "--json"]).done();
@@ -111,5 +111,5 @@ fn topics_describe_shows_the_state_of_a_topic() {
     assert!(text.contains("\n  state       ") && text.contains("\n              log 0: at "), "{text}");
     let object: Value =
         serde_json::from_str(&node.run(&["topics", "describe", "md.BTC-USD", "--json"]).done()).unwrap();
-    assert!(object["fold"].is_string() && object["durable"].is_null(), "{object}");
+    assert!(object["reducer"].is_string() && object["durable"].is_null(), "{object}");
 }

@@ -299,7 +299,7 @@ impl Subscription {
 
 impl FollowRequest {
     fn say(self, subscription: u32, out: &mut Vec<u8>) {
-        let FollowRequest { start, on_gap, conflate, lose_every } = self;
-        FromClient::Follow(Follow { subscription, start, on_gap, conflate, lose_every }).encode(out);
+        let FollowRequest { start, on_gap, conflate, test_loss_every } = self;
+        FromClient::Follow(Follow { subscription, start, on_gap, conflate, test_loss_every }).encode(out);
     }
 }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn book() -> TopicConfig {
     TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        fold: Some(ReducerConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
+        reducer: Some(ReducerConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
         ..TopicConfig::default()
     }
 }
@@ -78,7 +78,7 @@ fn lost_state_topic_is_recreated_with_its_reducer() {
     let running = running.restart();
     let lost = answered(|| publisher.publish(&level(20, 5)[..]));
     assert!(matches!(&lost, Err(PublishError::StateLost(topic)) if topic == "md.a"), "{lost:?}");
-    assert_eq!(running.client().describe_topic("md.a").unwrap().config.fold, book().fold);
+    assert_eq!(running.client().describe_topic("md.a").unwrap().config.reducer, book().reducer);
     until(&mut replica, &|replica, began_anew| began_anew && !replica.is_whole());
     assert_eq!(levels(&replica), 0, "the old state is not shown");
 
@@ -128,7 +128,7 @@ fn plain_topic_is_not_mistaken_for_a_lost_state() {
 
     let running = running.restart_with_defaults();
     let _plain = running.client().subscribe("md.a", from_the_first()).unwrap();
-    assert_eq!(running.client().describe_topic("md.a").unwrap().config.fold, None);
+    assert_eq!(running.client().describe_topic("md.a").unwrap().config.reducer, None);
     let refused = answered(|| publisher.publish(&level(2, 5)[..]));
     assert!(
         matches!(&refused, Err(PublishError::Refused(why)) if why.contains("TOPIC_EXISTS")),

@@ -94,7 +94,7 @@ fn readers<F: Reducer + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'sta
     let following =
         SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
     let conflated = SubscribeOptions { conflate: true, ..following.clone() };
-    let losing = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following.clone() };
+    let losing = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following.clone() };
     let client = running.client();
     let mut readers: Vec<(&str, Box<dyn Reader>)> = Vec::new();
     for (name, options) in [("plain", following), ("conflated", conflated), ("losing", losing)] {
@@ -119,8 +119,8 @@ fn import<F: Reducer + Levels>(name: &str, layout: RecordingFormat, new: fn() ->
     let mut count = 0;
     let mut sink = |item: Item<'_>| match item {
         Item::Book { recorded, .. } => {
-            let fold = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
-            let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+            let reducer = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
+            let config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
             running.node.create_topic(&recorded.topic, config, false).unwrap();
             let publisher = running.node.publisher(&recorded.topic).unwrap();
             books.push((recorded.topic.clone(), recorded.kind.to_owned(), publisher, Naive::default()));

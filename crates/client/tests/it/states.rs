@@ -22,7 +22,7 @@ fn now_ns() -> u64 {
 fn book(retention_bytes: u64) -> TopicConfig {
     TopicConfig {
         retention: Retention { bytes: retention_bytes, ..Retention::default() },
-        fold: Some(ReducerConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
+        reducer: Some(ReducerConfig { kind: "book".to_owned(), options: BTreeMap::new() }),
         ..TopicConfig::default()
     }
 }
@@ -136,16 +136,16 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     source.fill();
     let proxy = Proxy::start(running.address);
     let cut = format!("dunlin://{}", proxy.address);
-    let lose_every = NonZeroU32::new(50);
+    let test_loss_every = NonZeroU32::new(50);
     let kinds = [
         ("plain", following(), running.url(), 0),
         ("slow", following(), running.url(), 3_000),
         ("conflated", conflated(), running.url(), 0),
         ("conflated and slow", conflated(), running.url(), 600),
-        ("losing", SubscribeOptions { lose_every, ..following() }, running.url(), 0),
+        ("losing", SubscribeOptions { test_loss_every, ..following() }, running.url(), 0),
         ("cut", following(), cut.clone(), 0),
         ("cut, conflated", conflated(), cut.clone(), 100),
-        ("cut, losing", SubscribeOptions { lose_every, ..following() }, cut, 0),
+        ("cut, losing", SubscribeOptions { test_loss_every, ..following() }, cut, 0),
     ];
     let kinds = kinds
         .map(|(name, options, url, every)| (name, options, Client::connect(&url, patient()).unwrap(), every));
@@ -188,7 +188,7 @@ fn each_loss_is_noticed_and_repaired_once() {
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);
     let client = running.client();
-    let options = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
     let patient = |replica: TcpReplica| replica.retrying_after(PATIENCE.as_nanos() as u64);
     let mut replicas: Vec<_> = (0..10).map(|_| patient(replica(&client, "md.a", &options))).collect();
     for _ in 0..100 {
@@ -214,7 +214,7 @@ fn last_record_lost_after_a_checksum_is_noticed() {
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);
     let client = running.client();
-    let options = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
     let mut replica = replica(&client, "md.a", &options);
     source.publish(49);
     let deadline = Deadline::new();
@@ -325,7 +325,7 @@ fn one_subscription_follows_many_books_and_new_ones() {
         sources.last_mut().unwrap().fill();
     }
     let client = running.client();
-    let options = SubscribeOptions { lose_every: NonZeroU32::new(13), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(13), ..following() };
     let mut replicas = [replica(&client, "md.*", &options), replica(&client, "md.*", &conflated())];
     for round in 0..100 {
         if round == 50 {
@@ -362,7 +362,7 @@ fn state_refusals_name_their_reason() {
     let refused = publisher.publish("no entry").unwrap_err();
     assert!(matches!(&refused, PublishError::Reducer { .. }), "{refused:?}");
     let unknown = ReducerConfig { kind: "boook".to_owned(), options: BTreeMap::new() };
-    let config = TopicConfig { fold: Some(unknown), ..TopicConfig::default() };
+    let config = TopicConfig { reducer: Some(unknown), ..TopicConfig::default() };
     let refused = client.create_topic("md.b", &config, false).unwrap_err();
     assert!(refused.to_string().contains("boook"), "{refused}");
 }
@@ -372,14 +372,14 @@ fn topic_description_shows_the_state() {
     let running = Running::start();
     let client = running.client();
     let mut config = book(64 << 10);
-    config.fold.get_or_insert_default().options.insert("depth".to_owned(), "5".to_owned());
+    config.reducer.get_or_insert_default().options.insert("depth".to_owned(), "5".to_owned());
     client.create_topic("md.a", &config, false).unwrap();
     client.create_topic("md.a", &config, true).unwrap();
     let mut source = Source::of(&running, "md.a", 20);
     source.fill();
     let described = client.describe_topic("md.a").unwrap();
-    assert_eq!(described.config.fold, config.fold);
-    let (_, state) = described.settings.iter().find(|(name, _)| name == "fold/0").unwrap();
+    assert_eq!(described.config.reducer, config.reducer);
+    let (_, state) = described.settings.iter().find(|(name, _)| name == "reducer/0").unwrap();
     assert!(state.contains("20 entries"), "{state}");
     assert!(state.contains(&format!("{:016x}", source.oracle.checksum())), "{state}");
 }

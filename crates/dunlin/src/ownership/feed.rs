@@ -98,7 +98,7 @@ impl MirrorFeed {
             private: None,
             after: None,
             start,
-            stateful: route.config.fold.is_some(),
+            stateful: route.config.reducer.is_some(),
             registered: false,
             from,
             unread_max,

@@ -25,7 +25,7 @@ use super::housekeeper::PAUSE;
 use super::{Ownership, lock};
 use crate::clock::{CLOCK, STEADY, steady_ns};
 use crate::inbox::FIRST_TOKEN;
-use crate::node::make_fold;
+use crate::node::make_reducer;
 
 /// Maximum number of remembered inboxes of other nodes.
 const INBOXES_MAX: usize = 4_096;
@@ -163,7 +163,7 @@ impl Ownership {
         });
         let config = Arc::new(node.config().limits.inbox(pattern.to_owned(), HELD_BYTES));
         let upstream: Arc<dyn Upstream> = path;
-        let topic = Topic::mirrored(name, config, node.budget(), CLOCK, 1, make_fold, &upstream);
+        let topic = Topic::mirrored(name, config, node.budget(), CLOCK, 1, make_reducer, &upstream);
         let inbox = InboxElsewhere { topic: Arc::new(topic.ok()?), upstream };
         if known.by_key.len() >= INBOXES_MAX {
             known.by_key.clear();

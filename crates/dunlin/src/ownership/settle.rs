@@ -16,7 +16,7 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::{CLOCK, now_ns, steady_ns};
 use crate::error::TopicError;
-use crate::node::{Node, make_fold};
+use crate::node::{Node, make_reducer};
 use crate::registry::cost_of;
 use crate::storage::{config_in_words, config_of_words};
 use crate::waiting;
@@ -165,7 +165,8 @@ impl Ownership {
             // An agreed topic is added even when the memory budget is spent.
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
-            let topic = Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_fold, &upstream)?;
+            let topic =
+                Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;
             // A topic of this node from before a restart begins a new epoch when the node becomes a member.
             if self.is_own_now(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));

@@ -110,7 +110,7 @@ pub(super) fn write(
     // Limits belong to the node's configuration, which may change.
     let kept = TopicConfig { limits: Limits::default(), ..config.clone() };
     if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
-        let why = "its name, pattern or fold cannot be written as lines".to_owned();
+        let why = "its name, pattern or reducer cannot be written as lines".to_owned();
         return Err(StorageError::Catalogue { path, why });
     }
     Ok(replace_file(disk, &path, text.as_bytes())?)
@@ -170,7 +170,7 @@ pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
             let on_full = if *on_full == OnFull::Evict { EVICT } else { REFUSE };
             text = with_line(text, &format!("reliable {readers_max} {} {on_full}", wait_max.as_nanos()));
         }
-        if let Some(every) = config.lose_every {
+        if let Some(every) = config.test_loss_every {
             text = with_line(text, &format!("lose_every {every}"));
         }
     }
@@ -226,9 +226,9 @@ fn encode(name: &str, config: &TopicConfig) -> String {
         line("acknowledge", &durable.acknowledge);
         line("memory_bytes", &durable.memory_bytes);
     }
-    if let Some(fold) = &config.fold {
-        line("fold", &fold.kind);
-        for (option, value) in &fold.options {
+    if let Some(reducer) = &config.reducer {
+        line("fold", &reducer.kind);
+        for (option, value) in &reducer.options {
             line("fold_option", &format!("{option} {value}"));
         }
     }
@@ -276,12 +276,14 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
             "memory_bytes" => durable.memory_bytes = number(line, value)?,
             "volatile" => is_volatile = true,
             "reliable" => config.reliable = Some(reliable(line, value)?),
-            "lose_every" => config.lose_every = Some(number(line, value)?),
-            "fold" => config.fold = Some(ReducerConfig { kind: value.to_owned(), options: BTreeMap::new() }),
+            "lose_every" => config.test_loss_every = Some(number(line, value)?),
+            "fold" => {
+                config.reducer = Some(ReducerConfig { kind: value.to_owned(), options: BTreeMap::new() })
+            }
             "fold_option" => {
-                let fold = config.fold.as_mut().ok_or("fold_option comes before fold")?;
+                let reducer = config.reducer.as_mut().ok_or("fold_option comes before reducer")?;
                 let (option, value) = value.split_once(' ').unwrap_or((value, ""));
-                fold.options.insert(option.to_owned(), value.to_owned());
+                reducer.options.insert(option.to_owned(), value.to_owned());
             }
             _ => return Err(format!("unknown line {line:?}")),
         }
@@ -307,8 +309,8 @@ mod tests {
     fn topic_settings_sent_to_other_nodes_are_complete() {
         let reliable =
             Reliable { readers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
-        let lose_every = std::num::NonZeroU32::new(9);
-        let lossy = TopicConfig { durable: None, lose_every, ..config() };
+        let test_loss_every = std::num::NonZeroU32::new(9);
+        let lossy = TopicConfig { durable: None, test_loss_every, ..config() };
         let volatile = TopicConfig { durable: None, reliable: Some(reliable), ..config() };
         for config in [config(), lossy, volatile, TopicConfig::default()] {
             let words = config_in_words("orders", &config);
@@ -326,7 +328,7 @@ mod tests {
                 records: Some(7),
                 age: Some(Duration::from_nanos(1_500_000_001)),
             },
-            fold: Some(ReducerConfig {
+            reducer: Some(ReducerConfig {
                 kind: "book".to_owned(),
                 options: [("depth".to_owned(), "a b".to_owned())].into(),
             }),

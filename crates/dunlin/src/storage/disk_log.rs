@@ -61,7 +61,7 @@ pub(super) struct DiskLog {
     unstored_bytes_max: u64,
     aging: bool,
     /// The log's size at which a state is saved.
-    fold_bytes_max: u64,
+    save_state_bytes: u64,
     /// How often a waiting publisher stored staged records: since the start, in a row since the thread last
     /// found none, and at the thread's last look.
     helped: AtomicU64,
@@ -173,7 +173,7 @@ impl DiskLog {
                 .max(config.record_bytes_max.into())
                 .max(BATCH_BYTES_MAX as u64),
             aging: config.retention.age.is_some(),
-            fold_bytes_max: config.retention.bytes.max(2 * journal_config(config).file_bytes),
+            save_state_bytes: config.retention.bytes.max(2 * journal_config(config).file_bytes),
             helped: AtomicU64::new(0),
             helped_in_a_row: AtomicU32::new(0),
             helped_before: AtomicU64::new(0),
@@ -340,7 +340,7 @@ impl DiskLog {
             return journal.retain(now_ns());
         }
         let now_ns = now_ns();
-        if snapshot.is_none() && (journal.bytes() > self.fold_bytes_max || journal.has_aged(now_ns)) {
+        if snapshot.is_none() && (journal.bytes() > self.save_state_bytes || journal.has_aged(now_ns)) {
             *snapshot = log.snapshot();
         }
         match snapshot.take() {

@@ -107,8 +107,8 @@ impl Reader {
 }
 
 fn stateful() -> TopicConfig {
-    let fold = ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() };
-    TopicConfig { fold: Some(fold), ..TopicConfig::default() }
+    let reducer = ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() };
+    TopicConfig { reducer: Some(reducer), ..TopicConfig::default() }
 }
 
 fn checksum_of(topic: &Topic) -> u64 {

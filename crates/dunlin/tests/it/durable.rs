@@ -266,8 +266,8 @@ fn state_outlives_records_removed_by_age() {
 
 fn keeps_its_state(retention: Retention) {
     let disk = FakeDisk::new(8);
-    let fold = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
-    let config = TopicConfig { retention, fold: Some(fold), ..durable() };
+    let reducer = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
+    let config = TopicConfig { retention, reducer: Some(reducer), ..durable() };
     let (node, _) = open(&disk);
     node.create_topic("a", config, false).unwrap();
     let mut publisher = node.publisher("a").unwrap();

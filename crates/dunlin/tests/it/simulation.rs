@@ -14,8 +14,8 @@ fn node() -> (Node, Instruments) {
     let node = Node::start(Config::default()).unwrap();
     let instruments = Instruments::parse(TWO, Notation::Json).unwrap();
     for instrument in instruments.list() {
-        let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
-        node.create_topic(&instrument.topic(), TopicConfig { fold, ..TopicConfig::default() }, false)
+        let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
+        node.create_topic(&instrument.topic(), TopicConfig { reducer, ..TopicConfig::default() }, false)
             .unwrap();
     }
     (node, instruments)

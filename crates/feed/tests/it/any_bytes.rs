@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_feed::{KINDS, fold};
+use dunlin_feed::{KINDS, make_reducer};
 use dunlin_topic::Reducer;
 use dunlin_topic::frame::{Frame, Meta};
 
@@ -11,14 +11,14 @@ use dunlin_topic::frame::{Frame, Meta};
 pub fn try_states(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     for kind in KINDS {
-        let mut state = fold(kind, &BTreeMap::new()).unwrap();
+        let mut state = make_reducer(kind, &BTreeMap::new()).unwrap();
         match usize::from(*first) {
             0 => try_snapshot(&mut *state, rest),
             record_bytes => {
                 for (seq, payload) in (1..).zip(rest.chunks(record_bytes)) {
                     try_record(&mut *state, seq, payload);
                 }
-                comes_back(&mut *state, fold(kind, &BTreeMap::new()).unwrap());
+                comes_back(&mut *state, make_reducer(kind, &BTreeMap::new()).unwrap());
             }
         }
     }

@@ -35,7 +35,7 @@ pub fn try_recording(bytes: &[u8]) {
                 State::Levels(book) => book.apply_payload(seq, payload),
                 State::Orders(orders) => orders.apply_payload(seq, payload),
             };
-            applied.expect("a record that its fold takes");
+            applied.expect("a record that its reducer takes");
         }
         _ => {}
     };
@@ -72,7 +72,7 @@ pub fn try_instruments(bytes: &[u8]) {
             let (mut book, mut payload) = (Book::new(instrument.scale()), Vec::new());
             simulator.whole_book(number, &mut payload);
             for seq in 1..100 {
-                book.apply_payload(seq, &payload).expect("a record that its fold takes");
+                book.apply_payload(seq, &payload).expect("a record that its reducer takes");
                 payload.clear();
                 simulator.update(number, &mut payload);
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_feed::{Book, BookEntry, OrderEntry, Orders, Replica, ReplicaCounts, Scale, Side, fold};
+use dunlin_feed::{Book, BookEntry, OrderEntry, Orders, Replica, ReplicaCounts, Scale, Side, make_reducer};
 use dunlin_topic::*;
 use dunlin_wait::Deadline;
 
@@ -22,11 +22,11 @@ const BURST: usize = 100;
 fn topic(kind: &str) -> Arc<Topic> {
     let config = TopicConfig {
         retention: Retention { bytes: 64 << 10, ..Retention::default() },
-        fold: Some(ReducerConfig { kind: kind.to_owned(), ..ReducerConfig::default() }),
+        reducer: Some(ReducerConfig { kind: kind.to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     };
     let make = |config: &ReducerConfig| {
-        fold(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
+        make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
     };
     let budget = Budget::node(1 << 30, 1 << 20);
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
@@ -41,13 +41,13 @@ fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
         ..SubscribeOptions::default()
     };
     let conflated = || SubscribeOptions { conflate: true, ..following() };
-    let lose_every = NonZeroU32::new(50);
+    let test_loss_every = NonZeroU32::new(50);
     [
         ("plain", following(), 1),
         ("lapped", following(), 25),
         ("conflated", conflated(), 1),
         ("conflated and slow", conflated(), 2),
-        ("losing", SubscribeOptions { lose_every, ..following() }, 1),
+        ("losing", SubscribeOptions { test_loss_every, ..following() }, 1),
         ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 1),
     ]
 }

@@ -18,28 +18,28 @@ pub struct Cut {
 }
 
 impl Cut {
-    pub fn of(fold: &mut dyn Reducer, seq: u64) -> Cut {
-        let (frozen, mut bytes) = (fold.freeze(), Vec::new());
+    pub fn of(reducer: &mut dyn Reducer, seq: u64) -> Cut {
+        let (frozen, mut bytes) = (reducer.freeze(), Vec::new());
         frozen.write(&mut bytes);
-        assert_eq!(fold.snapshot_bytes(), bytes.len());
-        Cut { seq, frozen, bytes, checksum: fold.checksum() }
+        assert_eq!(reducer.snapshot_bytes(), bytes.len());
+        Cut { seq, frozen, bytes, checksum: reducer.checksum() }
     }
 }
 
 /// Replays the records, numbered from 1, and at every cut restores, resumes and catches up.
 pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Reducer>, records: &[Record]) {
-    let mut fold = new();
+    let mut reducer = new();
     let mut cuts = Vec::new();
     for seq in 0..=records.len() as u64 {
         if seq > 0 {
-            fold.apply(seq, &records[seq as usize - 1].frame()).unwrap();
+            reducer.apply(seq, &records[seq as usize - 1].frame()).unwrap();
         }
-        cuts.push(Cut::of(&mut *fold, seq));
+        cuts.push(Cut::of(&mut *reducer, seq));
     }
     for cut in &cuts {
         frozen_states_stay(cut);
         let restored = resumed_from_snapshot(&new, cut, &cuts, records);
-        caught_up_by_changes(&new, &*fold, restored, cut, &cuts);
+        caught_up_by_changes(&new, &*reducer, restored, cut, &cuts);
     }
 }
 
@@ -101,7 +101,7 @@ fn caught_up_by_changes(
     }
 }
 
-pub fn is_at(fold: &mut dyn Reducer, cut: &Cut, how: &str) {
-    assert_eq!(snapshot(fold), cut.bytes, "{how} to {}", cut.seq);
-    assert_eq!(fold.checksum(), cut.checksum, "{how} to {}", cut.seq);
+pub fn is_at(reducer: &mut dyn Reducer, cut: &Cut, how: &str) {
+    assert_eq!(snapshot(reducer), cut.bytes, "{how} to {}", cut.seq);
+    assert_eq!(reducer.checksum(), cut.checksum, "{how} to {}", cut.seq);
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use dunlin_feed::{Book, KINDS, LastValue, Levels, Orders, fold};
+use dunlin_feed::{Book, KINDS, LastValue, Levels, Orders, make_reducer};
 
 fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -11,17 +11,17 @@ fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 #[test]
 fn every_kind_is_made_by_its_name_and_can_be_downcast() {
-    let made = KINDS.map(|kind| fold(kind, &BTreeMap::new()).unwrap());
-    let [book, orders, last] = made.each_ref().map(|fold| fold.as_ref() as &dyn Any);
+    let made = KINDS.map(|kind| make_reducer(kind, &BTreeMap::new()).unwrap());
+    let [book, orders, last] = made.each_ref().map(|reducer| reducer.as_ref() as &dyn Any);
     assert!(book.is::<Book>() && orders.is::<Orders>() && last.is::<LastValue>());
-    let fine = fold("book", &options(&[("price_decimals", "2"), ("depth", "5")])).unwrap();
+    let fine = make_reducer("book", &options(&[("price_decimals", "2"), ("depth", "5")])).unwrap();
     let fine: &dyn Any = fine.as_ref();
     assert_eq!(fine.downcast_ref::<Book>().unwrap().scale().price_text(12_345), "123.45");
 }
 
 #[test]
 fn unknown_kind_or_option_is_refused_by_name() {
-    let refused = |kind, pairs: &[_]| fold(kind, &options(pairs)).unwrap_err().to_string();
+    let refused = |kind, pairs: &[_]| make_reducer(kind, &options(pairs)).unwrap_err().to_string();
     assert_eq!(refused("l4", &[]), "there is no state of kind `l4`: use one of book, orders, last");
     assert_eq!(refused("last", &[("tick", "1")]), "`last` has no option `tick`");
     assert_eq!(refused("orders", &[("depths", "1")]), "`orders` has no option `depths`");

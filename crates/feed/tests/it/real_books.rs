@@ -119,12 +119,12 @@ fn replicas_joining_anywhere_reach_the_same_books() {
 }
 
 fn cut_at_some(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: u64) {
-    let (mut fold, mut cuts) = (new(), Vec::new());
+    let (mut reducer, mut cuts) = (new(), Vec::new());
     let records: Vec<_> = payloads.iter().map(|payload| Record::new(payload)).collect();
     for (record, seq) in records.iter().zip(1..) {
-        fold.apply(seq, &record.frame()).unwrap();
+        reducer.apply(seq, &record.frame()).unwrap();
         if seq % every == 0 || seq == records.len() as u64 {
-            cuts.push(Cut::of(&mut *fold, seq));
+            cuts.push(Cut::of(&mut *reducer, seq));
         }
     }
     let Some(last) = cuts.last() else { return };
@@ -137,7 +137,7 @@ fn cut_at_some(new: impl Fn() -> Box<dyn Reducer>, payloads: &[Vec<u8>], every: 
         }
         cuts::is_at(&mut *reader, next, "restored and resumed");
         let mut payload = Vec::new();
-        if fold.changes_since(next.seq, &mut payload) {
+        if reducer.changes_since(next.seq, &mut payload) {
             reader.apply(last.seq, &Record::new(&payload).frame()).unwrap();
             cuts::is_at(&mut *reader, last, "caught up");
         }

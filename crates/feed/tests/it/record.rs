@@ -28,19 +28,19 @@ impl Record {
     }
 }
 
-pub fn check(fold: &dyn Reducer, records: &[Record]) -> Result<(), ReducerError> {
-    fold.check(&mut records.iter().map(Record::frame))
+pub fn check(reducer: &dyn Reducer, records: &[Record]) -> Result<(), ReducerError> {
+    reducer.check(&mut records.iter().map(Record::frame))
 }
 
 /// Checks and applies an append of one record, as an owner does.
-pub fn append(fold: &mut dyn Reducer, seq: u64, record: &Record) -> Result<(), ReducerError> {
-    fold.check(&mut std::iter::once(record.frame()))?;
-    fold.apply(seq, &record.frame())
+pub fn append(reducer: &mut dyn Reducer, seq: u64, record: &Record) -> Result<(), ReducerError> {
+    reducer.check(&mut std::iter::once(record.frame()))?;
+    reducer.apply(seq, &record.frame())
 }
 
 /// Bytes of the state's snapshot.
-pub fn snapshot(fold: &mut dyn Reducer) -> Vec<u8> {
+pub fn snapshot(reducer: &mut dyn Reducer) -> Vec<u8> {
     let mut bytes = Vec::new();
-    fold.freeze().write(&mut bytes);
+    reducer.freeze().write(&mut bytes);
     bytes
 }

@@ -20,7 +20,7 @@ const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64)
 fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
     let config = TopicConfig {
         retention: Retention { bytes: retention_bytes, ..Retention::default() },
-        fold: Some(ReducerConfig { kind: "board".to_owned(), ..ReducerConfig::default() }),
+        reducer: Some(ReducerConfig { kind: "board".to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     };
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
@@ -89,7 +89,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let topic = topic("t", 64 << 10);
     let mut source = Source::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
-    let lose_every = NonZeroU32::new(50);
+    let test_loss_every = NonZeroU32::new(50);
     // The last number is how many records are published before the replica reads on; the history holds some
     // 700.
     let kinds = [
@@ -97,8 +97,8 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
         ("slow", following(), 4_000),
         ("conflated", SubscribeOptions { conflate: true, ..following() }, 0),
         ("conflated and slow", SubscribeOptions { conflate: true, ..following() }, 1_000),
-        ("losing", SubscribeOptions { lose_every, ..following() }, 0),
-        ("losing and conflated", SubscribeOptions { lose_every, conflate: true, ..following() }, 200),
+        ("losing", SubscribeOptions { test_loss_every, ..following() }, 0),
+        ("losing and conflated", SubscribeOptions { test_loss_every, conflate: true, ..following() }, 200),
         ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 0),
     ];
     let counts: Vec<(&str, ReplicaCounts)> = thread::scope(|scope| {
@@ -184,7 +184,7 @@ fn replicas_joining_at_any_moment_miss_no_record() {
 fn each_loss_is_noticed_within_a_record_and_repaired_once() {
     let topic = topic("t", 8 << 20);
     let mut source = Source::of(&topic);
-    let options = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
     let patient = |replica: Replica<_, _>| replica.retrying_after(PATIENCE.as_nanos() as u64);
     let mut replicas: Vec<_> = (0..10).map(|_| patient(replica(&[&topic], &options))).collect();
     let mut holes = vec![Vec::new(); replicas.len()];
@@ -215,7 +215,7 @@ fn each_loss_is_noticed_within_a_record_and_repaired_once() {
 fn lost_tail_is_noticed_by_a_checksum() {
     let topic = topic("t", 64 << 10);
     let mut source = Source::of(&topic);
-    let options = SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() };
     let mut replica = replica(&[&topic], &options);
     replica.drain(CLOCK.now_ns(), usize::MAX, |_| ()).unwrap();
     source.publish(10);
@@ -293,7 +293,7 @@ fn diverged_replica_is_detected_and_repaired() {
 fn one_replica_keeps_the_states_of_many_logs_apart() {
     let topics: Vec<_> = (0..20).map(|number| topic(&format!("t{number}"), 64 << 10)).collect();
     let mut sources: Vec<_> = topics.iter().map(Source::of).collect();
-    let options = SubscribeOptions { lose_every: NonZeroU32::new(7), ..following() };
+    let options = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..following() };
     let mut replica = replica(&topics.iter().collect::<Vec<_>>(), &options);
     let mut changes = 0;
     for round in 0..200 {

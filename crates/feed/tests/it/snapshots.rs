@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_feed::{BookEntry, OrderEntry, Side, fold};
+use dunlin_feed::{BookEntry, OrderEntry, Side, make_reducer};
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::any_bytes::try_states;
 use crate::record::{Record, append, snapshot};
 
 fn state(kind: &str) -> Box<dyn Reducer> {
-    let mut fold = fold(kind, &BTreeMap::new()).unwrap();
+    let mut reducer = make_reducer(kind, &BTreeMap::new()).unwrap();
     let mut payload = Vec::new();
     match kind {
         "book" => {
@@ -26,13 +26,13 @@ fn state(kind: &str) -> Box<dyn Reducer> {
             }
         }
         _ => {
-            append(&mut *fold, 1, &Record::keyed(b"b", b"x")).unwrap();
-            append(&mut *fold, 2, &Record::keyed(b"a", b"yz")).unwrap();
-            return fold;
+            append(&mut *reducer, 1, &Record::keyed(b"b", b"x")).unwrap();
+            append(&mut *reducer, 2, &Record::keyed(b"a", b"yz")).unwrap();
+            return reducer;
         }
     }
-    append(&mut *fold, 1, &Record::new(&payload)).unwrap();
-    fold
+    append(&mut *reducer, 1, &Record::new(&payload)).unwrap();
+    reducer
 }
 
 /// Words as in the drawing of `docs/feeds.md`.
@@ -61,7 +61,7 @@ fn snapshots_have_these_bytes_and_checksums() {
         let mut state = state(kind);
         assert_eq!(snapshot(&mut *state), bytes, "{kind}");
         assert_eq!(state.checksum(), checksum, "{kind}");
-        let mut restored = fold(kind, &BTreeMap::new()).unwrap();
+        let mut restored = make_reducer(kind, &BTreeMap::new()).unwrap();
         restored.restore(9, &bytes).unwrap();
         assert_eq!(restored.checksum(), checksum, "{kind}");
     }
@@ -71,20 +71,20 @@ fn snapshots_have_these_bytes_and_checksums() {
 fn damaged_snapshots_are_refused_and_leave_an_empty_state() {
     for kind in dunlin_feed::KINDS {
         let (bytes, _) = golden(kind);
-        let mut fold = state(kind);
+        let mut reducer = state(kind);
         for cut in 0..bytes.len() {
-            assert!(fold.restore(9, &bytes[..cut]).is_err(), "{kind} cut at {cut}");
-            assert_eq!(fold.checksum(), 0);
+            assert!(reducer.restore(9, &bytes[..cut]).is_err(), "{kind} cut at {cut}");
+            assert_eq!(reducer.checksum(), 0);
         }
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x80;
-            if fold.restore(9, &damaged).is_err() {
-                assert_eq!(fold.checksum(), 0, "{kind} damaged at {at}");
+            if reducer.restore(9, &damaged).is_err() {
+                assert_eq!(reducer.checksum(), 0, "{kind} damaged at {at}");
             }
         }
         let longer = [&bytes[..], &[0]].concat();
-        assert!(fold.restore(9, &longer).is_err(), "{kind} and one more byte");
+        assert!(reducer.restore(9, &longer).is_err(), "{kind} and one more byte");
     }
 }
 
@@ -93,7 +93,7 @@ fn snapshot_refusal_names_the_defect() {
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let (mut bytes, _) = golden("book");
         change(&mut bytes);
-        fold("book", &BTreeMap::new()).unwrap().restore(1, &bytes).unwrap_err().0
+        make_reducer("book", &BTreeMap::new()).unwrap().restore(1, &bytes).unwrap_err().0
     };
     assert_eq!(refused(&|bytes| bytes[0] = 2), "the snapshot is of kind 2, not 1");
     assert_eq!(refused(&|bytes| bytes[1] = 2), "the snapshot has version 2; this reads version 1");

@@ -255,7 +255,7 @@ impl SubscriptionReader {
             }
         });
         if asked {
-            return Err(Refused::new(ErrorCode::Asked, ""));
+            return Err(Refused::new(ErrorCode::Ended, ""));
         }
         if stop {
             return Err(Refused::new(ErrorCode::ShuttingDown, ""));

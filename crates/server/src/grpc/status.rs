@@ -15,7 +15,7 @@ const DOMAIN: &str = "dunlin";
 
 /// The status of a refusal, with an `ErrorInfo` in its details.
 pub(super) fn status(refused: &Refused) -> Status {
-    if refused.code == ErrorCode::Asked {
+    if refused.code == ErrorCode::Ended {
         return Status::ok("");
     }
     let row = refused.code.row();

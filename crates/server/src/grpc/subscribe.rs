@@ -33,7 +33,7 @@ pub(super) async fn reader(
         wait: Wait::Parked,
         registered: request.registered,
         conflate: request.conflate,
-        lose_every: None,
+        test_loss_every: None,
         here: false,
         names_subjects: false,
     };

@@ -87,9 +87,9 @@ pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> R
         made.record_bytes_max = config.record_bytes_max;
     }
     made.reliable = config.reliable.map(reliable_from);
-    made.fold = config.fold.as_ref().map(|fold| ReducerConfig {
-        kind: fold.kind.clone(),
-        options: fold.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+    made.reducer = config.reducer.as_ref().map(|reducer| ReducerConfig {
+        kind: reducer.kind.clone(),
+        options: reducer.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
     });
     Ok(made)
 }
@@ -149,9 +149,9 @@ pub(super) fn config_of(topic: &Topic) -> v1::TopicConfig {
             acknowledge: level(durable.acknowledge).into(),
             memory_bytes: durable.memory_bytes,
         }),
-        fold: config.fold.as_ref().map(|fold| v1::Fold {
-            kind: fold.kind.clone(),
-            options: fold.options.clone().into_iter().collect(),
+        reducer: config.reducer.as_ref().map(|reducer| v1::Reducer {
+            kind: reducer.kind.clone(),
+            options: reducer.options.clone().into_iter().collect(),
         }),
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Settings {
     record_bytes_max: Option<u32>,
     reliable: Option<ReliableSettings>,
     durable: Option<DurableSettings>,
-    fold: Option<Reducer>,
+    reducer: Option<Reducer>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,7 +80,7 @@ impl Settings {
         }
         config.reliable = self.reliable.map(ReliableSettings::checked).transpose()?;
         self.retention.put(&mut config)?;
-        config.fold = self.fold.map(|Reducer { kind, options }| ReducerConfig { kind, options });
+        config.reducer = self.reducer.map(|Reducer { kind, options }| ReducerConfig { kind, options });
         Ok(config)
     }
 }
@@ -155,7 +155,7 @@ pub(super) fn settings_json(pattern: &str, config: &TopicConfig) -> Value {
         "record_bytes_max": config.record_bytes_max,
         "reliable": reliable,
         "durable": durable,
-        "fold": config.fold.as_ref().map(|fold| json!({"kind": fold.kind, "options": fold.options})),
+        "reducer": config.reducer.as_ref().map(|reducer| json!({"kind": reducer.kind, "options": reducer.options})),
     })
 }
 

@@ -101,5 +101,5 @@ fn kind(text: &str) -> Result<String, Problem> {
 
 /// The kind of a topic's state.
 pub(super) fn state_of(topic: &Topic) -> Option<&str> {
-    topic.config().fold.as_ref().map(|fold| fold.kind.as_str())
+    topic.config().reducer.as_ref().map(|reducer| reducer.kind.as_str())
 }

@@ -86,7 +86,7 @@ fn line(
     let last_append_ns = held.map(OwnerFigures::last_append_ns).filter(|ns| *ns > 0);
     json!({
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
-        "state": config.fold.as_ref().map(|fold| fold.kind.as_str()),
+        "state": config.reducer.as_ref().map(|reducer| reducer.kind.as_str()),
         "records_per_s": rates.map(|rates| rates[0]), "bytes_per_s": rates.map(|rates| rates[1]),
         "records": held.map(OwnerFigures::appended), "retained_records": held.map(OwnerFigures::records),
         "retained_bytes": held.map(OwnerFigures::memory_bytes),

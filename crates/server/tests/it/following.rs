@@ -17,8 +17,8 @@ fn channel_due_for_two_reasons_is_sent_once() {
     /// Enough attempts to meet the race in some runs.
     const STEPS: usize = 300;
     let (node, server) = serve();
-    let fold = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
-    node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
+    node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
     let mut publisher = node.publisher("md").unwrap();
     let epoch = publisher.publish(key(0)).unwrap().position.epoch;
     let mut reader = Peer::connect(&server);
@@ -27,7 +27,7 @@ fn channel_due_for_two_reasons_is_sent_once() {
         start: true,
         on_gap: true,
         conflate: true,
-        lose_every: 0,
+        test_loss_every: 0,
     }));
     reader.subscribe(1, "md", StartAt::Latest, PLENTY);
     let channel = reader.next(|message| match message {
@@ -78,13 +78,19 @@ fn channel_due_for_two_reasons_is_sent_once() {
 #[test]
 fn late_checksum_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
-    let fold = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
-    node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
+    node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
     let mut publisher = node.publisher("md").unwrap();
     publisher.publish(key(1)).unwrap();
     let mut reader = Peer::connect(&server);
     let (subscription, start, on_gap) = (1, true, true);
-    reader.say(FromClient::Follow(Follow { subscription, start, on_gap, conflate: false, lose_every: 10 }));
+    reader.say(FromClient::Follow(Follow {
+        subscription,
+        start,
+        on_gap,
+        conflate: false,
+        test_loss_every: 10,
+    }));
     reader.subscribe(1, "md", StartAt::Latest, PLENTY);
     let snapshot = reader.next(|message| match message {
         FromNode::Snapshot(part) => Some(part.position.seq),

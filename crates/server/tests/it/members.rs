@@ -220,7 +220,7 @@ fn leaving_member_returns_its_claims_as_untried() {
         assert_eq!((given[0].1, given[0].2), (1, 1));
         leaves.say(leave);
         if let FromClient::Unsubscribe { .. } = leave {
-            assert_eq!(ended(&mut leaves), ErrorCode::Asked);
+            assert_eq!(ended(&mut leaves), ErrorCode::Ended);
         } else {
             while leaves.next_text().is_some() {}
         }

@@ -67,8 +67,8 @@ fn level(price: i64, size: i64) -> Vec<u8> {
 #[test]
 fn record_refused_by_a_state_does_not_fail_its_burst() {
     let (node, server) = serve_nats(|_| {});
-    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
-    let topic = node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
+    let topic = node.create_topic("book", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
     let mut peer = NatsPeer::open(&server);
     let mut burst = Vec::new();
     for nth in 1..=1_000 {

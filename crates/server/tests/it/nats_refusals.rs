@@ -43,8 +43,8 @@ fn goes_on(peer: &mut NatsPeer) {
 #[test]
 fn refused_records_leave_the_client_connected() {
     let (node, server) = serve_nats(|_| {});
-    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
-    node.create_topic("book", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
+    node.create_topic("book", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
     let small = TopicConfig { record_bytes_max: 1_024, ..TopicConfig::default() };
     node.create_topic("small", small, false).unwrap();
     let mut peer = NatsPeer::open(&server);

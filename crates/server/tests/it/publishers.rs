@@ -25,8 +25,8 @@ fn serve() -> (Node, Server) {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
         (config.nats, config.http, config.grpc) = (anywhere(), anywhere(), anywhere());
     });
-    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
-    node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
+    node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
     (node, server)
 }
 
@@ -236,7 +236,13 @@ fn published(node: &Node) -> u64 {
 
 fn follow(mut reader: Peer) -> Peer {
     let (subscription, start, on_gap) = (1, true, true);
-    reader.say(FromClient::Follow(Follow { subscription, start, on_gap, conflate: false, lose_every: 0 }));
+    reader.say(FromClient::Follow(Follow {
+        subscription,
+        start,
+        on_gap,
+        conflate: false,
+        test_loss_every: 0,
+    }));
     reader.subscribe(1, "md", StartAt::Latest, 1 << 30);
     reader
 }

@@ -245,7 +245,7 @@ fn unsubscribe_ends_the_subscription_as_requested() {
     reader.await_subscribed();
     reader.say(FromClient::Unsubscribe { subscription: 1 });
     let ended = reader.next_text().unwrap();
-    assert!(ended.contains("Asked"), "{ended}");
+    assert!(ended.contains("code: Ended"), "{ended}");
     node.publisher("s").unwrap().publish("x").unwrap();
     reader.subscribe(1, "s", StartAt::Earliest, PLENTY);
     assert_eq!(reader.records(1).len(), 1);

@@ -101,9 +101,9 @@ fn repeated_topic_setting_is_refused() {
     let (node, server) = serve();
     let mut peer = Peer::connect(&server);
     let settings = [
-        Setting { name: "fold", value: "last" },
-        Setting { name: "lose_every", value: "3" },
-        Setting { name: "lose_every", value: "4" },
+        Setting { name: "reducer", value: "last" },
+        Setting { name: "test_loss_every", value: "3" },
+        Setting { name: "test_loss_every", value: "4" },
     ];
     let config = config("twice", "");
     let (request, settings) = (7, List::new(&settings));

@@ -2,13 +2,13 @@
 
 mod census;
 mod chaos;
-mod fold;
 mod golden;
 mod handover;
 mod index;
 mod interest;
 mod lockstep;
 mod partition;
+mod reducer;
 mod region;
 
 use dunlin_space::*;

@@ -31,9 +31,12 @@ impl Cursor {
         consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
-        // The subscribers of another node's mirror apply their own `lose_every`.
-        let lose =
-            options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(LossInjector::every);
+        // The subscribers of another node's mirror apply their own `test_loss_every`.
+        let lose = options
+            .test_loss_every
+            .or(log.config().test_loss_every)
+            .filter(|_| !options.here)
+            .map(LossInjector::every);
         let select = Selector { filter, appended_from_ns: 0, lose, narrow: None };
         log.subscribers.enter(select.filter.as_ref(), options.feeds_mirror());
         let mut cursor = Cursor {

@@ -88,7 +88,7 @@ impl Log {
         self.push(writer, draft, now)?;
         writer.prefetch(AHEAD_OF_ONE_BYTES);
         if state.rare.is_some() {
-            self.fold_in(&mut state, from, &append)?;
+            self.apply_to_state(&mut state, from, &append)?;
         }
         Ok(self.publish(state, append, now, 1, place.all()))
     }
@@ -122,7 +122,7 @@ impl Log {
             writer.prefetch(AHEAD_OF_MANY_BYTES);
         }
         if state.rare.is_some() {
-            self.fold_in(&mut state, from, &append)?;
+            self.apply_to_state(&mut state, from, &append)?;
         }
         Ok(self.publish(state, append, now, count, whole.all()))
     }
@@ -148,7 +148,7 @@ impl Log {
             stamp(out, now);
         });
         if state.rare.is_some() {
-            self.fold_in(&mut state, from, &append)?;
+            self.apply_to_state(&mut state, from, &append)?;
         }
         Ok(self.publish(state, append, now, u64::from(run.count()), bytes))
     }

@@ -168,7 +168,7 @@ impl Log {
             retention,
             reliable: Some(reliable),
             durable: None,
-            fold: None,
+            reducer: None,
             ..of.config().clone()
         };
         let LogName { topic, subject_prefix, partition } = &*of.name;
@@ -282,7 +282,7 @@ impl State {
     fn state_goes_on(&mut self, first: Position) -> bool {
         match first.epoch > self.epoch {
             true if first.seq == 1 => {
-                self.clear_fold();
+                self.clear_state();
                 true
             }
             true => false,

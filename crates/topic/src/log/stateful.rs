@@ -17,10 +17,10 @@ use bytes::Bytes;
 use dunlin_frame::{FrameLayout, Meta};
 
 use crate::event::{Checksum, Position, Snapshot};
-use crate::fold::{FrozenState, Reducer, ReducerError};
 use crate::log::{AppendOptions, Log, State};
 use crate::memory::{Budget, Charge};
 use crate::publish::PublishError;
+use crate::reducer::{FrozenState, Reducer, ReducerError};
 use crate::segment::{Commit, Segment};
 
 /// A follower with a smaller backlog than this reads records, even if the state is smaller.
@@ -37,7 +37,7 @@ const FRESH_BYTES_MIN: u64 = 1 << 10;
 /// A log's reducer and its figures.
 #[derive(Debug)]
 pub(super) struct ReducerState {
-    fold: Box<dyn Reducer>,
+    reducer: Box<dyn Reducer>,
     charged: Charge,
     /// Bytes of all applied records.
     taken_bytes: u64,
@@ -155,13 +155,17 @@ impl AsRef<[u8]> for Written {
 }
 
 impl ReducerState {
-    fn new(fold: Box<dyn Reducer>, budget: &Arc<Budget>) -> ReducerState {
+    fn new(reducer: Box<dyn Reducer>, budget: &Arc<Budget>) -> ReducerState {
         let charged = Charge::none(budget);
-        ReducerState { fold, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
+        ReducerState { reducer, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
     }
 
     fn info(&self) -> StateInfo {
-        StateInfo { entries: self.fold.entries(), bytes: self.fold.bytes(), checksum: self.fold.checksum() }
+        StateInfo {
+            entries: self.reducer.entries(),
+            bytes: self.reducer.bytes(),
+            checksum: self.reducer.checksum(),
+        }
     }
 
     /// Drops the cached snapshot once it is stale.
@@ -174,10 +178,10 @@ impl ReducerState {
     fn freeze(&mut self, position: Position) -> FrozenSnapshot {
         FrozenSnapshot {
             position,
-            checksum: self.fold.checksum(),
+            checksum: self.reducer.checksum(),
             taken_bytes: self.taken_bytes,
-            estimate: self.fold.snapshot_bytes() as u64,
-            frozen: Mutex::new(Some(self.fold.freeze())),
+            estimate: self.reducer.snapshot_bytes() as u64,
+            frozen: Mutex::new(Some(self.reducer.freeze())),
             bytes: OnceLock::new(),
         }
     }
@@ -191,28 +195,28 @@ impl FrozenSnapshot {
 
 impl Log {
     /// Sets the reducer, before anything is appended.
-    pub(crate) fn keep_state(&self, fold: Box<dyn Reducer>) {
-        let folded = ReducerState::new(fold, &self.budget);
-        self.lock().rare().fold = Some(folded);
+    pub(crate) fn keep_state(&self, reducer: Box<dyn Reducer>) {
+        let reducer_state = ReducerState::new(reducer, &self.budget);
+        self.lock().rare().reducer = Some(reducer_state);
     }
 
     /// Whether the log keeps a state.
     pub fn is_stateful(&self) -> bool {
-        self.config.fold.is_some()
+        self.config.reducer.is_some()
     }
 
     /// The figures of the state, and the position of its last record.
     pub fn state_info(&self) -> Option<(Position, StateInfo)> {
         let state = self.lock();
-        let folded = state.folded()?;
-        Some((state.last(), folded.info()))
+        let reducer_state = state.reducer_state()?;
+        Some((state.last(), reducer_state.info()))
     }
 
     /// A snapshot of the present state.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let frost = {
             let mut state = self.lock();
-            state.folded()?;
+            state.reducer_state()?;
             self.freshest(&mut state)
         };
         Some(frost.thaw(self))
@@ -221,33 +225,33 @@ impl Log {
     /// Restores the state from a [`snapshot`](Log::snapshot) after the record `seq`. Apply later records with
     /// [`replay_into_state`](Log::replay_into_state).
     pub fn restore_state(&self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
-        self.with_fold(|fold| fold.restore(seq, snapshot))
+        self.with_reducer(|reducer| reducer.restore(seq, snapshot))
     }
 
     /// Applies a record that was appended before the log was in memory.
     pub fn replay_into_state(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), ReducerError> {
-        self.with_fold(|fold| fold.apply(seq, frame))
+        self.with_reducer(|reducer| reducer.apply(seq, frame))
     }
 
-    fn with_fold(
+    fn with_reducer(
         &self,
         change: impl FnOnce(&mut dyn Reducer) -> Result<(), ReducerError>,
     ) -> Result<(), ReducerError> {
-        self.lock().with_fold(change)
+        self.lock().with_reducer(change)
     }
 
     /// Applies the records pushed since `from` to the state; removes them if the reducer refuses.
     #[inline(never)]
-    pub(super) fn fold_in(
+    pub(super) fn apply_to_state(
         &self,
         state: &mut State,
         from: Commit,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
-        if state.folded().is_none() {
+        if state.reducer_state().is_none() {
             return Ok(());
         }
-        let taken = self.charge_fold(state, append).and_then(|()| state.take_in(from));
+        let taken = self.charge_reducer(state, append).and_then(|()| state.take_in(from));
         if taken.is_err()
             && let Some(writer) = &mut state.writer
         {
@@ -257,17 +261,18 @@ impl Log {
     }
 
     /// Charges the growth of the state to the budget.
-    fn charge_fold(&self, state: &mut State, append: &AppendOptions) -> Result<(), PublishError> {
+    fn charge_reducer(&self, state: &mut State, append: &AppendOptions) -> Result<(), PublishError> {
         let grown = |state: &State| {
-            let folded = state.folded()?;
-            Some(folded.fold.bytes().saturating_sub(folded.charged.bytes())).filter(|&grown| grown > 0)
+            let reducer_state = state.reducer_state()?;
+            Some(reducer_state.reducer.bytes().saturating_sub(reducer_state.charged.bytes()))
+                .filter(|&grown| grown > 0)
         };
         let Some(bytes) = grown(state) else { return Ok(()) };
         while let Err(spent) = self.budget.charge(bytes) {
             self.shorten(state, spent, append)?;
         }
-        if let Some(folded) = state.rare().fold.as_mut() {
-            folded.charged.take_over(bytes);
+        if let Some(reducer_state) = state.rare().reducer.as_mut() {
+            reducer_state.charged.take_over(bytes);
         }
         Ok(())
     }
@@ -310,28 +315,28 @@ impl Log {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
         let half = oldest + (state.next_seq - oldest) / 2;
-        let folded = state.rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let folded = folded.expect("the log has a state");
-        if let Some(fresh) = &folded.fresh
+        let reducer_state = state.rare.as_mut().and_then(|rare| rare.reducer.as_mut());
+        let reducer_state = reducer_state.expect("the log has a state");
+        if let Some(fresh) = &reducer_state.fresh
             && fresh.position.epoch == last.epoch
             && (fresh.position.seq == last.seq || fresh.position.seq >= half)
         {
             return Arc::clone(fresh);
         }
-        let frost = Arc::new(folded.freeze(last));
-        folded.fresh = Some(Arc::clone(&frost));
+        let frost = Arc::new(reducer_state.freeze(last));
+        reducer_state.fresh = Some(Arc::clone(&frost));
         frost
     }
 
     /// The checksum for a follower that has read everything before `next`; `None` if it has not.
     pub(crate) fn checksum(&self, next: Position) -> Option<Checksum> {
         let state = self.lock();
-        let (folded, last) = (state.folded()?, state.last());
+        let (reducer_state, last) = (state.reducer_state()?, state.last());
         let caught_up = next == Position { seq: last.seq + 1, ..last };
         caught_up.then(|| Checksum {
             log: Arc::clone(&self.name),
             position: last,
-            checksum: folded.fold.checksum(),
+            checksum: reducer_state.reducer.checksum(),
         })
     }
 }
@@ -361,24 +366,25 @@ impl Raw {
 
 impl State {
     /// Changes the state and drops the cached snapshot.
-    pub(super) fn with_fold(
+    pub(super) fn with_reducer(
         &mut self,
         change: impl FnOnce(&mut dyn Reducer) -> Result<(), ReducerError>,
     ) -> Result<(), ReducerError> {
-        let folded = self.rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let folded = folded.ok_or_else(|| ReducerError("the topic keeps no state".to_owned()))?;
-        folded.fresh = None;
-        change(folded.fold.as_mut())
+        let reducer_state = self.rare.as_mut().and_then(|rare| rare.reducer.as_mut());
+        let reducer_state =
+            reducer_state.ok_or_else(|| ReducerError("the topic keeps no state".to_owned()))?;
+        reducer_state.fresh = None;
+        change(reducer_state.reducer.as_mut())
     }
 
     /// Resets to the state before the first record.
-    pub(super) fn clear_fold(&mut self) {
+    pub(super) fn clear_state(&mut self) {
         // A reducer accepts an empty snapshot as the empty state, or refuses it, which empties the state too.
-        let _ = self.with_fold(|fold| fold.restore(0, &[]));
+        let _ = self.with_reducer(|reducer| reducer.restore(0, &[]));
     }
 
-    pub(super) fn folded(&self) -> Option<&ReducerState> {
-        self.rare.as_ref()?.fold.as_ref()
+    pub(super) fn reducer_state(&self) -> Option<&ReducerState> {
+        self.rare.as_ref()?.reducer.as_ref()
     }
 
     pub(super) fn last(&self) -> Position {
@@ -387,33 +393,33 @@ impl State {
 
     fn take_in(&mut self, from: Commit) -> Result<(), PublishError> {
         let State { rare, writer, next_seq, .. } = self;
-        let folded = rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let (Some(folded), Some(writer)) = (folded, writer) else { return Ok(()) };
+        let reducer_state = rare.as_mut().and_then(|rare| rare.reducer.as_mut());
+        let (Some(reducer_state), Some(writer)) = (reducer_state, writer) else { return Ok(()) };
         let mut looked_at = 0;
         let mut frames = writer.frames_since(from).map(|lying| lying.frame).inspect(|_| looked_at += 1);
-        let checked = folded.fold.check(&mut frames);
+        let checked = reducer_state.reducer.check(&mut frames);
         drop(frames);
         if let Err(why) = checked {
             let record = if writer.frames_since(from).nth(1).is_some() { looked_at } else { 0 };
             return Err(PublishError::Reducer { record, why });
         }
         for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
-            folded.fold.apply(seq, &lying.frame).expect("a reducer applies each record that it accepted");
-            folded.event_time_ns = lying.frame.event_time_ns();
-            folded.taken_bytes += lying.bytes.len() as u64;
+            reducer_state.reducer.apply(seq, &lying.frame).expect("a reducer applies each record that it accepted");
+            reducer_state.event_time_ns = lying.frame.event_time_ns();
+            reducer_state.taken_bytes += lying.bytes.len() as u64;
         }
-        folded.let_go_of_stale();
+        reducer_state.let_go_of_stale();
         Ok(())
     }
 
     /// Merges all changes since `since` into one record; `None` if the state is smaller or the changes are unknown.
     fn merge(&self, since: u64, bytes_max: usize) -> Option<Raw> {
-        let folded = self.folded()?;
+        let reducer_state = self.reducer_state()?;
         let mut payload = Vec::new();
-        if !folded.fold.changes_since(since, &mut payload) {
+        if !reducer_state.reducer.changes_since(since, &mut payload) {
             return None;
         }
-        let event_time_ns = folded.event_time_ns;
+        let event_time_ns = reducer_state.event_time_ns;
         let encoded = Raw::meta(event_time_ns).measure(payload.len()).ok()?;
         (encoded.padded() <= bytes_max).then(|| Raw {
             position: self.last(),
@@ -431,8 +437,10 @@ impl State {
         // Records that are only on disk are estimated at their least size.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
-        let Some(folded) = self.folded().filter(|_| lacking > BACKLOG_BYTES_MIN) else { return false };
-        lacking > BACKLOG_PER_STATE * folded.fold.snapshot_bytes() as u64
+        let Some(reducer_state) = self.reducer_state().filter(|_| lacking > BACKLOG_BYTES_MIN) else {
+            return false;
+        };
+        lacking > BACKLOG_PER_STATE * reducer_state.reducer.snapshot_bytes() as u64
     }
 
     /// Estimates the bytes of records after `seq`, assuming equal sizes within a segment; `None` if some are not in

@@ -80,8 +80,8 @@ impl Upstream for Owner {
 
 fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
     let upstream: Arc<dyn Upstream> = owner.clone();
-    let no_fold = |_: &ReducerConfig| -> Result<Box<dyn Reducer>, ReducerError> { unreachable!() };
-    let mirror = Topic::mirrored("t", Arc::new(config), &budget(), MANUAL, 1, no_fold, &upstream);
+    let no_reducer = |_: &ReducerConfig| -> Result<Box<dyn Reducer>, ReducerError> { unreachable!() };
+    let mirror = Topic::mirrored("t", Arc::new(config), &budget(), MANUAL, 1, no_reducer, &upstream);
     Arc::new(mirror.unwrap())
 }
 

@@ -19,8 +19,8 @@ mod turns;
 const SLOTS: u64 = 100;
 
 fn stateful(retention_bytes: u64, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
-    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
-    let config = Arc::new(TopicConfig { fold, ..config(retention_bytes) });
+    let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { reducer, ..config(retention_bytes) });
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     Arc::new(Topic::stateful("t", config, budget, clock, 1, board).unwrap())
 }
@@ -386,8 +386,8 @@ fn state_memory_is_charged_before_it_grows_further() {
 #[test]
 fn durable_state_is_delivered_only_once_it_is_stored() {
     let disk = Disk::new();
-    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
-    let config = Arc::new(TopicConfig { fold, ..durable(AckLevel::Memory) });
+    let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(1), Arc::clone(&disk) as _)];
     let topic = Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap());

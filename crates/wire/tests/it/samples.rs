@@ -180,7 +180,7 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
         start: v.yes,
         on_gap: true,
         conflate: v.yes,
-        lose_every: 50,
+        test_loss_every: 50,
     }));
     each(FromClient::Resync(Resync { channel: number, state: v.yes, after: v.position() }));
     let settings = [Setting { name: "fold", value: &v.name }, Setting { name: &v.text, value: "" }];

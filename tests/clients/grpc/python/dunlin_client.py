@@ -142,7 +142,7 @@ def check_work(stub):
 
 
 def check_state(stub):
-    config = v1.TopicConfig(fold=v1.Fold(kind="last"))
+    config = v1.TopicConfig(reducer=v1.Reducer(kind="last"))
     stub.CreateTopic(v1.CreateTopicRequest(name="py-state", config=config), timeout=PATIENCE_S)
     stub.Publish(publish("py-state", b"old", key=b"a"), timeout=PATIENCE_S)
     stream, _ = subscribe(stub, ["py-state"], start=v1.Start(snapshot=True))

@@ -127,8 +127,8 @@ impl Trial<'_> {
 
     /// Creates a topic that keeps the last value of each key.
     pub fn create_stateful(&self, topic: &str) -> Result<()> {
-        let fold = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
-        self.create(topic, TopicConfig { fold: Some(fold), ..TopicConfig::default() })
+        let reducer = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
+        self.create(topic, TopicConfig { reducer: Some(reducer), ..TopicConfig::default() })
     }
 
     pub fn visitor(&self) -> Result<Box<dyn ListenerClient>> {

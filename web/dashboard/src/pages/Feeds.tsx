@@ -14,7 +14,7 @@ import { LastView } from "./feeds/LastView.tsx";
 
 const LISTED = 500;
 
-export interface Fold {
+export interface Reducer {
   kind: string;
   options: Record<string, string>;
 }
@@ -71,15 +71,15 @@ function Names({ all, chosen, find, more }: { all: TopicLine[]; chosen: string; 
 function Feed({ name }: { name: string }) {
   const asked = useAsked(`feed ${name}`, (signal) => ask<TopicInfo>(path(name), { signal }), 5000);
   if (!asked.data) return asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />;
-  const fold = asked.data.config.fold as Fold | null;
-  if (fold?.kind === "book" || fold?.kind === "orders") return <BookView topic={name} fold={fold} />;
-  if (fold?.kind === "last") return <LastView topic={name} />;
-  return <section class="card"><Empty title={fold ? `Its state is of kind ${fold.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>See it as a topic</a></Empty></section>;
+  const reducer = asked.data.config.reducer as Reducer | null;
+  if (reducer?.kind === "book" || reducer?.kind === "orders") return <BookView topic={name} reducer={reducer} />;
+  if (reducer?.kind === "last") return <LastView topic={name} />;
+  return <section class="card"><Empty title={reducer ? `Its state is of kind ${reducer.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>See it as a topic</a></Empty></section>;
 }
 
 function Nothing() {
   return (
-    <Empty title="No topic keeps a state yet" run={["dunlin feed serve --config baseline_1x1_10k", "dunlin topics create quotes --fold last"]}>
+    <Empty title="No topic keeps a state yet" run={["dunlin feed serve --config baseline_1x1_10k", "dunlin topics create quotes --reducer last"]}>
       An order book or the last value of each key, kept by its topic. A simulated one:
     </Empty>
   );

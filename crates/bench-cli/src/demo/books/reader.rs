@@ -29,7 +29,7 @@ pub struct Plan {
     /// The time after which the replica repeatedly loses its connection and its books.
     cut: Option<Duration>,
     /// Every Nth record is withheld.
-    lose_every: Option<NonZeroU32>,
+    test_loss_every: Option<NonZeroU32>,
 }
 
 const PLAIN: Plan = Plan {
@@ -40,7 +40,7 @@ const PLAIN: Plan = Plan {
     conflate: false,
     late: false,
     cut: None,
-    lose_every: None,
+    test_loss_every: None,
 };
 const SLEEP: Duration = Duration::from_millis(1);
 const CUT_AFTER: Duration = Duration::from_millis(400);
@@ -66,7 +66,7 @@ pub static PLANS: [Plan; 7] = [
     Plan {
         name: "lossy",
         about: "every 50th record is withheld from it",
-        lose_every: NonZeroU32::new(50),
+        test_loss_every: NonZeroU32::new(50),
         ..PLAIN
     },
 ];
@@ -128,7 +128,7 @@ fn options(plan: &Plan) -> SubscribeOptions {
         start: Start::Snapshot,
         on_gap: OnGap::Snapshot,
         conflate: plan.conflate,
-        lose_every: plan.lose_every,
+        test_loss_every: plan.test_loss_every,
         ..SubscribeOptions::default()
     }
 }
@@ -144,7 +144,7 @@ fn follow<S: Subscribe>(
 ) -> Result<bool> {
     let node = node.clone();
     let state = move |topic: &str| {
-        let config = node.topic(topic).and_then(|topic| topic.config().fold.clone()).unwrap_or_default();
+        let config = node.topic(topic).and_then(|topic| topic.config().reducer.clone()).unwrap_or_default();
         State::of(&config).unwrap_or_else(|_| State::Last(dunlin_feed::LastValue::default()))
     };
     let mut replica = Replica::new(subscriber, move |log| state(&log.topic));

@@ -124,9 +124,9 @@ impl<'a> Market<'a> {
 
     fn publish_made(&mut self, made: BookRecords) -> Result<()> {
         for RecordedBook { topic, kind, scale, .. } in &self.parsed.books()[self.books.len()..] {
-            let fold = ReducerConfig { kind: (*kind).to_owned(), options: scale.options() };
-            self.stage.set_fold(topic, fold.clone());
-            self.books.push(Topic::open(&self.client, topic, Some(fold))?);
+            let reducer = ReducerConfig { kind: (*kind).to_owned(), options: scale.options() };
+            self.stage.set_reducer(topic, reducer.clone());
+            self.books.push(Topic::open(&self.client, topic, Some(reducer))?);
         }
         for (book, topic) in self.books.iter_mut().enumerate() {
             let of_book = made.iter().filter(|(of, ..)| *of == book);
@@ -145,10 +145,10 @@ impl<'a> Market<'a> {
 }
 
 impl Topic {
-    fn open(client: &Client, name: &str, fold: Option<ReducerConfig>) -> Result<Topic> {
+    fn open(client: &Client, name: &str, reducer: Option<ReducerConfig>) -> Result<Topic> {
         let retention = Retention { bytes: Durable::RETENTION_BYTES_DEFAULT, ..Retention::default() };
         let config =
-            TopicConfig { durable: Some(Durable::default()), fold, retention, ..TopicConfig::default() };
+            TopicConfig { durable: Some(Durable::default()), reducer, retention, ..TopicConfig::default() };
         patiently(|| match client.create_topic(name, &config, true) {
             Ok(()) => Ok(()),
             Err(error @ CallError::Refused(_)) => Err(anyhow::Error::from(error)),

@@ -119,9 +119,9 @@ fn copy(url: &str, stage: &ClusterDemoState) -> Result<TopicCopies> {
 
 fn follow(url: &str, stage: &Arc<ClusterDemoState>) -> Result<ReplicaResult> {
     let subscriber = subscribe(url, PATTERN, Start::Snapshot, OnGap::Snapshot)?;
-    let folds = Arc::clone(stage);
+    let reducers = Arc::clone(stage);
     let mut replica = Replica::new(subscriber, move |log| {
-        State::of(&folds.fold(&log.topic)).unwrap_or_else(|_| State::Last(LastValue::default()))
+        State::of(&reducers.reducer(&log.topic)).unwrap_or_else(|_| State::Last(LastValue::default()))
     });
     let mut wire = ReaderLink::of(stage);
     while !stage.is_over() && !is_through(&replica, stage) {

@@ -157,7 +157,7 @@ impl Recorder {
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
             // An unreachable node or a deleted topic is no proof.
-            if client.describe_topic(&topic).is_ok_and(|described| described.config.fold.is_none()) {
+            if client.describe_topic(&topic).is_ok_and(|described| described.config.reducer.is_none()) {
                 let why = "was created again without a state, so the recording ends here";
                 return Err(Refusal(format!("topic {topic:?} {why}")).into());
             }

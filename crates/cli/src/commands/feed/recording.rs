@@ -52,7 +52,7 @@ pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, Refusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
         match name {
-            STATE => return Ok(FrameKind::State(fold_of(&text()))),
+            STATE => return Ok(FrameKind::State(reducer_of(&text()))),
             SUM => {
                 let sum = u64::from_str_radix(&text(), 16);
                 return sum
@@ -67,12 +67,12 @@ pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, Refusal> {
 }
 
 /// A reducer's kind and options in one line.
-fn text_of(fold: &ReducerConfig) -> String {
-    let options = fold.options.iter().map(|(name, value)| format!(" {name}={value}"));
-    std::iter::once(fold.kind.clone()).chain(options).collect()
+fn text_of(reducer: &ReducerConfig) -> String {
+    let options = reducer.options.iter().map(|(name, value)| format!(" {name}={value}"));
+    std::iter::once(reducer.kind.clone()).chain(options).collect()
 }
 
-fn fold_of(text: &str) -> ReducerConfig {
+fn reducer_of(text: &str) -> ReducerConfig {
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
     let pairs = rest.split(' ').filter_map(|pair| pair.split_once('='));
     let options: BTreeMap<String, String> =
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn headers_distinguish_states_and_checksums() {
-        let fold =
+        let reducer =
             ReducerConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
-        let bytes = frame((STATE, &text_of(&fold)), b"x");
+        let bytes = frame((STATE, &text_of(&reducer)), b"x");
         let (first, taken) = Frame::split(&bytes).unwrap();
-        assert!(matches!(recorded(&first), Ok(FrameKind::State(read)) if read == fold));
+        assert!(matches!(recorded(&first), Ok(FrameKind::State(read)) if read == reducer));
         assert_eq!(taken, bytes.len());
         let bytes = frame((SUM, "00ff"), b"");
         assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(FrameKind::Sum(0xff))));

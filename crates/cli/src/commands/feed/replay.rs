@@ -199,10 +199,10 @@ impl Track {
         let reader = Reader::open(Arc::new(RealDisk), dir)
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
-        let Some(fold) = first_state(&reader)? else { return Ok(None) };
+        let Some(reducer) = first_state(&reader)? else { return Ok(None) };
         // A region's records are as large as in its owner's topic, and its topic retains as much.
-        let is_region = fold.kind == REGION;
-        let mut config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+        let is_region = reducer.kind == REGION;
+        let mut config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
         if is_region {
             (config.record_bytes_max, config.retention.bytes) = (REGION_BYTES, REGION_BYTES.into());
         }
@@ -273,7 +273,7 @@ fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
     };
     let Some((frame, _)) = Frame::split(records.frames) else { return Ok(None) };
     match recording::recorded(&frame)? {
-        FrameKind::State(fold) => Ok(Some(fold)),
+        FrameKind::State(reducer) => Ok(Some(reducer)),
         _ => {
             let why = "does not start with a state: `dunlin feed record` did not create it";
             Err(Refusal(format!("{} {why}", reader.name())).into())

@@ -28,7 +28,7 @@ use crate::signals::StopFlag;
 Examples:
   dunlin feed serve --config instruments.json
   dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
-  dunlin feed serve --config loss_1x10_1k --drop-every-n 50      withhold every 50th update, which replicas repair
+  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      withhold every 50th update, which replicas repair
   dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
 
 When the node is ready, the command prints one READY line. Each instrument has its own topic `md.<id>`, which keeps the
@@ -58,7 +58,7 @@ pub struct Arguments {
     retention_records: Option<u64>,
     /// Withhold every Nth update from each subscriber once, without a notice, for tests [default: none]
     #[arg(long, value_name = "N")]
-    drop_every_n: Option<NonZeroU32>,
+    test_loss_every: Option<NonZeroU32>,
     /// End after this time [default: no end]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     time: Option<Duration>,
@@ -91,8 +91,13 @@ impl Arguments {
             records: self.retention_records,
             ..Retention::default()
         };
-        let fold = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
-        TopicConfig { retention, fold: Some(fold), lose_every: self.drop_every_n, ..TopicConfig::default() }
+        let reducer = ReducerConfig { kind: BOOK.to_owned(), options: scale.options() };
+        TopicConfig {
+            retention,
+            reducer: Some(reducer),
+            test_loss_every: self.test_loss_every,
+            ..TopicConfig::default()
+        }
     }
 }
 

@@ -199,11 +199,11 @@ fn apply(reader: &Reader, found: &mut VerifyReport, progress: &Progress) -> Resu
 
 fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut VerifyReport) -> Result<()> {
     match recording::recorded(frame)? {
-        FrameKind::State(fold) => {
+        FrameKind::State(reducer) => {
             found.is_recorded |= seq == 1;
             // The current state must accept the new one if both are of one kind, because subscribers apply it
             // in this way.
-            let mut fresh = State::of(&fold)?;
+            let mut fresh = State::of(&reducer)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
             *state = Some(fresh);

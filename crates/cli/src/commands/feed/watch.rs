@@ -37,7 +37,7 @@ Examples:
   dunlin feed watch 'md.>' --depth 3
   dunlin feed watch md.BTC-USD | head                one line for each change
   dunlin feed watch md.BTC-USD --every-update --json --count 100
-  dunlin feed watch md.BTC-USD --drop-every-n 50     withhold every 50th update and watch the repair")]
+  dunlin feed watch md.BTC-USD --test-loss-every 50  withhold every 50th update and watch the repair")]
 pub struct Arguments {
     /// Topics of order books, or patterns of them
     #[arg(required = true, value_name = "SUBJECT")]
@@ -59,7 +59,7 @@ pub struct Arguments {
     interactive: bool,
     /// Withhold every Nth update without a notice, for tests [default: none]
     #[arg(long, value_name = "N")]
-    drop_every_n: Option<NonZeroU32>,
+    test_loss_every: Option<NonZeroU32>,
 }
 
 /// The longest interval between two checks for typed commands.
@@ -130,7 +130,7 @@ impl Watching<'_> {
             start: Start::Snapshot,
             on_gap: OnGap::Snapshot,
             conflate: !self.arguments.every_update,
-            lose_every: self.arguments.drop_every_n,
+            test_loss_every: self.arguments.test_loss_every,
             ..SubscribeOptions::default()
         };
         let subscribed = self.client.subscribe(subject, options);

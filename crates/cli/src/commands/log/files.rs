@@ -67,8 +67,8 @@ fn print(
         let position = Position { epoch: records.epoch, seq };
         let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
         // A recording contains its topic's configuration.
-        if let Ok(FrameKind::State(fold)) = recording::recorded(&frame) {
-            writer.meanings.learn(&name.topic, fold);
+        if let Ok(FrameKind::State(reducer)) = recording::recorded(&frame) {
+            writer.meanings.learn(&name.topic, reducer);
         }
         if console.json {
             writer.record(&record, None, out)?;

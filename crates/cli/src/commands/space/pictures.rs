@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use dunlin::Node;
 use dunlin::space::{
-    HandoverTiming, RegionFold, RegionId, RegionLimits, RegionSetup, RegionState, StandbyMode, World,
+    HandoverTiming, RegionId, RegionLimits, RegionReducer, RegionSetup, RegionState, StandbyMode, World,
     topic_of,
 };
 use dunlin::topic::Subscriber;
@@ -60,7 +60,7 @@ struct SnapshotMaker {
     setup: RegionSetup<3>,
     url: String,
     /// The regions that this process owns.
-    followed: BTreeMap<u64, (Replica<RegionFold<3>, Subscriber>, Option<Publisher>)>,
+    followed: BTreeMap<u64, (Replica<RegionReducer<3>, Subscriber>, Option<Publisher>)>,
     began: Instant,
     buffer: Vec<u8>,
 }
@@ -130,14 +130,14 @@ impl SnapshotMaker {
         }
     }
 
-    fn follow(&self, region: u64) -> Option<Replica<RegionFold<3>, Subscriber>> {
+    fn follow(&self, region: u64) -> Option<Replica<RegionReducer<3>, Subscriber>> {
         let options =
             SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..Default::default() };
         let id = RegionId(u32::try_from(region).ok()?);
         let subscriber = self.node.subscribe(&topic_of(&self.spec.name, id), &options).ok()?;
         let (world, schema) = (self.setup.world, self.setup.schema.clone());
         let make = move |_: &LogName| {
-            RegionFold::new(
+            RegionReducer::new(
                 id,
                 world,
                 schema.clone(),
@@ -160,7 +160,9 @@ impl SnapshotMaker {
             if replica.drain(now_ns, DRAIN_MAX, told).is_err() || !is_there {
                 return false;
             }
-            let Some(state) = replica.states().next().map(|(_, _, fold)| fold.state()) else { return true };
+            let Some(state) = replica.states().next().map(|(_, _, reducer)| reducer.state()) else {
+                return true;
+            };
             if state.store().len() > ENTITIES_MAX {
                 return true;
             }

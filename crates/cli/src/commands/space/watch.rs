@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin::space::{
-    AnyRegion, Census, HandoverTiming, Headcount, REGION, RegionFold, RegionId, RegionLimits, RegionState,
+    AnyRegion, Census, HandoverTiming, Headcount, REGION, RegionId, RegionLimits, RegionReducer, RegionState,
     Schema, StandbyMode, World, topic_of,
 };
 use dunlin_client::{Client, Disconnected, Kv, Options, Subscriber, interruptible};
@@ -70,7 +70,7 @@ const DRAIN_MAX: usize = 4_096;
 struct WatchedRegion {
     url: String,
     client: Client,
-    replica: Replica<RegionFold<3>, Subscriber>,
+    replica: Replica<RegionReducer<3>, Subscriber>,
     /// The topic's last record when following began; a state before it is too old.
     newest: Option<Position>,
 }
@@ -78,8 +78,8 @@ struct WatchedRegion {
 impl WatchedRegion {
     /// The region's state, if it is complete and recent enough.
     fn state(&self) -> Option<&RegionState<3>> {
-        let (_, position, fold) = self.replica.states().next()?;
-        self.newest.is_none_or(|newest| newest <= position).then(|| fold.state())
+        let (_, position, reducer) = self.replica.states().next()?;
+        self.newest.is_none_or(|newest| newest <= position).then(|| reducer.state())
     }
 }
 
@@ -177,14 +177,14 @@ impl Watcher {
         }
         let (mut owned, mut found) = (Vec::new(), None);
         for topic in client.topics(&format!("space.{name}.region.*"))? {
-            let Some(fold) = client.describe_topic(&topic.name)?.config.fold else { continue };
+            let Some(reducer) = client.describe_topic(&topic.name)?.config.reducer else { continue };
             let region = topic.name.rsplit('.').next().and_then(|number| number.parse().ok());
-            if let (REGION, Some(region)) = (fold.kind.as_str(), region)
-                && let Ok(AnyRegion::Space(empty)) = AnyRegion::of(&fold.options)
+            if let (REGION, Some(region)) = (reducer.kind.as_str(), region)
+                && let Ok(AnyRegion::Space(empty)) = AnyRegion::of(&reducer.options)
             {
                 owned.push(RegionStatus { region, url: Some(String::new()), ..RegionStatus::default() });
                 let corner = |name: &str| -> Option<[f32; 3]> {
-                    let along = fold.options.get(name)?.split(',').map(|along| along.trim().parse().ok());
+                    let along = reducer.options.get(name)?.split(',').map(|along| along.trim().parse().ok());
                     along.collect::<Option<Vec<f32>>>()?.try_into().ok()
                 };
                 let world = corner("min").zip(corner("max"));
@@ -279,7 +279,7 @@ impl Watcher {
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());
         let make = move |_: &LogName| {
-            RegionFold::new(
+            RegionReducer::new(
                 id,
                 world,
                 schema.clone(),

@@ -17,7 +17,7 @@ Examples:
   dunlin topics create ticks --retention-bytes 256MiB --retention-age 1h
   dunlin topics create orders --pattern 'orders.>' --partitions 4
   dunlin topics create trades --durable --retention-bytes 10GiB
-  dunlin topics create prices --fold last     keep the last value of each key; see it with `dunlin sub prices --from snapshot`
+  dunlin topics create prices --reducer last  keep the last value of each key; see it with `dunlin sub prices --from snapshot`
   dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict
 
 Options that are not given take the node's defaults; `dunlin config show` on the node prints them.";
@@ -63,12 +63,12 @@ pub struct Arguments {
     /// When to acknowledge a record: once it is in memory, written to disk, or synced [default: synced]
     #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
     ack: Option<AckLevel>,
-    /// State to keep: book or orders (order books), or last (the last value of each key)
+    /// Reducer that keeps the topic's state: book or orders (order books), or last (the last value of each key)
     #[arg(long, value_name = "KIND")]
-    fold: Option<String>,
-    /// Option of the state, such as price_decimals=2; see docs/feeds.md; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", requires = "fold", value_parser = parse::header)]
-    fold_option: Vec<(String, String)>,
+    reducer: Option<String>,
+    /// Option of the reducer, such as price_decimals=2; see docs/feeds.md; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", requires = "reducer", value_parser = parse::header)]
+    reducer_option: Vec<(String, String)>,
     /// Succeed if a topic with the same name and configuration exists
     #[arg(long)]
     or_same: bool,
@@ -118,10 +118,10 @@ impl Arguments {
             durable: self
                 .durable
                 .then(|| Durable { acknowledge: self.ack.unwrap_or(AckLevel::Synced), ..Durable::default() }),
-            fold: self
-                .fold
+            reducer: self
+                .reducer
                 .clone()
-                .map(|kind| ReducerConfig { kind, options: self.fold_option.iter().cloned().collect() }),
+                .map(|kind| ReducerConfig { kind, options: self.reducer_option.iter().cloned().collect() }),
             ..TopicConfig::default()
         }
     }

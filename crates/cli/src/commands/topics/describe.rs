@@ -50,15 +50,15 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
             reliable.readers_max
         )?;
     }
-    if let Some(fold) = &config.fold {
+    if let Some(reducer) = &config.reducer {
         let options: Vec<String> =
-            fold.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            reducer.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let options = escaped(options.join(" ").as_bytes());
-        writeln!(out, "  state       {} {options}", escaped(fold.kind.as_bytes()))?;
-        write_of_logs(topic, "fold/", out)?;
+        writeln!(out, "  state       {} {options}", escaped(reducer.kind.as_bytes()))?;
+        write_of_logs(topic, "reducer/", out)?;
     }
-    if let Some(every) = config.lose_every {
-        writeln!(out, "  loses       every {every}. record, once for each reader, for trying")?;
+    if let Some(every) = config.test_loss_every {
+        writeln!(out, "  test loss   1 of {every} records, withheld once from each subscriber")?;
     }
     if let Some(durable) = &config.durable {
         writeln!(
@@ -197,7 +197,7 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
         "record_bytes_max": config.record_bytes_max,
         "reliable": reliable,
         "durable": config.durable.map(|durable| durable.acknowledge.to_string()),
-        "fold": setting(topic, "fold"),
+        "reducer": setting(topic, "reducer"),
         "owner": Owner::of(&topic.settings).map(|owner| owner.object()),
         "settings": topic.settings.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "publishers": topic.publishers,

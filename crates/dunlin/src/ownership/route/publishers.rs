@@ -19,7 +19,7 @@ impl Route {
     pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
         let state = lock(&self.state);
         let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);
-        self.config.fold.is_some() && topic.publishers() > 0 && !is_announced
+        self.config.reducer.is_some() && topic.publishers() > 0 && !is_announced
     }
 
     pub(super) fn announce_publishers(&self, ownership: &Ownership, topic: &Arc<Topic>) {
@@ -56,7 +56,7 @@ impl Route {
 
     /// Reports to subscribers that there is no publisher, after publishers had time to return.
     pub(super) fn count_returned_publishers(&self, ownership: &Ownership, topic: &Topic) {
-        let Some(until_ns) = lock(&self.state).publishers_until_ns.filter(|_| self.config.fold.is_some())
+        let Some(until_ns) = lock(&self.state).publishers_until_ns.filter(|_| self.config.reducer.is_some())
         else {
             return;
         };

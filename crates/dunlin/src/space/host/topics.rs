@@ -1,6 +1,6 @@
 //! The topics of a host's regions, at its node.
 
-use dunlin_space::{Behaviour, RegionId, RegionSetup, fold_config, topic_of};
+use dunlin_space::{Behaviour, RegionId, RegionSetup, reducer_config, topic_of};
 use dunlin_topic::{Publisher, Retention, TopicConfig};
 
 use super::{Host, HostError, RECORD_BYTES_MAX};
@@ -16,7 +16,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let config = TopicConfig {
             retention: Retention { bytes: stage.history_bytes, ..Retention::default() },
             record_bytes_max: RECORD_BYTES_MAX,
-            fold: Some(fold_config(&RegionSetup { region, ..self.setup.clone() })),
+            reducer: Some(reducer_config(&RegionSetup { region, ..self.setup.clone() })),
             ..TopicConfig::default()
         };
         let made = match stage.node.create_topic(&name, config.clone(), true) {
@@ -53,6 +53,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 /// Whether a topic has neither a state nor a record.
 fn is_bare(node: &Node, name: &str) -> bool {
     node.registry().get(name).is_some_and(|topic| {
-        topic.config().fold.is_none() && topic.logs().iter().all(|log| log.last().seq == 0)
+        topic.config().reducer.is_none() && topic.logs().iter().all(|log| log.last().seq == 0)
     })
 }

@@ -9,8 +9,8 @@ fn following() -> SubscribeOptions {
 }
 
 fn stateful_topic_at(stage: &TestCluster, id: u64, name: &str) {
-    let fold = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
-    let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+    let reducer = ReducerConfig { kind: "last".to_owned(), options: Default::default() };
+    let config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
     stage.node(id).create_topic(name, config, false).unwrap();
     until("all nodes know the topic", || (1..=3).all(|other| stage.node(other).topic(name).is_some()));
     if stage.owner(name).0 != id {

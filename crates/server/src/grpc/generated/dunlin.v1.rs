@@ -89,7 +89,7 @@ pub struct TopicConfig {
     #[prost(message, optional, tag = "8")]
     pub durable: ::core::option::Option<Durable>,
     #[prost(message, optional, tag = "9")]
-    pub fold: ::core::option::Option<Fold>,
+    pub reducer: ::core::option::Option<Reducer>,
 }
 /// Publishers wait for registered readers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -115,7 +115,7 @@ pub struct Durable {
 }
 /// The reducer that makes the topic's state from its records: "book", "orders" or "last" (docs/feeds.md).
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Fold {
+pub struct Reducer {
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(map = "string, string", tag = "2")]
@@ -1140,7 +1140,7 @@ pub mod dunlin_client {
         /// Publishes one record. The response comes when the topic's level of acknowledgement is reached.
         ///
         /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
-        /// SUBJECT, FOLD) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
+        /// SUBJECT, REDUCER) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
         /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the last number.
         pub async fn publish(
             &mut self,
@@ -1361,7 +1361,7 @@ pub mod dunlin_server {
         /// Publishes one record. The response comes when the topic's level of acknowledgement is reached.
         ///
         /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
-        /// SUBJECT, FOLD) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
+        /// SUBJECT, REDUCER) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
         /// for a record that the topic may accept later; ABORTED (SEQ_MOVED) if expect_last_seq is not the last number.
         async fn publish(
             &self,

@@ -359,7 +359,7 @@ impl JsonSocket {
                 let was_beginning = self.beginning.extract_if(.., |(id, _)| *id == asked.id).count() > 0;
                 let had = self.readings.remove(&asked.id).is_some() || was_beginning;
                 let why = if had {
-                    Problem::of(StatusCode::OK, ErrorCode::Asked, "")
+                    Problem::of(StatusCode::OK, ErrorCode::Ended, "")
                 } else {
                     Problem::from(Refused {
                         numbers: [asked.id, 0, 0],

@@ -271,7 +271,7 @@ impl Session {
             // A reliable topic waits for a slow client, as for any subscriber.
             registered: true,
             conflate: false,
-            lose_every: None,
+            test_loss_every: None,
             here: false,
             names_subjects: false,
         };

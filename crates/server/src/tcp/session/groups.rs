@@ -112,10 +112,10 @@ impl Session {
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {
-        let asked = Refused::new(ErrorCode::Asked, "");
+        let ended = Refused::new(ErrorCode::Ended, "");
         let Some(member) = self.members.get_mut(&number) else { return };
         if !member.gives_back {
-            return self.end_membership(number, &asked);
+            return self.end_membership(number, &ended);
         }
         if member.ending.is_none() {
             member.end();
@@ -124,7 +124,7 @@ impl Session {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
             if member.ending != Some(LeaveProgress::Over) {
-                self.subscription_ended(number, &asked, 0);
+                self.subscription_ended(number, &ended, 0);
             }
             member.group_member.give_back(&self.node);
         }
@@ -236,7 +236,7 @@ impl Session {
             match member.turn(&mut self.outbound.control) {
                 TurnOutcome::Waits => {}
                 TurnOutcome::More => self.member_line.push_back(number),
-                TurnOutcome::Over => self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""), 0),
+                TurnOutcome::Over => self.subscription_ended(number, &Refused::new(ErrorCode::Ended, ""), 0),
                 TurnOutcome::Ended(why) => self.membership_ended(number, &why),
             }
         }

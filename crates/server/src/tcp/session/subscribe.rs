@@ -318,7 +318,7 @@ impl Session {
         self.resuming.remove(&number);
         self.leave_group(number);
         if self.subscriptions.contains_key(&number) {
-            self.end_subscription(number, &Refused::new(ErrorCode::Asked, ""));
+            self.end_subscription(number, &Refused::new(ErrorCode::Ended, ""));
         }
     }
 
@@ -389,7 +389,7 @@ fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>, protocol: Pr
             options.on_gap = OnGap::Snapshot;
         }
         options.conflate = follow.conflate;
-        options.lose_every = NonZeroU32::new(follow.lose_every);
+        options.test_loss_every = NonZeroU32::new(follow.test_loss_every);
     }
     options
 }
@@ -408,7 +408,7 @@ fn plain_options(subscribe: &wire::Subscribe<'_>, protocol: Protocol) -> Subscri
         wait: Wait::Parked,
         registered: subscribe.registered,
         conflate: false,
-        lose_every: None,
+        test_loss_every: None,
         here: false,
         names_subjects: false,
     }

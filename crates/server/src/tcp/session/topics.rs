@@ -30,7 +30,7 @@ pub(super) const HAS_SUBSCRIBER: &str = "$DUNLIN.heard.";
 const DURABLE: &str = "durable";
 const DURABLE_MEMORY: &str = "durable.memory_bytes";
 /// The setting that makes subscribers lose records, for tests.
-const LOSE_EVERY: &str = "lose_every";
+const TEST_LOSS_EVERY: &str = "test_loss_every";
 
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
@@ -259,27 +259,27 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
         if !seen.insert(setting.name) {
             return Err(ConfigError::Unfit("a setting occurs twice"));
         }
-        match setting.name.strip_prefix("fold.") {
+        match setting.name.strip_prefix("reducer.") {
             Some(option) => drop(options.insert(option.to_owned(), setting.value.to_owned())),
-            None if setting.name == "fold" => {
-                config.fold =
+            None if setting.name == "reducer" => {
+                config.reducer =
                     Some(ReducerConfig { kind: setting.value.to_owned(), options: BTreeMap::new() });
             }
-            None if setting.name == LOSE_EVERY => {
+            None if setting.name == TEST_LOSS_EVERY => {
                 let every = setting
                     .value
                     .parse()
-                    .map_err(|_| ConfigError::Unfit("lose_every must be a number of at least 1"))?;
-                config.lose_every = Some(every);
+                    .map_err(|_| ConfigError::Unfit("test_loss_every must be a number of at least 1"))?;
+                config.test_loss_every = Some(every);
             }
             None if setting.name.starts_with(DURABLE) => set_durable(config, &setting)?,
             None => return Err(ConfigError::Unfit("unknown setting")),
         }
     }
-    match &mut config.fold {
-        Some(fold) => fold.options = options,
+    match &mut config.reducer {
+        Some(reducer) => reducer.options = options,
         None if options.is_empty() => {}
-        None => return Err(ConfigError::Unfit("options fold.* need the setting fold")),
+        None => return Err(ConfigError::Unfit("options reducer.* need the setting reducer")),
     }
     Ok(())
 }
@@ -305,15 +305,15 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
 /// A topic's settings as names and values, and the state of each log if this node owns it.
 fn settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     let mut settings = durable_settings_of(topic, is_here);
-    let every = topic.config().lose_every.map(|every| (LOSE_EVERY.to_owned(), every.to_string()));
+    let every = topic.config().test_loss_every.map(|every| (TEST_LOSS_EVERY.to_owned(), every.to_string()));
     settings.extend(every);
-    let Some(fold) = &topic.config().fold else { return settings };
-    settings.push(("fold".to_owned(), fold.kind.clone()));
-    settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
+    let Some(reducer) = &topic.config().reducer else { return settings };
+    settings.push(("reducer".to_owned(), reducer.kind.clone()));
+    settings.extend(reducer.options.iter().map(|(name, value)| (format!("reducer.{name}"), value.clone())));
     for log in topic.logs().iter().filter(|_| is_here) {
         if let Some((position, StateInfo { entries, bytes, checksum })) = log.state_info() {
             let value = format!("at {position}: {entries} entries, {bytes} bytes, checksum {checksum:016x}");
-            settings.push((format!("fold/{}", log.name().partition), value));
+            settings.push((format!("reducer/{}", log.name().partition), value));
         }
     }
     settings

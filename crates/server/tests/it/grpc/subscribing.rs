@@ -232,8 +232,8 @@ fn filtered_records_are_skipped_and_counted() {
 fn state_is_sent_in_parts_before_its_changes() {
     run(async {
         let (node, server) = serve_grpc();
-        let fold = ReducerConfig { kind: "last".to_owned(), ..Default::default() };
-        node.create_topic("s", TopicConfig { fold: Some(fold), ..Default::default() }, false).unwrap();
+        let reducer = ReducerConfig { kind: "last".to_owned(), ..Default::default() };
+        node.create_topic("s", TopicConfig { reducer: Some(reducer), ..Default::default() }, false).unwrap();
         let mut publisher = node.publisher("s").unwrap();
         for number in 0..1_000u32 {
             let key = number.to_le_bytes();
@@ -258,7 +258,7 @@ fn state_is_sent_in_parts_before_its_changes() {
         };
         assert_eq!(position.seq, 1_000);
         assert!(state.len() > 200_000, "it came in several parts");
-        let mut mine = dunlin::feed::fold("last", &Default::default()).unwrap();
+        let mut mine = dunlin::feed::make_reducer("last", &Default::default()).unwrap();
         mine.restore(1_000, &state).unwrap();
         let mut publish = || {
             let meta = dunlin::topic::Meta { key: Some(b"new"), ..Default::default() };

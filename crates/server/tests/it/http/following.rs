@@ -7,10 +7,10 @@ use super::Stage;
 
 /// A topic that keeps the last value of each key.
 fn stateful(stage: &Stage) {
-    let fold = ReducerConfig { kind: "last".to_owned(), options: BTreeMap::new() };
+    let reducer = ReducerConfig { kind: "last".to_owned(), options: BTreeMap::new() };
     stage
         .node
-        .create_topic("state", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false)
+        .create_topic("state", TopicConfig { reducer: Some(reducer), ..TopicConfig::default() }, false)
         .unwrap();
 }
 

@@ -267,9 +267,9 @@ fn level(price: i64) -> Vec<u8> {
 #[test]
 fn http_publisher_learns_that_its_topic_was_recreated() {
     let stage = Stage::new();
-    let fold = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
-    for config in [TopicConfig::default(), TopicConfig { fold, ..TopicConfig::default() }] {
-        let keeps_state = config.fold.is_some();
+    let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
+    for config in [TopicConfig::default(), TopicConfig { reducer, ..TopicConfig::default() }] {
+        let keeps_state = config.reducer.is_some();
         stage.node.create_topic("t", config.clone(), false).unwrap();
         let post = |price, after: Option<&str>| {
             let headers: Vec<_> = after.map(|last| ("dunlin-last-position", last)).into_iter().collect();

@@ -168,8 +168,11 @@ fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
 #[test]
 fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     let stage = Stage::new();
-    let fold = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
-    stage.node.create_topic("t", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false).unwrap();
+    let reducer = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
+    stage
+        .node
+        .create_topic("t", TopicConfig { reducer: Some(reducer), ..TopicConfig::default() }, false)
+        .unwrap();
     let old = stage.node.topic("t").unwrap().logs()[0].last();
     let old = format!("{}-0", old.epoch);
     drop(stage);

@@ -57,8 +57,8 @@ fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
     let put = |name: &str, body: &[u8]| {
         stage.peer().request("PUT", &format!("/v1/topics/{name}"), &[], body).status
     };
-    assert_eq!(put("book.a", br#"{"fold": {"kind": "book"}}"#), 201);
-    assert_eq!(put("zz.last", br#"{"fold": {"kind": "last"}}"#), 201);
+    assert_eq!(put("book.a", br#"{"reducer": {"kind": "book"}}"#), 201);
+    assert_eq!(put("zz.last", br#"{"reducer": {"kind": "last"}}"#), 201);
     let names = |query: &str| {
         let page = stage.get(&format!("/v1/topics?{query}")).json();
         let topics = page["topics"].as_array().unwrap();
@@ -95,7 +95,7 @@ fn names_and_settings_that_break_the_rules_are_refused() {
         ("/v1/topics/t", "{\"partitions\": 0}", 400, "TOPIC_CONFIG"),
         ("/v1/topics/t", "{\"retention\": {\"bytes\": 1}}", 400, "TOPIC_CONFIG"),
         ("/v1/topics/t", "{\"durable\": {}}", 400, "TOPIC_CONFIG"),
-        ("/v1/topics/t", "{\"fold\": {\"kind\": \"unheard_of\"}}", 400, "TOPIC_CONFIG"),
+        ("/v1/topics/t", "{\"reducer\": {\"kind\": \"unheard_of\"}}", 400, "TOPIC_CONFIG"),
         ("/v1/topics/t", "not json", 400, "TOPIC_CONFIG"),
         ("/v1/topics/t", "{\"pattern\": \"taken.>\"}", 409, "PATTERN_OVERLAPS"),
     ] {

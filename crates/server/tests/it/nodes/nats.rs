@@ -176,8 +176,8 @@ fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
     let hall = Hall::of(3);
     hall.topic_at(2, "live", TopicConfig::default());
     hall.topic_at(3, "dead", TopicConfig::default());
-    let fold = Some(dunlin::topic::ReducerConfig { kind: "book".to_owned(), ..Default::default() });
-    hall.topic_at(2, "book", TopicConfig { fold, ..TopicConfig::default() });
+    let reducer = Some(dunlin::topic::ReducerConfig { kind: "book".to_owned(), ..Default::default() });
+    hall.topic_at(2, "book", TopicConfig { reducer, ..TopicConfig::default() });
     let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
     other.subscribe("live 1");
     // A living owner refuses one record.

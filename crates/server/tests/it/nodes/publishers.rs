@@ -10,7 +10,7 @@ use super::*;
 
 fn book() -> TopicConfig {
     TopicConfig {
-        fold: Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() }),
+        reducer: Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() }),
         ..TopicConfig::default()
     }
 }

@@ -5,9 +5,9 @@ use dunlin_frame::Frame;
 use super::after;
 use crate::checked_batch::CheckedBatch;
 use crate::event::{EpochChanged, Position};
-use crate::fold::ReducerError;
 use crate::log::{AppendOptions, Log, State};
 use crate::publish::PublishError;
+use crate::reducer::ReducerError;
 
 /// Why a mirror did not accept a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +66,7 @@ impl Log {
         }
         let placed = state.is_placed();
         let goes_on = placed && first.epoch == state.epoch;
-        if state.folded().is_some() && !state.state_goes_on(first) {
+        if state.reducer_state().is_some() && !state.state_goes_on(first) {
             drop(guard);
             return self.feed_merged(first, prev_seq, &run);
         }
@@ -90,9 +90,9 @@ impl Log {
             writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
             from
         });
-        if let Err(refused) = pushed.and_then(|from| self.fold_in(state, from, &append)) {
+        if let Err(refused) = pushed.and_then(|from| self.apply_to_state(state, from, &append)) {
             let error = FeedError::from(refused);
-            if state.folded().is_some() && error != FeedError::Full {
+            if state.reducer_state().is_some() && error != FeedError::Full {
                 state.lose_state();
             }
             return Err(error);
@@ -108,8 +108,8 @@ impl Log {
         let merged = self.change(|state| {
             let leads_here = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && run.count() == 1;
             let frame = run.frames().next().filter(|_| leads_here && state.is_placed())?;
-            state.with_fold(|fold| fold.check(&mut std::iter::once(frame))).ok()?;
-            state.with_fold(|fold| fold.apply(at.seq, &frame)).ok()?;
+            state.with_reducer(|reducer| reducer.check(&mut std::iter::once(frame))).ok()?;
+            state.with_reducer(|reducer| reducer.apply(at.seq, &frame)).ok()?;
             state.skip_to(at.seq + 1);
             Some(())
         });
@@ -127,7 +127,7 @@ impl Log {
     /// follows.
     pub fn feed_gap(&self, last: Position) {
         self.change(|state| {
-            if state.folded().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
+            if state.reducer_state().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
                 state.leave_out(last.seq + 1);
             }
         });
@@ -140,7 +140,7 @@ impl Log {
             if changed.new_first.epoch > state.epoch {
                 let whole = changed.old == state.epoch
                     && changed.known_through.is_some_and(|last| last + 1 == state.next_seq);
-                if whole || state.folded().is_none() {
+                if whole || state.reducer_state().is_none() {
                     state.begin_epoch(changed.new_first, whole);
                 }
             }
@@ -157,7 +157,7 @@ impl Log {
             if next.epoch < here.epoch || placed && next < here {
                 return Ok(());
             }
-            if let Err(refused) = state.with_fold(|fold| fold.restore(position.seq, snapshot)) {
+            if let Err(refused) = state.with_reducer(|reducer| reducer.restore(position.seq, snapshot)) {
                 state.lose_state();
                 return Err(refused);
             }

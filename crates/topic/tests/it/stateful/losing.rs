@@ -47,8 +47,8 @@ fn simulated_losses_happen_once_and_are_all_noticed() {
     for options in [following(), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }] {
         let topic = stateful(1 << 20, &budget(), MANUAL);
         let mut setter = Setter::of(&topic);
-        let lose_every = NonZeroU32::new(50);
-        let mut reader = subscriber(&topic, &SubscribeOptions { lose_every, ..options });
+        let test_loss_every = NonZeroU32::new(50);
+        let mut reader = subscriber(&topic, &SubscribeOptions { test_loss_every, ..options });
         let mut keeper = Keeper::default();
         for round in 0..200 {
             setter.set(round % 9);
@@ -68,7 +68,8 @@ fn simulated_losses_happen_once_and_are_all_noticed() {
 fn lost_tail_is_noticed_by_the_checksum() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
-    let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
+    let mut reader =
+        subscriber(&topic, &SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() });
     let mut keeper = Keeper::default();
     setter.set(10);
     keeper.drain(&mut reader);
@@ -85,7 +86,8 @@ fn lost_tail_is_noticed_by_the_checksum() {
 fn subscriber_that_goes_back_gets_the_checksum_again() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
-    let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
+    let mut reader =
+        subscriber(&topic, &SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() });
     let mut keeper = Keeper::default();
     keeper.drain(&mut reader);
     setter.set(50);
@@ -111,13 +113,13 @@ fn subscriber_that_goes_back_gets_the_checksum_again() {
 
 #[test]
 fn topic_can_simulate_losses_for_all_its_subscribers() {
-    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
-    let lose_every = NonZeroU32::new(10);
-    let losing = Arc::new(TopicConfig { fold, lose_every, ..config(1 << 20) });
+    let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+    let test_loss_every = NonZeroU32::new(10);
+    let losing = Arc::new(TopicConfig { reducer, test_loss_every, ..config(1 << 20) });
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let topic = Arc::new(Topic::stateful("t", losing, &budget(), MANUAL, 1, board).unwrap());
     let mut setter = Setter::of(&topic);
-    let own = SubscribeOptions { lose_every: NonZeroU32::new(7), ..following() };
+    let own = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..following() };
     let mut readers = [(following(), 10), (own, 7)]
         .map(|(options, every)| (subscriber(&topic, &options), Keeper::default(), every));
     for _ in 0..50 {
@@ -135,8 +137,9 @@ fn topic_can_simulate_losses_for_all_its_subscribers() {
 
 #[test]
 fn topic_that_simulates_losses_cannot_be_durable() {
-    let lose_every = NonZeroU32::new(10);
-    let refused = TopicConfig { lose_every, durable: Some(Durable::default()), ..config(1 << 20) }.check();
+    let test_loss_every = NonZeroU32::new(10);
+    let refused =
+        TopicConfig { test_loss_every, durable: Some(Durable::default()), ..config(1 << 20) }.check();
     assert!(
         matches!(refused, Err(ConfigError::Unfit(why)) if why.contains("cannot be durable")),
         "{refused:?}"

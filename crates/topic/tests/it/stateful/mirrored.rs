@@ -45,8 +45,8 @@ pub(super) struct Mirror {
 impl Mirror {
     pub(super) fn new() -> Mirror {
         let upstream = Arc::<Elsewhere>::default();
-        let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
-        let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
+        let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+        let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });
         let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
         let of_owner: Arc<dyn Upstream> = upstream.clone();
         let topic = Topic::mirrored("t", config, &budget(), MANUAL, 1, board, &of_owner).unwrap();
@@ -108,8 +108,8 @@ impl Mirror {
 }
 
 pub(super) fn owner(epoch: u32) -> Arc<Topic> {
-    let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
-    let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
+    let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     Arc::new(Topic::stateful("t", config, &budget(), MANUAL, epoch, board).unwrap())
 }

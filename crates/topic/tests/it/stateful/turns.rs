@@ -7,8 +7,8 @@ fn slow_conflated_subscriber_reads_every_log_in_turn() {
     const LOGS: usize = 10;
     let board = |_: &ReducerConfig| Ok(Box::new(Board::default()) as Box<dyn Reducer>);
     let topic = |number: usize| {
-        let fold = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
-        let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
+        let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
+        let config = Arc::new(TopicConfig { reducer, ..config(64 << 10) });
         Arc::new(Topic::stateful(&format!("t{number}"), config, &budget(), MANUAL, 1, board).unwrap())
     };
     let topics: Vec<_> = (0..LOGS).map(topic).collect();

@@ -7,19 +7,19 @@ import { Stat, Stats } from "../../parts/Stat.tsx";
 import { useClock } from "../../node/hooks.ts";
 import { count, exact, rate, span } from "../../quantity.ts";
 import { link } from "../../route.ts";
-import type { Fold } from "../Feeds.tsx";
+import type { Reducer } from "../Feeds.tsx";
 import { Depth } from "./Depth.tsx";
 import { useBook, type Seen } from "./book.ts";
 
 const SHOWN = 15;
 const STALE_S = 5;
 
-export function BookView({ topic, fold }: { topic: string; fold: Fold }) {
+export function BookView({ topic, reducer }: { topic: string; reducer: Reducer }) {
   const seen = useBook(topic);
   useClock(500);
   if (seen.ended) return <section class="card"><Empty title="The feed has ended for this page">{seen.ended}</Empty></section>;
   if (!seen.book) return <Waiting what="the book's snapshot" />;
-  const scale = { price: Number(fold.options.price_decimals ?? 0), size: Number(fold.options.size_decimals ?? 0) };
+  const scale = { price: Number(reducer.options.price_decimals ?? 0), size: Number(reducer.options.size_decimals ?? 0) };
   const { bids, asks } = seen.book.depth(200);
   return (
     <>

@@ -52,14 +52,14 @@ export function Topic({ name, route }: { name: string; route: Route }) {
 }
 
 function Pills({ topic }: { topic: TopicInfo }) {
-  const { durable, reliable, fold } = topic.config as { durable?: unknown; reliable?: unknown; fold?: { kind: string } | null };
+  const { durable, reliable, reducer } = topic.config as { durable?: unknown; reliable?: unknown; reducer?: { kind: string } | null };
   const pattern = topic.config.pattern;
   return (
     <>
       {pattern && pattern !== topic.name && <span class="pill mono">{pattern}</span>}
       {Boolean(durable) && <span class="pill">durable</span>}
       {Boolean(reliable) && <span class="pill">reliable</span>}
-      {fold && <a class="pill accent" href={fold.kind === "region" ? link("space") : link("feeds", topic.name)}>{fold.kind}</a>}
+      {reducer && <a class="pill accent" href={reducer.kind === "region" ? link("space") : link("feeds", topic.name)}>{reducer.kind}</a>}
     </>
   );
 }

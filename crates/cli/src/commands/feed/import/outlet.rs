@@ -193,9 +193,9 @@ impl<'a> NodeTarget<'a> {
 impl ImportTarget for NodeTarget<'_> {
     fn book(&mut self, recorded: &RecordedBook) -> Result<()> {
         let topic = recorded.topic.clone();
-        let fold = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
+        let reducer = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
         let retention = Retention { bytes: self.retention_bytes, ..Retention::default() };
-        let config = TopicConfig { fold: Some(fold), retention, ..node_defaults() };
+        let config = TopicConfig { reducer: Some(reducer), retention, ..node_defaults() };
         let created = self.client.create_topic(&topic, &config, true);
         created.with_context(|| format!("cannot create {topic}"))?;
         let publisher =

@@ -5,10 +5,10 @@ use dunlin_topic::{Frame, Reducer};
 
 use super::*;
 
-fn fold(region: u32) -> RegionFold<3> {
+fn reducer(region: u32) -> RegionReducer<3> {
     let world = World::cube(100.0).unwrap();
     let (schema, limits) = (Schema::default(), RegionLimits::default());
-    RegionFold::new(RegionId(region), world, schema, limits, StandbyMode::None, HandoverTiming::default())
+    RegionReducer::new(RegionId(region), world, schema, limits, StandbyMode::None, HandoverTiming::default())
 }
 
 /// Encodes a record as it is in a log.
@@ -20,11 +20,11 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn apply(fold: &mut RegionFold<3>, payload: &[u8]) -> Result<(), String> {
+fn apply(reducer: &mut RegionReducer<3>, payload: &[u8]) -> Result<(), String> {
     let bytes = framed(payload);
     let (frame, _) = Frame::split(&bytes).unwrap();
-    fold.check(&mut std::iter::once(frame)).map_err(|error| error.to_string())?;
-    fold.apply(1, &frame).map_err(|error| error.to_string())
+    reducer.check(&mut std::iter::once(frame)).map_err(|error| error.to_string())?;
+    reducer.apply(1, &frame).map_err(|error| error.to_string())
 }
 
 fn stage() -> Lockstep<3, Walk> {
@@ -40,31 +40,31 @@ fn stage() -> Lockstep<3, Walk> {
 
 #[test]
 fn reducer_restored_from_a_snapshot_equals_the_owner() {
-    let (mut stage, mut folds) = (stage(), [fold(1), fold(2)]);
-    let mut late: Option<[RegionFold<3>; 2]> = None;
+    let (mut stage, mut reducers) = (stage(), [reducer(1), reducer(2)]);
+    let mut late: Option<[RegionReducer<3>; 2]> = None;
     for tick in 0..40 {
         stage.tick().unwrap();
         for (at, (_, record)) in stage.take_records().into_iter().enumerate() {
-            apply(&mut folds[at], &record).unwrap();
+            apply(&mut reducers[at], &record).unwrap();
             if let Some(late) = &mut late {
                 apply(&mut late[at], &record).unwrap();
             }
         }
         if tick == 17 {
             late = Some([1, 2].map(|region| {
-                let (mut bytes, mut restored) = (Vec::new(), fold(region));
-                folds[region as usize - 1].freeze().write(&mut bytes);
+                let (mut bytes, mut restored) = (Vec::new(), reducer(region));
+                reducers[region as usize - 1].freeze().write(&mut bytes);
                 restored.restore(1, &bytes).unwrap();
                 restored
             }));
         }
-        for (region, fold) in stage.regions().zip(&folds) {
-            assert_eq!(region.store().ledger(), fold.state().store().ledger());
+        for (region, reducer) in stage.regions().zip(&reducers) {
+            assert_eq!(region.store().ledger(), reducer.state().store().ledger());
         }
     }
-    for (fold, late) in folds.iter().zip(&late.unwrap()) {
-        assert_eq!((fold.checksum(), fold.entries()), (late.checksum(), late.entries()));
-        assert_eq!(fold.state().store().ids(), late.state().store().ids());
+    for (reducer, late) in reducers.iter().zip(&late.unwrap()) {
+        assert_eq!((reducer.checksum(), reducer.entries()), (late.checksum(), late.entries()));
+        assert_eq!(reducer.state().store().ids(), late.state().store().ids());
     }
 }
 
@@ -73,7 +73,7 @@ fn reducer_restored_from_a_snapshot_equals_the_owner() {
 fn reducer_follows_partial_turns_and_partial_sorting() {
     let world = World::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
-    let (mut folds, mut dice) = ([fold(1), fold(2)], Dice(3));
+    let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
     let mut stage = Lockstep::new(&setup, &Sees(Oscillate { low: 0.0, high: 100.0 }), 2);
     for id in 0..4_000 {
         let velocity = std::array::from_fn(|_| (dice.unit() - 0.5) * 40.0);
@@ -82,52 +82,52 @@ fn reducer_follows_partial_turns_and_partial_sorting() {
     }
     for tick in 0..20 {
         stage.tick().unwrap();
-        for (fold, (_, record)) in folds.iter_mut().zip(stage.take_records()) {
-            apply(fold, &record).unwrap();
-            let all = fold.entries() as usize * 24;
+        for (reducer, (_, record)) in reducers.iter_mut().zip(stage.take_records()) {
+            apply(reducer, &record).unwrap();
+            let all = reducer.entries() as usize * 24;
             assert!(tick == 0 || record.len() < all * 3 / 4, "{} bytes of {all}", record.len());
         }
-        for (region, fold) in stage.regions().zip(&folds) {
-            assert_eq!(region.store().ids(), fold.state().store().ids());
-            assert_eq!(region.store().ledger(), fold.state().store().ledger());
+        for (region, reducer) in stage.regions().zip(&reducers) {
+            assert_eq!(region.store().ids(), reducer.state().store().ids());
+            assert_eq!(region.store().ledger(), reducer.state().store().ledger());
         }
     }
 }
 
 #[test]
 fn frozen_state_does_not_change() {
-    let (mut stage, mut fold) = (stage(), fold(1));
+    let (mut stage, mut reducer) = (stage(), reducer(1));
     stage.tick().unwrap();
-    apply(&mut fold, &stage.take_records()[0].1).unwrap();
-    let frozen = fold.freeze();
+    apply(&mut reducer, &stage.take_records()[0].1).unwrap();
+    let frozen = reducer.freeze();
     let (mut before, mut after) = (Vec::new(), Vec::new());
     frozen.write(&mut before);
     stage.tick().unwrap();
-    apply(&mut fold, &stage.take_records()[0].1).unwrap();
+    apply(&mut reducer, &stage.take_records()[0].1).unwrap();
     frozen.write(&mut after);
     assert_eq!(before, after);
 }
 
 #[test]
 fn invalid_records_are_refused_and_change_nothing() {
-    let (mut stage, mut fold) = (stage(), fold(1));
+    let (mut stage, mut reducer) = (stage(), reducer(1));
     stage.tick().unwrap();
     let record = stage.take_records().remove(0).1;
-    apply(&mut fold, &record).unwrap();
-    let before = fold.checksum();
-    assert!(apply(&mut fold, &record).unwrap_err().contains("already exists"));
+    apply(&mut reducer, &record).unwrap();
+    let before = reducer.checksum();
+    assert!(apply(&mut reducer, &record).unwrap_err().contains("already exists"));
     for end in [1, 5, record.len() - 1] {
-        assert!(apply(&mut fold, &record[..end]).is_err(), "cut at {end}");
+        assert!(apply(&mut reducer, &record[..end]).is_err(), "cut at {end}");
     }
     let mut remove = vec![];
     RecordSection::Remove(EntityId(4_000)).encode(&mut remove);
-    assert_eq!(apply(&mut fold, &remove).unwrap_err(), "there is no entity 4000");
-    assert!(apply(&mut fold, &[99]).unwrap_err().contains("section 99"));
+    assert_eq!(apply(&mut reducer, &remove).unwrap_err(), "there is no entity 4000");
+    assert!(apply(&mut reducer, &[99]).unwrap_err().contains("section 99"));
     // A record with NaN positions of all rows: kind 6, tick, rows, no velocities, then bytes of ones.
-    let rows = fold.entries() as u32;
+    let rows = reducer.entries() as u32;
     let mut endless = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[0]].concat();
     endless.resize(endless.len() + rows as usize * 12, 0xff);
-    assert_eq!(apply(&mut fold, &endless).unwrap_err(), "a coordinate is not finite");
+    assert_eq!(apply(&mut reducer, &endless).unwrap_err(), "a coordinate is not finite");
     // A record with a velocity for a row that does not exist: kind 6, tick, rows, some velocities, positions,
     // the row.
     let mut beyond = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[2]].concat();
@@ -135,13 +135,13 @@ fn invalid_records_are_refused_and_change_nothing() {
     beyond.extend([1, rows].into_iter().flat_map(u32::to_le_bytes).chain([0; 12]));
     let (spoken_of, held) = (rows + 1, rows);
     let refused = format!("the record is for {spoken_of} entities, the region has {held}");
-    assert_eq!(apply(&mut fold, &beyond).unwrap_err(), refused);
+    assert_eq!(apply(&mut reducer, &beyond).unwrap_err(), refused);
     // The same for rows to be sorted, and for a step of zero.
     let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();
-    assert_eq!(apply(&mut fold, &sort([1, 1, rows])).unwrap_err(), refused);
-    assert!(apply(&mut fold, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));
-    assert!(apply(&mut fold, &sort([u32::MAX; 3])).is_err());
-    assert_eq!(fold.checksum(), before);
-    assert!(fold.restore(1, &[1, 2, 3]).is_err());
-    assert_eq!(fold.entries(), 0, "another kind of state starts empty");
+    assert_eq!(apply(&mut reducer, &sort([1, 1, rows])).unwrap_err(), refused);
+    assert!(apply(&mut reducer, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));
+    assert!(apply(&mut reducer, &sort([u32::MAX; 3])).is_err());
+    assert_eq!(reducer.checksum(), before);
+    assert!(reducer.restore(1, &[1, 2, 3]).is_err());
+    assert_eq!(reducer.entries(), 0, "another kind of state starts empty");
 }

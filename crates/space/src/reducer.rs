@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// The state of a region's topic. Freezing is free; the next record after it copies the state once.
 #[derive(Debug)]
-pub struct RegionFold<const D: usize> {
+pub struct RegionReducer<const D: usize> {
     schema: Schema,
     limits: RegionLimits,
     standby: StandbyMode,
@@ -26,7 +26,7 @@ pub struct RegionFold<const D: usize> {
     checksum: Cell<Option<u64>>,
 }
 
-impl<const D: usize> RegionFold<D> {
+impl<const D: usize> RegionReducer<D> {
     /// Creates the state of an empty region.
     pub fn new(
         region: RegionId,
@@ -35,10 +35,10 @@ impl<const D: usize> RegionFold<D> {
         limits: RegionLimits,
         standby: StandbyMode,
         timing: HandoverTiming,
-    ) -> RegionFold<D> {
+    ) -> RegionReducer<D> {
         let handover = Handover::new(region, 0, standby, timing).with_limits(limits.handover);
         let state = Arc::new(RegionState::new(world, Store::new(schema.clone(), limits), handover));
-        RegionFold { schema, limits, standby, timing, state, checksum: Cell::new(None) }
+        RegionReducer { schema, limits, standby, timing, state, checksum: Cell::new(None) }
     }
 
     /// The region's state after the last record.
@@ -52,7 +52,7 @@ impl<const D: usize> RegionFold<D> {
     }
 }
 
-impl<const D: usize> Reducer for RegionFold<D> {
+impl<const D: usize> Reducer for RegionReducer<D> {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
         let mut trial = self.state.trial();
         for frame in frames {
@@ -73,7 +73,7 @@ impl<const D: usize> Reducer for RegionFold<D> {
     fn restore(&mut self, _: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         let (world, region) = (*self.state.world(), self.state.handover().region());
         let empty =
-            || RegionFold::new(region, world, self.schema.clone(), self.limits, self.standby, self.timing);
+            || RegionReducer::new(region, world, self.schema.clone(), self.limits, self.standby, self.timing);
         let read = self.state.read(snapshot);
         self.checksum.set(None);
         match read {
