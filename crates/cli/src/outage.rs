@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{CallError, Client, Disconnected, Refused};
+use dunlin_client::{CallError, Client, Disconnection, RefusedError};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::{CODES, Retry};
 
@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Returns why the node is unreachable, if the outage has lasted at least 1 s.
-pub fn away(client: &Client) -> Option<Disconnected> {
-    client.away().filter(|away| away.since.elapsed() >= NOTICE)
+pub fn away(client: &Client) -> Option<Disconnection> {
+    client.disconnection().filter(|away| away.since.elapsed() >= NOTICE)
 }
 
 /// Remembers whether the lost connection was reported.
@@ -78,12 +78,12 @@ impl OutageReport {
 const REFUSED: &str = "refused by the node: ";
 
 /// Returns the refusal, if another attempt cannot succeed.
-fn for_good(why: &str) -> Option<Refused> {
+fn for_good(why: &str) -> Option<RefusedError> {
     let (_, said) = why.split_once(REFUSED)?;
     let name = said.split([':', ' ']).next()?;
     let row = CODES.iter().find(|row| row.name == name && row.retry == Retry::No)?;
     let text = said[name.len()..].trim_start_matches([':', ' ']).to_owned();
-    Some(Refused { code: row.code, numbers: [0; 3], text })
+    Some(RefusedError { code: row.code, numbers: [0; 3], text })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::link::{Link, PumpOutcome, PumpWait};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::publishing::PublisherShared;
-use crate::session::{Disconnected, FollowRequest, Session, SubscriptionRequest};
+use crate::session::{Disconnection, FollowRequest, Session, SubscriptionRequest};
 use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
 use crate::why::DisconnectReason;
@@ -164,7 +164,7 @@ impl Client {
     }
 
     /// Since when and why there is no connection, as of the last look; `None` while connected.
-    pub fn away(&self) -> Option<Disconnected> {
+    pub fn disconnection(&self) -> Option<Disconnection> {
         lock(&self.shared.session).away.clone()
     }
 

@@ -11,7 +11,7 @@ use crate::client::{Client, Shared};
 use crate::follow::lock;
 use crate::inbox::Item;
 use crate::session::{GroupJoinRequest, SubscriptionRequest};
-use crate::subscriber::{Consumed, Subscriber};
+use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
 
 /// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
@@ -69,7 +69,7 @@ pub struct Member {
 
 /// A record or a notice for a member.
 #[derive(Debug, Clone)]
-pub enum Claimed<'a> {
+pub enum GroupEvent<'a> {
     /// A record.
     Record {
         /// The token that settles the claim; 0 in a `share` group.
@@ -160,9 +160,9 @@ impl Client {
 impl Member {
     /// The newest epoch of the topic's logs at the time the node answered [`Client::join_at_once`]. Returns
     /// it once; `None` before and after. Fails if the node refused.
-    pub fn began_in(&self) -> Result<Option<u32>, SubscribeError> {
+    pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.stands()?;
-        Ok(self.subscriber.began().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
+        Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
     }
 
     /// Requests `records` more records. Only for `work` groups; a `share` group delivers without requests.
@@ -183,7 +183,7 @@ impl Member {
     ///
     /// # Panics
     /// If the call before was not `ready` with the result `true`.
-    pub fn take(&mut self) -> Claimed<'_> {
+    pub fn take(&mut self) -> GroupEvent<'_> {
         let at = self.subscriber.at();
         let taken = match self.subscriber.item() {
             (Item::Notice(..), _) => 0,
@@ -194,7 +194,7 @@ impl Member {
         };
         self.subscriber.step(taken);
         match self.subscriber.item() {
-            (Item::Notice(notice, _), _) => Claimed::Notice(notice.clone()),
+            (Item::Notice(notice, _), _) => GroupEvent::Notice(notice.clone()),
             (Item::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log)
                 .expect("claims are checked when they are received"),
         }
@@ -212,7 +212,7 @@ impl Member {
     }
 
     /// Returns the next record or notice; `None` after `timeout`.
-    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Claimed<'_>>, SubscribeError> {
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<GroupEvent<'_>>, SubscribeError> {
         while !self.subscriber.has_received()? {
             if !self.subscriber.wait(Some(timeout))? {
                 return Ok(None);
@@ -222,13 +222,13 @@ impl Member {
     }
 
     /// Returns the next record or notice if one has arrived.
-    pub fn try_next(&mut self) -> Result<Option<Claimed<'_>>, SubscribeError> {
+    pub fn try_next(&mut self) -> Result<Option<GroupEvent<'_>>, SubscribeError> {
         Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
     /// Reports these records, and all that were delivered before them, as consumed. For members with
     /// [`gives_back`](GroupOptions::gives_back).
-    pub fn consume(&mut self, consumed: &[Consumed]) {
+    pub fn consume(&mut self, consumed: &[ConsumedPosition]) {
         self.subscriber.say_consumed(consumed);
     }
 
@@ -248,11 +248,11 @@ impl Member {
     }
 
     /// The last record of the current item that was taken.
-    fn last_given(&self) -> Option<Consumed> {
+    fn last_given(&self) -> Option<ConsumedPosition> {
         let (Item::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
         let mut rest = &bytes[run.start..self.subscriber.at()];
         let mut last = None;
-        while let Some(Claimed::Record { position, .. }) = read_claim(rest, &run.log) {
+        while let Some(GroupEvent::Record { position, .. }) = read_claim(rest, &run.log) {
             last = Some((Arc::clone(&run.log), position));
             rest = &rest[CLAIM_BYTES + Frame::split(&rest[CLAIM_BYTES..])?.1..];
         }
@@ -325,11 +325,11 @@ impl Settler {
     }
 }
 
-fn read_claim<'a>(bytes: &'a [u8], log: &'a Arc<LogName>) -> Option<Claimed<'a>> {
+fn read_claim<'a>(bytes: &'a [u8], log: &'a Arc<LogName>) -> Option<GroupEvent<'a>> {
     let (claim, frame) = bytes.split_at_checked(CLAIM_BYTES)?;
     let u32_at = |at: usize| claim.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
     let u64_at = |at: usize| claim.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
-    Some(Claimed::Record {
+    Some(GroupEvent::Record {
         token: u64_at(0)?,
         position: Position { epoch: u32_at(16)?, seq: u64_at(8)? },
         attempt: u32_at(20)?,

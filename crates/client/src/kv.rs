@@ -23,10 +23,10 @@ use dunlin_wire::ControlKind;
 use crate::client::{Client, Shared};
 pub use asking::PendingCommand;
 pub use error::KvError;
-pub use lease::{Lease, LeaseLost, LeasePulse};
+pub use lease::{Lease, LeaseHandle, LeaseLostError};
 pub use lock::Lock;
 pub use questioning::PendingQuery;
-pub use transaction::{Transaction, TransactionOutcome};
+pub use transaction::{Transaction, TransactionResult};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
 /// Keys and values of the node's cluster. Clones are cheap.
@@ -66,7 +66,7 @@ pub struct Page {
 
 /// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteResult {
     /// The revision of the write; the last revision if nothing changed.
     pub revision: u64,
     /// The number of keys written or deleted.
@@ -116,18 +116,22 @@ impl Kv {
     }
 
     /// Deletes a key, if it exists.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Written, KvError> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<WriteResult, KvError> {
         self.write(&Command::Delete { key: key.as_ref() })
     }
 
     /// Deletes a key if `expect` is the revision of its last write. Fails with [`KvError::Moved`] otherwise.
-    pub fn delete_if(&self, key: impl AsRef<[u8]>, expect: u64) -> Result<Written, KvError> {
+    pub fn delete_if(&self, key: impl AsRef<[u8]>, expect: u64) -> Result<WriteResult, KvError> {
         self.write(&Command::DeleteIf { key: key.as_ref(), expect })
     }
 
     /// Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key. One call
     /// deletes a limited number of keys: repeat it until it reports 0.
-    pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<Written, KvError> {
+    pub fn delete_range(
+        &self,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<WriteResult, KvError> {
         self.write(&Command::DeleteRange { start: start.as_ref(), end: end.as_ref() })
     }
 
@@ -160,7 +164,7 @@ impl Kv {
 
     /// Reads the state of a lease; `None` if it does not exist.
     pub fn lease_state(&self, lease: u64) -> Result<Option<LeaseState>, KvError> {
-        match self.question(&Query::Lease { lease })? {
+        match self.query(&Query::Lease { lease })? {
             Answer::Leases { mut leases, .. } => Ok(leases.pop()),
             _ => Err(KvError::odd()),
         }
@@ -168,14 +172,14 @@ impl Kv {
 
     /// Reads the epoch and the last revision.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
-        match self.question(&Query::Status)? {
+        match self.query(&Query::Status)? {
             Answer::Status { epoch, revision, .. } => Ok((epoch, revision)),
             _ => Err(KvError::odd()),
         }
     }
 
     /// Sends any query, and waits for its response.
-    pub fn question(&self, query: &Query<'_>) -> Result<Answer, KvError> {
+    pub fn query(&self, query: &Query<'_>) -> Result<Answer, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         let answer = self.retry_until_answered(self.questions, &bytes, self.patience())?;
@@ -187,15 +191,15 @@ impl Kv {
         self.begin(command)?.wait()
     }
 
-    fn write(&self, command: &Command<'_>) -> Result<Written, KvError> {
+    fn write(&self, command: &Command<'_>) -> Result<WriteResult, KvError> {
         match self.command(command)? {
-            Reply::Changed { revision, keys } => Ok(Written { revision, keys }),
+            Reply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
             _ => Err(KvError::odd()),
         }
     }
 
     fn page(&self, query: &Query<'_>) -> Result<Page, KvError> {
-        match self.question(query)? {
+        match self.query(query)? {
             Answer::Found { revision, found: Found { items, more } } => {
                 Ok(Page { revision, entries: items.into_iter().map(Entry::from).collect(), more })
             }

@@ -76,24 +76,24 @@ pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, Retry};
-pub use group::{Claimed, Group, GroupKind, GroupOptions, Member, Settlement, Settler};
+pub use group::{Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement, Settler};
 pub use interrupt::interruptible;
 pub use kv::{
-    Change, Entry, KeyChange, Kv, KvError, Lease, LeaseLost, LeasePulse, Lock, Page, PendingCommand,
-    PendingQuery, Transaction, TransactionOutcome, Watch, WatchError, WatchFrom, Written,
+    Change, Entry, KeyChange, Kv, KvError, Lease, LeaseHandle, LeaseLostError, Lock, Page, PendingCommand,
+    PendingQuery, Transaction, TransactionResult, Watch, WatchError, WatchFrom, WriteResult,
 };
 pub use limits::Limits;
 pub use publisher::{Identity, Publisher, PublisherOptions};
-pub use refusal::Refused;
-pub use relay::{BatchToRelay, Relay, RelayCallback, RelayOutcome};
+pub use refusal::RefusedError;
+pub use relay::{Relay, RelayBatch, RelayCallback, RelayOutcome};
 pub use request::Requester;
 pub use respond::Responder;
-pub use session::Disconnected;
+pub use session::Disconnection;
 pub use started::WorkerLaunch;
 pub use subscriber::Subscriber;
 pub use tasks::{
-    AssignedTask, Attachment, AttachmentLoad, PendingTaskCommands, Submitted, Task, TaskFailed, TaskPage,
-    TaskUsage, Tasks, TasksError, Worker, WorkerOptions, WorkerStop,
+    AssignedTask, Attachment, AttachmentLoad, PendingTaskCommands, Submission, Task, TaskFailure, TaskPage,
+    TaskUsage, Tasks, TasksError, Worker, WorkerOptions, WorkerStopHandle,
 };
 pub use topics::{
     CallError, GroupDescription, LogDescription, SubscriptionDescription, TopicDescription, TopicSummary,

@@ -20,7 +20,7 @@ use crate::chunk::Chunks;
 use crate::client::{Options, Shared};
 use crate::follow::lock;
 use crate::limits::{Limits, TICK};
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::session::ConnectionError;
 use crate::socket::Socket;
 use crate::why::DisconnectReason;
@@ -420,7 +420,7 @@ impl Link {
             }
             Decoded::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
             Decoded::Message(FromNode::Refused(refusal), _) => {
-                return Err(DisconnectReason::refused(Refused::new(&refusal), self.was_up));
+                return Err(DisconnectReason::refused(RefusedError::new(&refusal), self.was_up));
             }
             Decoded::Message(..) => {
                 return Err(DisconnectReason::Io("the node's first message is not WELCOME".to_owned()));

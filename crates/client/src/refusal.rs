@@ -8,7 +8,7 @@ use dunlin_wire::{ErrorCode, Refusal, Retry};
 /// A refusal by a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
-pub struct Refused {
+pub struct RefusedError {
     /// The error code; its row in the table of errors says what it means and what to do.
     pub code: ErrorCode,
     /// Numbers whose meaning depends on the code.
@@ -17,9 +17,9 @@ pub struct Refused {
     pub text: String,
 }
 
-impl Refused {
-    pub(crate) fn new(refusal: &Refusal<'_>) -> Refused {
-        Refused { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
+impl RefusedError {
+    pub(crate) fn new(refusal: &Refusal<'_>) -> RefusedError {
+        RefusedError { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
     }
 
     /// The text; a limit's name is followed by its value and by the value that exceeded it.
@@ -68,10 +68,11 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::NoTopic => PublishError::NoTopic(text()),
         ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
         ErrorCode::Forbidden => PublishError::Forbidden(text()),
-        ErrorCode::RateLimit => {
-            PublishError::Refused(format!("{}, {b} in a second: try again in {a} ms", Refused::new(refusal)))
-        }
-        _ => PublishError::Refused(Refused::new(refusal).to_string()),
+        ErrorCode::RateLimit => PublishError::Refused(format!(
+            "{}, {b} in a second: try again in {a} ms",
+            RefusedError::new(refusal)
+        )),
+        _ => PublishError::Refused(RefusedError::new(refusal).to_string()),
     }
 }
 
@@ -87,6 +88,6 @@ pub(crate) fn subscribe_error(refusal: &Refusal<'_>, pattern: &str) -> Subscribe
         ErrorCode::Lost => SubscribeError::Lost,
         ErrorCode::Ended | ErrorCode::Closed => SubscribeError::Closed,
         ErrorCode::Forbidden => SubscribeError::Forbidden(refusal.text.to_owned()),
-        _ => SubscribeError::Refused(Refused::new(refusal).to_string()),
+        _ => SubscribeError::Refused(RefusedError::new(refusal).to_string()),
     }
 }

@@ -65,7 +65,7 @@ struct UnansweredBatch {
 
 /// A batch to relay.
 #[derive(Debug, Clone, Copy)]
-pub struct BatchToRelay<'a> {
+pub struct RelayBatch<'a> {
     /// The partition.
     pub partition: u32,
     /// Complete, valid frames.
@@ -117,7 +117,7 @@ impl Client {
 
 impl Relay {
     /// Sends a batch. The callback receives the outcome later, or at once without a connection.
-    pub fn send(&self, run: BatchToRelay<'_>, told: RelayCallback) {
+    pub fn send(&self, run: RelayBatch<'_>, told: RelayCallback) {
         let mut state = self.lane.state();
         if let Some(refused) = &state.refused {
             let refused = refused.clone();

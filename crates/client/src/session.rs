@@ -25,12 +25,12 @@ use tasks::WorkerTable;
 use crate::inbox::Inbox;
 use crate::limits::{CREATED_MAX, Limits};
 use crate::publishing::PublisherShared;
-use crate::refusal::{Refused, subscribe_error};
+use crate::refusal::{RefusedError, subscribe_error};
 use crate::relay::RelayShared;
 
 /// A lost connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disconnected {
+pub struct Disconnection {
     /// The time of the last sign of the node.
     pub since: Instant,
     /// The reason of the last failed attempt.
@@ -42,7 +42,7 @@ pub struct Disconnected {
 pub(crate) struct Session {
     pub(crate) up: bool,
     /// Since when and why there is no connection; `None` before the first.
-    pub(crate) away: Option<Disconnected>,
+    pub(crate) away: Option<Disconnection>,
     /// The number of connections.
     pub(crate) generation: u64,
     /// The protocol version in use.
@@ -170,7 +170,7 @@ pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 pub(crate) enum RequestOutcome {
     Done,
     Message(Vec<u8>),
-    Refused(Refused),
+    Refused(RefusedError),
     Lost(String),
 }
 
@@ -239,9 +239,9 @@ pub(crate) enum ConnectionError {
     #[error("the node sent malformed orders for workers: {0}")]
     Orders(#[from] dunlin_tasks::DecodeError),
     #[error("the node ended the connection: {0}")]
-    Error(Refused),
+    Error(RefusedError),
     #[error("the node is shutting down: {reason}")]
-    Goodbye { reconnect_after_ms: u32, reason: Refused },
+    Goodbye { reconnect_after_ms: u32, reason: RefusedError },
 }
 
 impl Session {
@@ -375,7 +375,7 @@ impl Session {
             FromNode::Done { request } => self.answer(*request, RequestOutcome::Done),
             FromNode::RequestRefused(refused) if self.working.refused(refused) => {}
             FromNode::RequestRefused(refused) => {
-                self.answer(refused.request, RequestOutcome::Refused(Refused::new(&refused.refusal)));
+                self.answer(refused.request, RequestOutcome::Refused(RefusedError::new(&refused.refusal)));
             }
             FromNode::Topics(topics) => self.answer(topics.request, RequestOutcome::Message(bytes())),
             FromNode::Topic(topic) => self.answer(topic.request, RequestOutcome::Message(bytes())),
@@ -387,11 +387,11 @@ impl Session {
             FromNode::TasksResult(tasked) => self.answer(tasked.request, RequestOutcome::Message(bytes())),
             FromNode::TaskOrders(orders) => self.working.ordered(orders)?,
             FromNode::Settled(settled) => self.answer(settled.request, RequestOutcome::Message(bytes())),
-            FromNode::Error(refusal) => return Err(ConnectionError::Error(Refused::new(refusal))),
+            FromNode::Error(refusal) => return Err(ConnectionError::Error(RefusedError::new(refusal))),
             FromNode::Goodbye(goodbye) => {
                 return Err(ConnectionError::Goodbye {
                     reconnect_after_ms: goodbye.reconnect_after_ms,
-                    reason: Refused::new(&goodbye.reason),
+                    reason: RefusedError::new(&goodbye.reason),
                 });
             }
             FromNode::Batch(_) | FromNode::Pong(_) => {}

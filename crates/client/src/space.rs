@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::client::{Client, ConnectError};
 use crate::request::Requester;
 
-pub use command::{CommandError, CommandOutcome};
+pub use command::{CommandError, CommandResult};
 pub use dunlin_space::{
     Component, ComponentKind, Entity, EntityCommand, EntityId, RegionId, SceneChange, Schema, SchemaError,
     VisibilityRule, VisibleEntity, Watch, WorldNameError, check_world_name,

@@ -20,7 +20,7 @@ use crate::link::PumpOutcome;
 use crate::why::DisconnectReason;
 
 /// A log, and its last consumed record.
-pub type Consumed = (Arc<LogName>, Position);
+pub type ConsumedPosition = (Arc<LogName>, Position);
 
 /// Reads one or more logs of a node.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Subscriber {
     spent: u64,
     renew_at: u64,
     /// Consumed positions to report, for reliable topics and conflation; `None` for others.
-    consumed: Option<Vec<Consumed>>,
+    consumed: Option<Vec<ConsumedPosition>>,
     away_since: Option<Instant>,
 }
 
@@ -101,7 +101,7 @@ impl Subscriber {
     }
 
     /// Reports all records of a partly read batch up to `last` as consumed.
-    pub(crate) fn consume_through(&mut self, last: Consumed) {
+    pub(crate) fn consume_through(&mut self, last: ConsumedPosition) {
         if let Some(consumed) = &mut self.consumed {
             consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));
             consumed.push(last);
@@ -204,7 +204,7 @@ impl Subscriber {
     }
 
     /// Reports records as consumed on behalf of another subscriber.
-    pub(crate) fn say_consumed(&mut self, consumed: &[Consumed]) {
+    pub(crate) fn say_consumed(&mut self, consumed: &[ConsumedPosition]) {
         let total = self.inbox.consume(std::mem::take(&mut self.spent));
         let credit = lock(&self.shared.session).credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
@@ -375,7 +375,7 @@ impl Subscriber {
 
     /// For a subscription from [`subscribe_at_once`](crate::Client::subscribe_at_once): the position before
     /// the first record of each log, once the node has answered.
-    pub fn began(&self) -> Option<Vec<Consumed>> {
+    pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
         lock(&self.shared.session).began(self.number)
     }
 

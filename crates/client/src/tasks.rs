@@ -29,7 +29,7 @@ pub use attachment::{Attachment, AttachmentLoad, WorkerOptions};
 pub use error::TasksError;
 pub use given::{AssignedTask, TaskUsage};
 pub(crate) use line::WorkerInbox;
-pub use worker::{Task, TaskFailed, Worker, WorkerStop};
+pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 
 /// Tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct Tasks {
 
 /// The result of submitting tasks together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submitted {
+pub struct Submission {
     /// One result for each task, in order.
     pub tasks: Vec<SubmittedTask>,
     /// The pause that the cluster requests before the next submission.
@@ -78,10 +78,10 @@ impl Tasks {
     }
 
     /// Submits tasks for `tenant`, either all or none.
-    pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submitted, TasksError> {
+    pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submission, TasksError> {
         match self.command(&Command::Submit { tenant: tenant.as_bytes(), tasks })? {
             CommandReply::Submitted { tasks, slow_down_ms } => {
-                Ok(Submitted { tasks, slow_down: Duration::from_millis(slow_down_ms.into()) })
+                Ok(Submission { tasks, slow_down: Duration::from_millis(slow_down_ms.into()) })
             }
             _ => Err(TasksError::odd()),
         }
@@ -94,7 +94,7 @@ impl Tasks {
 
     /// Reads a task, and the cluster's clock in ms, in which the task's times are given.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
-        match self.question(&Query::Get { task })? {
+        match self.query(&Query::Get { task })? {
             Found::Task { task, now_ms } => Ok((task, now_ms)),
             _ => Err(TasksError::odd()),
         }
@@ -109,7 +109,7 @@ impl Tasks {
         limit: u32,
         whole: bool,
     ) -> Result<TaskPage, TasksError> {
-        match self.question(&Query::List { filter: filter.clone(), from, limit, whole })? {
+        match self.query(&Query::List { filter: filter.clone(), from, limit, whole })? {
             Found::Tasks { tasks, next, now_ms } => Ok(TaskPage { tasks, next, now_ms }),
             _ => Err(TasksError::odd()),
         }
@@ -117,7 +117,7 @@ impl Tasks {
 
     /// Explains in one sentence why a task does not run, or what it does.
     pub fn why(&self, task: u64) -> Result<String, TasksError> {
-        match self.question(&Query::Why { task })? {
+        match self.query(&Query::Why { task })? {
             Found::Why { why } => Ok(why),
             _ => Err(TasksError::odd()),
         }
@@ -125,7 +125,7 @@ impl Tasks {
 
     /// Counts of waiting tasks by tenant, queue and kind, for one tenant or, if empty, all.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
-        match self.question(&Query::Queues { tenant: tenant.as_bytes() })? {
+        match self.query(&Query::Queues { tenant: tenant.as_bytes() })? {
             Found::Queues { queues } => Ok(queues),
             _ => Err(TasksError::odd()),
         }
@@ -133,7 +133,7 @@ impl Tasks {
 
     /// Tenants with their quotas and usage: one, or all if `tenant` is empty.
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
-        match self.question(&Query::Tenants { tenant: tenant.as_bytes() })? {
+        match self.query(&Query::Tenants { tenant: tenant.as_bytes() })? {
             Found::Tenants { tenants } => Ok(tenants),
             _ => Err(TasksError::odd()),
         }
@@ -141,7 +141,7 @@ impl Tasks {
 
     /// Lists the workers.
     pub fn workers(&self) -> Result<Vec<WorkerView>, TasksError> {
-        match self.question(&Query::Workers)? {
+        match self.query(&Query::Workers)? {
             Found::Workers { workers } => Ok(workers),
             _ => Err(TasksError::odd()),
         }
@@ -149,7 +149,7 @@ impl Tasks {
 
     /// The measurements that the autoscaler uses.
     pub fn signals(&self) -> Result<Signals, TasksError> {
-        match self.question(&Query::Signals)? {
+        match self.query(&Query::Signals)? {
             Found::Signals { signals } => Ok(signals),
             _ => Err(TasksError::odd()),
         }
@@ -219,7 +219,7 @@ impl Tasks {
     }
 
     /// Sends any query, and waits for its response.
-    pub fn question(&self, query: &Query<'_>) -> Result<Found, TasksError> {
+    pub fn query(&self, query: &Query<'_>) -> Result<Found, TasksError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         let answer = self.retry_until_answered(self.questions, &bytes)?;

@@ -13,7 +13,7 @@ use dunlin_wire::{
 use crate::client::{Client, Shared};
 use crate::follow::lock;
 use crate::kv::KvError;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 
 /// Topics per page.
 const PAGE_TOPICS: u32 = 1_000;
@@ -26,7 +26,7 @@ const SETTINGS_AHEAD: usize = 256;
 pub enum CallError {
     /// The node refused.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RefusedError),
     /// No connection; the request was not sent.
     #[error("connection: {0}")]
     Disconnected(String),
@@ -305,7 +305,7 @@ impl Shared {
         }
         let (numbers, text) =
             ([1, session.version.into(), 0], "the node's version does not support this request".to_owned());
-        Err(CallError::Refused(Refused { code: ErrorCode::Version, numbers, text }))
+        Err(CallError::Refused(RefusedError { code: ErrorCode::Version, numbers, text }))
     }
 
     /// Sends a request and waits for its response. Returns its bytes; empty for a plain "done".

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin_wire::{ErrorCode, Retry};
 
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 
 /// The reason for a missing connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,13 +17,13 @@ pub enum DisconnectReason {
     Io(String),
     /// The node is still opening; the client tries again.
     #[error("{0}")]
-    Opening(Refused),
+    Opening(RefusedError),
     /// The node refuses the client.
     #[error("refused by the node: {0}")]
-    Refused(Refused),
+    Refused(RefusedError),
     /// The node refuses the client for now, after an earlier connection. The client tries again.
     #[error("refused by the node for now: {0}")]
-    Later(Refused),
+    Later(RefusedError),
     /// The caller interrupted its wait ([`interruptible`](crate::interruptible)).
     #[error("interrupted")]
     Interrupted,
@@ -31,7 +31,7 @@ pub enum DisconnectReason {
 
 impl DisconnectReason {
     /// A temporary refusal does not end the client's handles.
-    pub(crate) fn refused(refused: Refused, was_up: bool) -> DisconnectReason {
+    pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),
             _ if was_up && refused.retry() != Retry::No => DisconnectReason::Later(refused),
@@ -42,8 +42,10 @@ impl DisconnectReason {
     /// How long the node asked the client to wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
-            DisconnectReason::Later(Refused {
-                code: ErrorCode::RateLimit, numbers: [wait_ms, ..], ..
+            DisconnectReason::Later(RefusedError {
+                code: ErrorCode::RateLimit,
+                numbers: [wait_ms, ..],
+                ..
             }) => Some(Duration::from_millis(*wait_ms)),
             _ => None,
         }

@@ -58,7 +58,7 @@ pub use kind::{BOOK, KINDS, LAST, ORDERS, make_reducer, make_reducer_within};
 pub use last_value::{LastValue, VALUE_HEAD_BYTES, ValueEntry};
 pub use limits::FeedLimits;
 pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};
-pub use replica::{ChangeCause, RETRY_NS, Replica, ReplicaCounts, ReplicaReport, StateChange, Trouble};
+pub use replica::{ChangeCause, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 pub use scale::{DECIMALS_MAX, OptionsError, Scale, ScaleError, UNITS_MAX};
 pub use schedule::{
     DueRecord, GRAIN_NS, LATE_NS_DEFAULT, Lateness, SPIN_NS_DEFAULT, Schedule, ScheduleAction,

@@ -21,7 +21,7 @@ use dunlin_topic::{Event, LogName, Notice, Position, Publishers, Reducer, Subscr
 use hashbrown::HashMap;
 
 use followed::{LogReplica, ReportSink};
-pub use report::{ChangeCause, ReplicaCounts, ReplicaReport, StateChange, Trouble};
+pub use report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
 /// Time without a response after which a replica repeats a request, ns, by default.
 pub const RETRY_NS: u64 = 2_000_000_000;

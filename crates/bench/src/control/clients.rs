@@ -196,7 +196,7 @@ impl Connection {
 
     /// Sends a query.
     pub async fn query(&self, query: &Query<'_>) -> Result<Answer> {
-        Ok(self.kv()?.begin_question(query)?.answered().await?)
+        Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 
     /// Lets this very node propose a command, once, even if it knows no leader.

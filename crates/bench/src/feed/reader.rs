@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use dunlin::now_ns;
 use dunlin::topic::{LogName, Reducer, Subscribe, SubscribeError};
-use dunlin_feed::{Book, ChangeCause, Instruments, Replica, ReplicaReport, StateChange, Trouble};
+use dunlin_feed::{Book, ChangeCause, Instruments, Replica, ReplicaFault, ReplicaReport, StateChange};
 
 use crate::feed::scenario::{Scenario, Window};
 use crate::feed::source::InstrumentTotals;
@@ -146,7 +146,7 @@ impl Notes {
     fn take(&mut self, report: &ReplicaReport<'_, Book>) {
         let change = match report {
             ReplicaReport::Changed(change) => change,
-            ReplicaReport::Trouble { log, trouble: Trouble::Hole { last, .. } } => {
+            ReplicaReport::Fault { log, fault: ReplicaFault::Hole { last, .. } } => {
                 // The update that revealed the loss is repeated.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;

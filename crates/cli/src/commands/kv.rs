@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail};
 use dunlin_client::state::prefix_end;
-use dunlin_client::{Client, Entry, Kv, WatchError, WatchFrom, Written};
+use dunlin_client::{Client, Entry, Kv, WatchError, WatchFrom, WriteResult};
 use dunlin_topic::{Position, SubscribeError};
 use serde_json::json;
 
@@ -182,11 +182,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Get { key, stale } => get(&asked(*stale), key, console),
         Verb::Put { key, value, lease } => {
             let revision = kv.put_under(key, content(value)?, *lease)?;
-            written(Written { revision, keys: 1 }, console)
+            written(WriteResult { revision, keys: 1 }, console)
         }
         Verb::Cas { key, revision, value } => {
             let revision = kv.cas(key, *revision, content(value)?)?;
-            written(Written { revision, keys: 1 }, console)
+            written(WriteResult { revision, keys: 1 }, console)
         }
         Verb::Del { key, prefix: true, .. } => delete_all(&kv, key, console),
         Verb::Del { key, revision: Some(revision), .. } => written(kv.delete_if(key, *revision)?, console),
@@ -232,8 +232,8 @@ fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn written(written: Written, console: &Console) -> Result<()> {
-    let Written { revision, keys } = written;
+fn written(written: WriteResult, console: &Console) -> Result<()> {
+    let WriteResult { revision, keys } = written;
     let mut out = console.out();
     match (console.json, keys) {
         (true, _) => writeln!(out, "{}", json!({"revision": revision, "keys": keys}))?,
@@ -246,10 +246,10 @@ fn written(written: Written, console: &Console) -> Result<()> {
 
 /// Deletes in several steps, because the cluster limits the keys of one.
 fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
-    let (mut all, end) = (Written { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
+    let (mut all, end) = (WriteResult { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
     loop {
         let deleted = kv.delete_range(prefix, &end)?;
-        all = Written { revision: deleted.revision, keys: all.keys + deleted.keys };
+        all = WriteResult { revision: deleted.revision, keys: all.keys + deleted.keys };
         if deleted.keys == 0 {
             return written(all, console);
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::{Kv, KvError, Lease, LeaseLost};
+use dunlin_client::{Kv, KvError, Lease, LeaseLostError};
 use dunlin_wire::ErrorCode;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -126,7 +126,7 @@ fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
 enum End {
     Ended(ExitStatus),
     Signalled(i32),
-    Lost(LeaseLost),
+    Lost(LeaseLostError),
 }
 
 /// The signals that end `dunlin lock`.
@@ -189,7 +189,7 @@ fn watch_over(child: &mut Child, guard: &mut Guard, lease: &Lease, signals: &Sig
     }
 }
 
-fn lost(lease: &Lease, lost: Option<LeaseLost>) -> LeaseLost {
+fn lost(lease: &Lease, lost: Option<LeaseLostError>) -> LeaseLostError {
     let why = || "the cluster was unreachable, so the lease was not renewed".to_owned();
-    lost.unwrap_or_else(|| LeaseLost { lease: lease.id(), why: why() })
+    lost.unwrap_or_else(|| LeaseLostError { lease: lease.id(), why: why() })
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{CallError, Claimed, GroupKind, Member};
+use dunlin_client::{CallError, GroupEvent, GroupKind, Member};
 use dunlin_topic::{Frame, Record};
 
 use super::{EventCount, FollowOutput, TURN_EVENTS};
@@ -93,10 +93,10 @@ impl<'a> MemberLoop<'a> {
 
     fn one<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<()> {
         let (token, outcome, said, is_last) = match self.member.take() {
-            Claimed::Notice(notice) => {
+            GroupEvent::Notice(notice) => {
                 return Ok(follow.writer.notice(&notice, &mut *follow.out(), &mut std::io::stderr())?);
             }
-            Claimed::Record { token, position, attempt, claim, frame, log } => {
+            GroupEvent::Record { token, position, attempt, claim, frame, log } => {
                 let record = Record { position, prev_seq: position.seq - 1, frame, log };
                 let said = format!("{} {position}, attempt {attempt}", record.subject());
                 let is_last = self.duty.attempts_max > 0 && attempt >= self.duty.attempts_max;

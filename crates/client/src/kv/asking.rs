@@ -8,7 +8,7 @@ use dunlin_wire::{Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_
 use super::{Kv, KvError};
 use crate::asked::PendingRequest;
 use crate::follow::lock;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
@@ -68,7 +68,7 @@ impl Kv {
         let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
         if size > size_max {
             let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
-            return Err(CallError::Refused(Refused { code: ErrorCode::KeyTooLarge, numbers, text }));
+            return Err(CallError::Refused(RefusedError { code: ErrorCode::KeyTooLarge, numbers, text }));
         }
         let control = |request| FromClient::Control(Control { request, kind, bytes: LongBytes(bytes) });
         let asked = self.shared.send_request(control)?;

@@ -4,7 +4,7 @@ use dunlin_control::DecodeError;
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
 /// An error of a request about keys, leases or locks.
@@ -39,7 +39,7 @@ pub enum KvError {
     },
     /// Any other refusal by the node.
     #[error(transparent)]
-    Refused(Refused),
+    Refused(RefusedError),
     /// No connection; the request was not sent.
     #[error("connection: {0}")]
     Disconnected(String),

@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A lease has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
-pub struct LeaseLost {
+pub struct LeaseLostError {
     /// The lease.
     pub lease: u64,
     /// The reason, as far as known.
@@ -36,7 +36,7 @@ pub struct LeaseLost {
 /// A lease. Dropping it revokes it; [`leave`](Lease::leave) prevents that.
 #[derive(Debug)]
 pub struct Lease {
-    pulse: LeasePulse,
+    handle: LeaseHandle,
     keeper: Option<LeaseKeeper>,
     revoke: bool,
 }
@@ -51,31 +51,31 @@ struct LeaseKeeper {
 
 /// A handle that checks and renews a lease without owning it. Clones share it.
 #[derive(Debug, Clone)]
-pub struct LeasePulse {
+pub struct LeaseHandle {
     kv: Kv,
     id: u64,
     ttl: Duration,
-    pulse_state: Arc<PulseState>,
+    renewal_state: Arc<RenewalState>,
 }
 
 /// The lease's state.
 #[derive(Debug)]
-struct PulseState {
+struct RenewalState {
     /// The time until which the lease is sure to live, or the reason why it was lost.
-    state: Mutex<Result<Instant, LeaseLost>>,
+    state: Mutex<Result<Instant, LeaseLostError>>,
     changed: Condvar,
 }
 
-impl PulseState {
+impl RenewalState {
     fn lost(&self, lease: u64, why: &str) {
         let mut state = lock(&self.state);
         if state.is_ok() {
-            *state = Err(LeaseLost { lease, why: why.to_owned() });
+            *state = Err(LeaseLostError { lease, why: why.to_owned() });
             self.changed.notify_all();
         }
     }
 
-    fn check(&self, lease: u64) -> Result<Instant, LeaseLost> {
+    fn check(&self, lease: u64) -> Result<Instant, LeaseLostError> {
         let state = lock(&self.state).clone();
         match state {
             Ok(until) if Instant::now() >= until => {
@@ -96,9 +96,9 @@ impl Kv {
             return Err(KvError::odd());
         };
         let ttl = Duration::from_millis(ttl_ms);
-        let pulse_state = PulseState { state: Mutex::new(Ok(began + ttl)), changed: Condvar::new() };
-        let pulse = LeasePulse { kv: self.clone(), id: lease, ttl, pulse_state: Arc::new(pulse_state) };
-        Ok(Lease { pulse, keeper: None, revoke: true })
+        let renewal_state = RenewalState { state: Mutex::new(Ok(began + ttl)), changed: Condvar::new() };
+        let handle = LeaseHandle { kv: self.clone(), id: lease, ttl, renewal_state: Arc::new(renewal_state) };
+        Ok(Lease { handle, keeper: None, revoke: true })
     }
 
     /// Renews leases. Returns those that have ended.
@@ -125,38 +125,38 @@ impl Kv {
 impl Lease {
     /// The lease's number.
     pub fn id(&self) -> u64 {
-        self.pulse.id
+        self.handle.id
     }
 
     /// The time to live after each renewal.
     pub fn ttl(&self) -> Duration {
-        self.pulse.ttl
+        self.handle.ttl
     }
 
     /// Returns a handle for others that depend on the lease.
-    pub fn pulse(&self) -> LeasePulse {
-        self.pulse.clone()
+    pub fn handle(&self) -> LeaseHandle {
+        self.handle.clone()
     }
 
     /// Until when the lease is sure to live. Fails if it is lost.
-    pub fn check(&self) -> Result<Instant, LeaseLost> {
-        self.pulse.check()
+    pub fn check(&self) -> Result<Instant, LeaseLostError> {
+        self.handle.check()
     }
 
     /// Renews the lease.
-    pub fn keep_alive(&self) -> Result<(), LeaseLost> {
-        self.pulse.keep_alive()
+    pub fn keep_alive(&self) -> Result<(), LeaseLostError> {
+        self.handle.keep_alive()
     }
 
     /// Starts a thread that renews the lease until it is dropped. Fails if no thread can be started.
     pub fn keep(&mut self) -> std::io::Result<()> {
-        let pulse = self.pulse();
+        let handle = self.handle();
         let (stop, stopped) = mpsc::channel();
         let ended = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&ended);
         let keep = move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pulse.ttl / TIMES) {
-                if pulse.keep_alive().is_err() {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(handle.ttl / TIMES) {
+                if handle.keep_alive().is_err() {
                     return;
                 }
             }
@@ -169,19 +169,19 @@ impl Lease {
     }
 
     /// Waits until the lease is lost; `None` after `timeout`.
-    pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLost> {
-        self.pulse.wait_lost(timeout)
+    pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLostError> {
+        self.handle.wait_lost(timeout)
     }
 
     /// Drops the handle without revoking the lease, and returns its number. The lease ends unless another
     /// handle renews it.
     pub fn leave(mut self) -> u64 {
         self.revoke = false;
-        self.pulse.id
+        self.handle.id
     }
 }
 
-impl LeasePulse {
+impl LeaseHandle {
     /// The lease's number.
     pub fn id(&self) -> u64 {
         self.id
@@ -193,20 +193,20 @@ impl LeasePulse {
     }
 
     /// Until when the lease is sure to live. Fails if it is lost.
-    pub fn check(&self) -> Result<Instant, LeaseLost> {
-        self.pulse_state.check(self.id)
+    pub fn check(&self) -> Result<Instant, LeaseLostError> {
+        self.renewal_state.check(self.id)
     }
 
     /// Renews the lease.
-    pub fn keep_alive(&self) -> Result<(), LeaseLost> {
-        let LeasePulse { kv, id, ttl, pulse_state } = self;
+    pub fn keep_alive(&self) -> Result<(), LeaseLostError> {
+        let LeaseHandle { kv, id, ttl, renewal_state } = self;
         loop {
             let until = self.check()?;
             let asked = Instant::now();
             match kv.keep_alive_within(&[*id], until.saturating_duration_since(asked)) {
-                Ok(ended) if ended.contains(id) => pulse_state.lost(*id, "the cluster has ended it"),
+                Ok(ended) if ended.contains(id) => renewal_state.lost(*id, "the cluster has ended it"),
                 Ok(_) => {
-                    let mut state = lock(&pulse_state.state);
+                    let mut state = lock(&renewal_state.state);
                     if let Ok(until) = &mut *state {
                         *until = asked + *ttl;
                     }
@@ -218,15 +218,15 @@ impl LeasePulse {
                 }
                 // The time of the last renewal still counts.
                 Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
-                    return Err(LeaseLost { lease: *id, why: error.to_string() });
+                    return Err(LeaseLostError { lease: *id, why: error.to_string() });
                 }
-                Err(error) => pulse_state.lost(*id, &error.to_string()),
+                Err(error) => renewal_state.lost(*id, &error.to_string()),
             }
         }
     }
 
     /// Waits until the lease is lost; `None` after `timeout`.
-    pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLost> {
+    pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLostError> {
         let deadline = deadline(timeout);
         loop {
             let until = match self.check() {
@@ -237,17 +237,17 @@ impl LeasePulse {
             if now >= deadline {
                 return None;
             }
-            let state = lock(&self.pulse_state.state);
+            let state = lock(&self.renewal_state.state);
             let wait = deadline.min(until).saturating_duration_since(now);
             if state.is_ok() {
-                drop(self.pulse_state.changed.wait_timeout(state, wait));
+                drop(self.renewal_state.changed.wait_timeout(state, wait));
             }
         }
     }
 
     /// Counts the lease as lost from now on.
     fn give_up(&self) {
-        self.pulse_state.lost(self.id, "its holder gave it up");
+        self.renewal_state.lost(self.id, "its holder gave it up");
     }
 }
 
@@ -256,8 +256,8 @@ impl Drop for Lease {
         self.keeper = None;
         if self.revoke && self.check().is_ok() {
             // If this request is lost, the lease ends by its time to live.
-            self.pulse.kv.say(&Command::Revoke { lease: self.id() });
-            self.pulse.give_up();
+            self.handle.kv.say(&Command::Revoke { lease: self.id() });
+            self.handle.give_up();
         }
     }
 }

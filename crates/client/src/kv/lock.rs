@@ -2,7 +2,7 @@
 
 use dunlin_control::{Command, LOCKS, Reply};
 
-use super::{Entry, Kv, KvError, Lease, LeasePulse};
+use super::{Entry, Kv, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_broken_off;
 
 /// A held lock. Guarded resources receive its [`token`](Lock::token), and refuse a lower token than the
@@ -20,14 +20,14 @@ impl Kv {
     /// Takes a lock under a lease, waiting as long as the lease lives. Other clients see `value` as the
     /// holder's. Renew the lease during the wait.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
-        self.lock_while(name, &lease.pulse(), value)
+        self.lock_while(name, &lease.handle(), value)
     }
 
     /// Like [`lock`](Self::lock), with a handle to another owner's lease.
     pub fn lock_while(
         &self,
         name: impl AsRef<[u8]>,
-        lease: &LeasePulse,
+        lease: &LeaseHandle,
         value: &[u8],
     ) -> Result<Lock, KvError> {
         let (name, id) = (name.as_ref(), lease.id());
@@ -45,14 +45,14 @@ impl Kv {
 
     /// Takes a lock under a lease without waiting. Fails with [`KvError::Held`] if another lease holds it.
     pub fn try_lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
-        self.try_lock_while(name, &lease.pulse(), value)
+        self.try_lock_while(name, &lease.handle(), value)
     }
 
     /// Like [`try_lock`](Self::try_lock), with a handle to another owner's lease.
     pub fn try_lock_while(
         &self,
         name: impl AsRef<[u8]>,
-        lease: &LeasePulse,
+        lease: &LeaseHandle,
         value: &[u8],
     ) -> Result<Lock, KvError> {
         let (name, lease) = (name.as_ref(), lease.id());

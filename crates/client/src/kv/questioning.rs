@@ -36,7 +36,7 @@ impl PendingQuery {
 impl Kv {
     /// Sends a query as soon as there is a connection, without waiting for the response. The query is not
     /// repeated if the connection is lost.
-    pub fn begin_question(&self, query: &Query<'_>) -> Result<PendingQuery, KvError> {
+    pub fn begin_query(&self, query: &Query<'_>) -> Result<PendingQuery, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         Ok(PendingQuery { kv: self.clone(), asked: self.send(self.questions, &bytes)? })

@@ -14,7 +14,7 @@ pub struct Transaction<'a> {
 
 /// The result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TransactionOutcome {
+pub struct TransactionResult {
     /// The revision; the last revision if nothing changed.
     pub revision: u64,
     /// Whether all comparisons held.
@@ -71,7 +71,7 @@ impl<'a> Transaction<'a> {
 
 impl Kv {
     /// Carries out a transaction.
-    pub fn transact(&self, transaction: &Transaction<'_>) -> Result<TransactionOutcome, KvError> {
+    pub fn transact(&self, transaction: &Transaction<'_>) -> Result<TransactionResult, KvError> {
         let Reply::Transaction { revision, succeeded, results } = self.command(&transaction.command())?
         else {
             return Err(KvError::odd());
@@ -80,6 +80,6 @@ impl Kv {
             Outcome::Changed { keys } => Ok(keys),
             Outcome::Found { found } => Err((found.items.into_iter().map(Entry::from).collect(), found.more)),
         });
-        Ok(TransactionOutcome { revision, succeeded, results: results.collect() })
+        Ok(TransactionResult { revision, succeeded, results: results.collect() })
     }
 }

@@ -10,9 +10,9 @@ use dunlin_wire::{
 };
 
 use crate::inbox::Inbox;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::session::{
-    Disconnected, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot, Session, Subscription,
+    Disconnection, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot, Session, Subscription,
     SubscriptionRequest,
 };
 
@@ -28,7 +28,7 @@ impl Session {
     /// Handles the loss of the connection.
     pub(crate) fn lost(&mut self, why: &str, since: Instant) {
         self.up = false;
-        self.away = Some(Disconnected { since, why: why.to_owned() });
+        self.away = Some(Disconnection { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
             // Before SUBSCRIBED the node delivered nothing, and the subscription starts from the beginning.
@@ -54,13 +54,13 @@ impl Session {
 
     /// Refuses a node of another cluster than the one where this client's handles began. A node that was in
     /// no cluster may have founded one.
-    pub(crate) fn check_cluster(&self, cluster: &str) -> Option<Refused> {
+    pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {
             NO_CLUSTER => "no cluster".to_owned(),
             cluster => format!("cluster {cluster}"),
         };
-        (!cluster.is_empty() && cluster != known).then(|| Refused {
+        (!cluster.is_empty() && cluster != known).then(|| RefusedError {
             code: ErrorCode::OtherCluster,
             numbers: [0; 3],
             text: format!(
@@ -197,7 +197,7 @@ impl Session {
         &self,
         number: u32,
         consumed: u64,
-        positions: &[crate::subscriber::Consumed],
+        positions: &[crate::subscriber::ConsumedPosition],
     ) -> Vec<u8> {
         let mut out = Vec::new();
         let Some(subscription) = self.subscriptions.get(&number) else { return out };

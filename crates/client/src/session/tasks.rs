@@ -6,7 +6,7 @@ use dunlin_tasks::{Attached, DecodeError, WorkerOrder};
 use dunlin_wire::{RequestRefused, TaskOrders, TasksResult};
 use hashbrown::HashMap;
 
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::tasks::WorkerInbox;
 
 /// The workers and their unanswered requests.
@@ -62,7 +62,7 @@ impl WorkerTable {
         let Some(WorkerRequest { line, attaches }) = self.requests.remove(&refused.request) else {
             return self.ended(refused);
         };
-        let why = Refused::new(&refused.refusal);
+        let why = RefusedError::new(&refused.refusal);
         match attaches {
             true => line.attached(Err(why)),
             false => line.answered(refused.request, Err(why)),
@@ -73,7 +73,7 @@ impl WorkerTable {
     fn ended(&mut self, refused: &RequestRefused<'_>) -> bool {
         let mut ended = self.workers.extract_if(|_, attached| attached.request == refused.request);
         let Some((_, AttachedWorker { line, .. })) = ended.next() else { return false };
-        line.attached(Err(Refused::new(&refused.refusal)));
+        line.attached(Err(RefusedError::new(&refused.refusal)));
         true
     }
 

@@ -20,7 +20,7 @@ const ROUNDS: u32 = 5;
 /// The result of a command, spawn or despawn. The region's owner has applied it. If that process dies before
 /// the next tick ends, the change may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommandOutcome {
+pub struct CommandResult {
     /// The process that has the entity, or had it before a despawn.
     pub process: u64,
     /// The region.
@@ -89,9 +89,9 @@ impl World {
         &mut self,
         command: &EntityCommand<'_, D>,
         timeout: Duration,
-    ) -> Result<CommandOutcome, CommandError> {
+    ) -> Result<CommandResult, CommandError> {
         self.take_to_owner("command", &WorldRequest::EntityCommand(*command), timeout, |places| {
-            places.nowhere(command.id)
+            places.entity_error(command.id)
         })
     }
 
@@ -101,14 +101,16 @@ impl World {
         &mut self,
         entity: &Entity<'_, D>,
         timeout: Duration,
-    ) -> Result<CommandOutcome, CommandError> {
+    ) -> Result<CommandResult, CommandError> {
         let no_place = |places: &WorldMap| CommandError::NoPlace { id: entity.id, regions: places.free() };
         self.take_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, no_place)
     }
 
     /// Removes an entity, wherever it is, within `timeout`.
-    pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandOutcome, CommandError> {
-        self.take_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |places| places.nowhere(id))
+    pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandResult, CommandError> {
+        self.take_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |places| {
+            places.entity_error(id)
+        })
     }
 
     /// Queries the processes in turn until one has the entity, or owns the region of its position.
@@ -117,14 +119,14 @@ impl World {
         what: &str,
         asked: &WorldRequest<'_, D>,
         timeout: Duration,
-        nowhere: impl Fn(&WorldMap) -> CommandError,
-    ) -> Result<CommandOutcome, CommandError> {
+        error_without_owner: impl Fn(&WorldMap) -> CommandError,
+    ) -> Result<CommandResult, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
         asked.encode(&mut bytes);
         let mut round = 0;
         loop {
             round += 1;
-            let places = self.places()?;
+            let places = self.world_map()?;
             self.requesters.retain(|url, _| places.processes.values().any(|known| known == url));
             let mut said = QueryRound::default();
             for (process, url) in &places.processes {
@@ -140,7 +142,7 @@ impl World {
                     places.check()?;
                     return Err(match away {
                         Some(why) if !answered => CommandError::Disconnected(why),
-                        _ => nowhere(&places),
+                        _ => error_without_owner(&places),
                     });
                 }
                 _ => sleep(LOOK_AGAIN),
@@ -156,7 +158,7 @@ impl World {
         bytes: &[u8],
         until: Instant,
         said: &mut QueryRound,
-    ) -> Result<Option<CommandOutcome>, CommandError> {
+    ) -> Result<Option<CommandResult>, CommandError> {
         if !self.requesters.contains_key(url) {
             match self.client.beside(url) {
                 Ok(client) => drop(self.requesters.insert(url.to_owned(), client.requester())),
@@ -185,7 +187,7 @@ impl World {
         };
         said.answered = true;
         match WorldResponse::decode(&reply.payload) {
-            Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandOutcome { process, region, tick })),
+            Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandResult { process, region, tick })),
             Ok(WorldResponse::Refused { why: Denial::NotHere, .. }) => Ok(None),
             Ok(WorldResponse::Refused { why: Denial::Wrong, text }) => {
                 Err(CommandError::Refused(text.to_owned()))

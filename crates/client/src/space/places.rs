@@ -47,7 +47,7 @@ impl WorldMap {
     }
 
     /// The error for an entity that no process has.
-    pub fn nowhere(&self, id: EntityId) -> CommandError {
+    pub fn entity_error(&self, id: EntityId) -> CommandError {
         let regions = self.free();
         if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
     }
@@ -93,7 +93,7 @@ pub enum WorldMapError {
 
 impl World {
     /// Reads where the world's regions are now.
-    pub fn places(&self) -> Result<WorldMap, WorldMapError> {
+    pub fn world_map(&self) -> Result<WorldMap, WorldMapError> {
         check_world_name(&self.name)?;
         let prefix = format!("space/{}/", self.name);
         let entries = self.client.kv().prefix(&prefix)?;

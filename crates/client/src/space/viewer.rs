@@ -132,7 +132,7 @@ impl<const D: usize> Viewer<D> {
     }
 
     fn look(&mut self) -> Result<(), ViewError> {
-        let places = self.world.places()?;
+        let places = self.world.world_map()?;
         self.looked = Some(Instant::now());
         self.lines.retain(|process, (url, _)| places.processes.get(process) == Some(url));
         for (process, url) in places.processes {

@@ -10,7 +10,7 @@ use dunlin_wire::{
 
 use super::{Tasks, TasksError};
 use crate::asked::PendingRequest;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
 /// The pause between attempts of a repeatable request.
@@ -34,7 +34,7 @@ impl PendingTaskCommands {
     }
 
     /// Waits for the response to each command.
-    pub fn wait(self) -> Result<Vec<Result<CommandReply, Refused>>, TasksError> {
+    pub fn wait(self) -> Result<Vec<Result<CommandReply, RefusedError>>, TasksError> {
         let PendingTaskCommands { tasks, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + tasks.patience()))?;
         read_answers(tasks.content(&bytes)?)
@@ -42,7 +42,7 @@ impl PendingTaskCommands {
 
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
-    pub async fn answered(self) -> Result<Vec<Result<CommandReply, Refused>>, TasksError> {
+    pub async fn answered(self) -> Result<Vec<Result<CommandReply, RefusedError>>, TasksError> {
         let PendingTaskCommands { tasks, asked } = self;
         let bytes = asked.answered().await?;
         read_answers(tasks.content(&bytes)?)
@@ -91,11 +91,11 @@ impl Tasks {
 
 /// The refusal of a request that is too large for a message. A node would end the connection over such a
 /// message, and all other requests would lose their responses.
-pub(super) fn too_long(bytes: &[u8]) -> Option<Refused> {
+pub(super) fn too_long(bytes: &[u8]) -> Option<RefusedError> {
     let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
     let refused = || {
         let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
-        Refused { code: ErrorCode::TaskTooLarge, numbers, text }
+        RefusedError { code: ErrorCode::TaskTooLarge, numbers, text }
     };
     (size > size_max).then(refused)
 }
@@ -113,11 +113,11 @@ pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
 }
 
 /// Decodes the response to each command.
-pub(super) fn read_answers(bytes: &[u8]) -> Result<Vec<Result<CommandReply, Refused>>, TasksError> {
+pub(super) fn read_answers(bytes: &[u8]) -> Result<Vec<Result<CommandReply, RefusedError>>, TasksError> {
     let read = |answer| {
         Ok(match answer {
             Ok(TaskCommandResult::Done(reply)) => Ok(CommandReply::decode(reply)?),
-            Ok(TaskCommandResult::Refused(refusal)) => Err(Refused::new(&refusal)),
+            Ok(TaskCommandResult::Refused(refusal)) => Err(RefusedError::new(&refusal)),
             Err(_) => return Err(TasksError::odd()),
         })
     };

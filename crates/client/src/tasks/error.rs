@@ -4,7 +4,7 @@ use dunlin_tasks::{DecodeError, no_tenant};
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
 /// An error of a request about tasks, or of a worker.
@@ -13,7 +13,7 @@ use crate::topics::CallError;
 pub enum TasksError {
     /// The node refused.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RefusedError),
     /// No connection; the request was not sent.
     #[error("connection: {0}")]
     Disconnected(String),

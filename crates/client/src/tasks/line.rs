@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use dunlin_tasks::{Attached, WorkerOrder};
 
 use crate::follow::{HandleWaker, lock};
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 
 /// The worker's messages and waker.
 #[derive(Debug, Default)]
@@ -20,10 +20,10 @@ pub(super) struct WorkerMessages {
     /// The connection is lost, with all unanswered requests. The other messages arrived before.
     pub(super) is_lost: bool,
     /// The response to attaching.
-    pub(super) attached: Option<Result<Attached, Refused>>,
+    pub(super) attached: Option<Result<Attached, RefusedError>>,
     pub(super) orders: Vec<WorkerOrder>,
     /// Responses to requests, as message bytes.
-    pub(super) answers: Vec<(u32, Result<Vec<u8>, Refused>)>,
+    pub(super) answers: Vec<(u32, Result<Vec<u8>, RefusedError>)>,
     /// Another thread requests that the worker's thread look.
     pub(super) is_poked: bool,
 }
@@ -47,7 +47,7 @@ impl WorkerInbox {
         self.waiting.wake();
     }
 
-    pub(crate) fn attached(&self, attached: Result<Attached, Refused>) {
+    pub(crate) fn attached(&self, attached: Result<Attached, RefusedError>) {
         lock(&self.news).attached = Some(attached);
         self.waiting.wake();
     }
@@ -57,7 +57,7 @@ impl WorkerInbox {
         self.waiting.wake();
     }
 
-    pub(crate) fn answered(&self, request: u32, answer: Result<Vec<u8>, Refused>) {
+    pub(crate) fn answered(&self, request: u32, answer: Result<Vec<u8>, RefusedError>) {
         lock(&self.news).answers.push((request, answer));
         self.waiting.wake();
     }

@@ -25,7 +25,7 @@ const FLUSH: Duration = Duration::from_secs(10);
 /// The most slots of one worker.
 const SLOTS_MAX: u32 = 1_024;
 
-type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailed> + Send + Sync>;
+type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailure> + Send + Sync>;
 
 /// The configuration of a worker.
 pub struct Worker {
@@ -33,14 +33,14 @@ pub struct Worker {
     options: WorkerOptions,
     prefetch: u32,
     functions: HashMap<Vec<u8>, Function>,
-    stop: WorkerStop,
+    stop: WorkerStopHandle,
 }
 
 /// Stops a running worker: it takes no new tasks, finishes those that it holds, and returns. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct WorkerStop(Arc<AtomicBool>);
+pub struct WorkerStopHandle(Arc<AtomicBool>);
 
-impl WorkerStop {
+impl WorkerStopHandle {
     /// Stops the worker.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
@@ -58,26 +58,26 @@ impl WorkerStop {
 
 /// The failure of a task. Any error converts to a failure that allows another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskFailed {
+pub struct TaskFailure {
     why: String,
     retry: bool,
 }
 
-impl TaskFailed {
+impl TaskFailure {
     /// A failure that allows another attempt.
-    pub fn new(why: impl Into<String>) -> TaskFailed {
-        TaskFailed { why: why.into(), retry: true }
+    pub fn new(why: impl Into<String>) -> TaskFailure {
+        TaskFailure { why: why.into(), retry: true }
     }
 
     /// A failure without another attempt: the task becomes a dead letter.
-    pub fn for_good(why: impl Into<String>) -> TaskFailed {
-        TaskFailed { why: why.into(), retry: false }
+    pub fn for_good(why: impl Into<String>) -> TaskFailure {
+        TaskFailure { why: why.into(), retry: false }
     }
 }
 
-impl<E: std::error::Error> From<E> for TaskFailed {
-    fn from(error: E) -> TaskFailed {
-        TaskFailed::new(error.to_string())
+impl<E: std::error::Error> From<E> for TaskFailure {
+    fn from(error: E) -> TaskFailure {
+        TaskFailure::new(error.to_string())
     }
 }
 
@@ -95,7 +95,7 @@ impl Task {
     }
 
     /// The assigned task with all its values.
-    pub fn given(&self) -> &AssignedTask {
+    pub fn assigned(&self) -> &AssignedTask {
         &self.given
     }
 
@@ -155,7 +155,7 @@ impl Worker {
             options: WorkerOptions::default(),
             prefetch: 0,
             functions: HashMap::new(),
-            stop: WorkerStop::default(),
+            stop: WorkerStopHandle::default(),
         }
     }
 
@@ -164,7 +164,7 @@ impl Worker {
     pub fn handle<F, T, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(Task) -> T + Send + Sync + 'static,
-        T: Future<Output = Result<R, TaskFailed>>,
+        T: Future<Output = Result<R, TaskFailure>>,
         R: Into<Vec<u8>>,
     {
         self.with(kind, Arc::new(move |task, runner| runner.run(function(task.clone())).map(Into::into)))
@@ -173,7 +173,7 @@ impl Worker {
     /// Runs tasks of a kind by a function that may block.
     pub fn handle_blocking<F, R>(self, kind: &str, function: F) -> Worker
     where
-        F: Fn(&Task) -> Result<R, TaskFailed> + Send + Sync + 'static,
+        F: Fn(&Task) -> Result<R, TaskFailure> + Send + Sync + 'static,
         R: Into<Vec<u8>>,
     {
         self.with(kind, Arc::new(move |task, _| function(task).map(Into::into)))
@@ -236,13 +236,13 @@ impl Worker {
     }
 
     /// Returns a handle that stops the worker.
-    pub fn stop_handle(&self) -> WorkerStop {
+    pub fn stop_handle(&self) -> WorkerStopHandle {
         self.stop.clone()
     }
 
     /// Stops the worker when `flag` is set, as by a signal.
     pub fn stop_when(mut self, flag: Arc<AtomicBool>) -> Worker {
-        self.stop = WorkerStop(flag);
+        self.stop = WorkerStopHandle(flag);
         self
     }
 
@@ -280,7 +280,7 @@ fn work(
     attachment: &Arc<Attachment>,
     functions: &HashMap<Vec<u8>, Function>,
     runner: &Runner,
-    stop: &WorkerStop,
+    stop: &WorkerStopHandle,
 ) {
     loop {
         if stop.is_set() {
@@ -308,13 +308,13 @@ fn run_one(
     let task = Task { given: given.clone(), attachment: Arc::clone(attachment) };
     let came = match functions.get(given.kind()) {
         Some(function) => catch_unwind(AssertUnwindSafe(|| function(&task, runner))),
-        None => Ok(Err(TaskFailed::new("this worker has no function for the task's kind"))),
+        None => Ok(Err(TaskFailure::new("this worker has no function for the task's kind"))),
     };
     let cpu = processor_time().saturating_sub(cpu);
     let used = TaskUsage { run: began.elapsed(), cpu, memory_bytes: 0 };
     match came {
         Ok(Ok(result)) => attachment.complete(&given, &result, &used),
-        Ok(Err(TaskFailed { why, retry })) => attachment.fail(&given, why.as_bytes(), retry, &used),
+        Ok(Err(TaskFailure { why, retry })) => attachment.fail(&given, why.as_bytes(), retry, &used),
         Err(_panic) => attachment.fail(&given, b"the task's function panicked", true, &used),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dunlin::feed::{Book, BookEntry, Levels, Replica, ReplicaReport, Scale, Side, Trouble};
+use dunlin::feed::{Book, BookEntry, Levels, Replica, ReplicaFault, ReplicaReport, Scale, Side};
 use dunlin::journal::FakeDisk;
 use dunlin::topic::*;
 use dunlin_client::{Client, Subscriber};
@@ -62,7 +62,7 @@ fn lost_state_topic_is_recreated_with_its_reducer() {
             let _ = replica.wait(Some(Duration::from_millis(50)));
             let _ = replica.drain(dunlin::now_ns(), usize::MAX, |report| {
                 began_anew |=
-                    matches!(report, ReplicaReport::Trouble { trouble: Trouble::BeganAnew { .. }, .. });
+                    matches!(report, ReplicaReport::Fault { fault: ReplicaFault::BeganAnew { .. }, .. });
             });
             if done(replica, began_anew) {
                 return;
@@ -217,19 +217,19 @@ fn restarts_of_a_durable_state_cause_no_trouble_report() {
         let options = SubscribeOptions { conflate, ..following() };
         let subscriber = reader.subscribe("md.a", options).unwrap();
         let mut replica = Replica::new(subscriber, |_| Book::new(Scale::default()));
-        let mut troubles = Vec::new();
+        let mut faults = Vec::new();
         let mut whole_at = |seq: u64| {
             let deadline = Instant::now() + PATIENCE;
             while !replica.is_whole() || replica.states().all(|(_, at, _)| at.seq < seq) {
                 let _ = replica.wait(Some(Duration::from_millis(50)));
                 let _ = replica.drain(dunlin::now_ns(), usize::MAX, |report| {
-                    if let ReplicaReport::Trouble { trouble, .. } = report {
-                        troubles.push(format!("{trouble:?}"));
+                    if let ReplicaReport::Fault { fault, .. } = report {
+                        faults.push(format!("{fault:?}"));
                     }
                 });
                 assert!(Instant::now() < deadline, "{seq}: {replica:?}");
             }
-            assert!(troubles.is_empty(), "conflate {conflate}, at {seq}: {troubles:?}");
+            assert!(faults.is_empty(), "conflate {conflate}, at {seq}: {faults:?}");
         };
         whole_at(10);
         // Kill the node while the subscriber is behind, and then without a record in between.

@@ -10,7 +10,7 @@ use dunlin::journal::FakeDisk;
 use dunlin_client::topic::{
     Durable, Notice, Position, Publish, Retention, Start, SubscribeError, TopicConfig,
 };
-use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
+use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::running::{Running, on_disk};
@@ -26,11 +26,11 @@ enum Seen {
 
 fn next(member: &mut Member, timeout: Duration) -> Result<Option<Seen>, SubscribeError> {
     Ok(member.next_timeout(timeout)?.map(|claimed| match claimed {
-        Claimed::Record { token, position, attempt, frame, .. } => {
+        GroupEvent::Record { token, position, attempt, frame, .. } => {
             let number = u64::from_le_bytes(frame.payload().try_into().unwrap());
             Seen::Record { token, position, attempt, number }
         }
-        Claimed::Notice(notice) => Seen::Notice(notice),
+        GroupEvent::Notice(notice) => Seen::Notice(notice),
     }))
 }
 

@@ -131,7 +131,7 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
     assert_eq!(kv.revision().unwrap().1, 1_024);
     let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
     let asked: Vec<_> =
-        keys.iter().map(|key| kv.begin_question(&Query::Get { key: key.as_bytes() }).unwrap()).collect();
+        keys.iter().map(|key| kv.begin_query(&Query::Get { key: key.as_bytes() }).unwrap()).collect();
     for (key, asked) in keys.iter().zip(asked) {
         let Answer::Found { found, .. } = asked.wait().unwrap() else { panic!("another answer") };
         assert_eq!((found.items[0].key.as_ref(), found.items[0].item.version), (key.as_bytes(), 4));

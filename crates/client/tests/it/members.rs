@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dunlin_client::{CallError, Claimed, Client, Group, GroupKind, GroupOptions, Limits, Member, Options};
+use dunlin_client::{CallError, Client, Group, GroupEvent, GroupKind, GroupOptions, Limits, Member, Options};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
@@ -53,11 +53,11 @@ fn deliver(link: &mut Link, seqs: std::ops::RangeInclusive<u64>) {
 
 fn next(member: &mut Member) -> (u64, u64, u32, Vec<u8>) {
     match member.next_timeout(PATIENCE).unwrap().expect("nothing came") {
-        Claimed::Record { token, position, attempt, claim, frame, log } => {
+        GroupEvent::Record { token, position, attempt, claim, frame, log } => {
             assert_eq!((claim, log.topic.as_str()), (Duration::from_secs(30), "jobs"));
             (token, position.seq, attempt, frame.payload().to_vec())
         }
-        Claimed::Notice(notice) => panic!("{notice:?}"),
+        GroupEvent::Notice(notice) => panic!("{notice:?}"),
     }
 }
 

@@ -12,7 +12,7 @@ use dunlin_client::scheduler::{
     SubmittedTask, TaskStage, TaskView, Tenant, shard_of_tenant,
 };
 use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
-use dunlin_client::{ErrorCode, Task, TaskFailed, TaskUsage, Tasks, TasksError, Worker, WorkerOptions};
+use dunlin_client::{ErrorCode, Task, TaskFailure, TaskUsage, Tasks, TasksError, Worker, WorkerOptions};
 use dunlin_wait::{PATIENCE, find, until};
 
 use crate::running::Running;
@@ -44,7 +44,7 @@ fn blocking_and_async_handlers_complete_their_tasks() {
     let node = start();
     let client = node.client();
     let worker = Worker::new(&node.client())
-        .handle("length", |task: Task| async move { Ok::<_, TaskFailed>(task.payload().len().to_string()) })
+        .handle("length", |task: Task| async move { Ok::<_, TaskFailure>(task.payload().len().to_string()) })
         .handle_blocking("upper", |task: &Task| Ok(task.payload().to_ascii_uppercase()))
         .slots(3)
         .name("w");
@@ -131,13 +131,13 @@ fn failing_task_becomes_a_dead_letter_after_its_retries() {
     let tries = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&tries);
     let worker = Worker::new(&node.client())
-        .handle_blocking("fails", move |_: &Task| -> Result<Vec<u8>, TaskFailed> {
+        .handle_blocking("fails", move |_: &Task| -> Result<Vec<u8>, TaskFailure> {
             counted.fetch_add(1, Ordering::Relaxed);
-            Err(TaskFailed::new("no"))
+            Err(TaskFailure::new("no"))
         })
-        .handle_blocking("panics", |_: &Task| -> Result<Vec<u8>, TaskFailed> { panic!("a bug") })
-        .handle_blocking("hopeless", |_: &Task| -> Result<Vec<u8>, TaskFailed> {
-            Err(TaskFailed::for_good("never"))
+        .handle_blocking("panics", |_: &Task| -> Result<Vec<u8>, TaskFailure> { panic!("a bug") })
+        .handle_blocking("hopeless", |_: &Task| -> Result<Vec<u8>, TaskFailure> {
+            Err(TaskFailure::for_good("never"))
         });
     let stop = worker.stop_handle();
     let running = thread::spawn(move || worker.run().unwrap());

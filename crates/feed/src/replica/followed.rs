@@ -6,7 +6,7 @@ use dunlin_topic::{
     Checksum, EpochChanged, Gap, LogName, Position, Publishers, Record, Reducer, Resync, Snapshot,
 };
 
-use super::report::{ChangeCause, ReplicaCounts, ReplicaReport, StateChange, Trouble};
+use super::report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
 /// The replica of one log.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl<F: Reducer> LogReplica<F> {
         let at = match self.at {
             // The log's first record needs no earlier state.
             None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
-            None => return self.trouble(Trouble::Unknown { at: record.position }, telling),
+            None => return self.fault(ReplicaFault::Unknown { at: record.position }, telling),
             Some(at) => at,
         };
         if self.awaits == RecoveryNeed::State || record.seq() <= at.seq && record.position.epoch == at.epoch {
@@ -115,14 +115,14 @@ impl<F: Reducer> LogReplica<F> {
             return;
         }
         if record.position.epoch != at.epoch {
-            return self.trouble(Trouble::Unknown { at: record.position }, telling);
+            return self.fault(ReplicaFault::Unknown { at: record.position }, telling);
         }
         if record.prev_seq > at.seq {
-            return self.trouble(Trouble::Hole { first: at.seq + 1, last: record.prev_seq }, telling);
+            return self.fault(ReplicaFault::Hole { first: at.seq + 1, last: record.prev_seq }, telling);
         }
         if let Err(refused) = self.state.apply(record.seq(), &record.frame) {
-            let trouble = Trouble::Refused { at: record.position, why: refused.to_string() };
-            return self.trouble(trouble, telling);
+            let fault = ReplicaFault::Refused { at: record.position, why: refused.to_string() };
+            return self.fault(fault, telling);
         }
         let merged = at.seq + 1 < record.seq();
         let by = if merged { ChangeCause::Merged(record.frame) } else { ChangeCause::Record(record.frame) };
@@ -143,7 +143,7 @@ impl<F: Reducer> LogReplica<F> {
             false => Err(format!("the snapshot's checksum is {own:016x}, not {:016x}", snapshot.checksum)),
         });
         if let Err(why) = sound {
-            return self.trouble(Trouble::Refused { at: to, why }, telling);
+            return self.fault(ReplicaFault::Refused { at: to, why }, telling);
         }
         telling.counts.snapshots += 1;
         let from = self.at.unwrap_or(Position { epoch: to.epoch, seq: 0 });
@@ -157,21 +157,21 @@ impl<F: Reducer> LogReplica<F> {
         telling: &mut ReportSink<'_, R>,
     ) {
         let Some(at) = self.at else {
-            return self.trouble(Trouble::Unknown { at: checksum.position }, telling);
+            return self.fault(ReplicaFault::Unknown { at: checksum.position }, telling);
         };
         if self.awaits != RecoveryNeed::Nothing || checksum.position < at {
             return;
         }
         let own = self.state.checksum();
         if checksum.position.epoch == at.epoch && checksum.position.seq > at.seq {
-            self.trouble(Trouble::Hole { first: at.seq + 1, last: checksum.position.seq }, telling);
+            self.fault(ReplicaFault::Hole { first: at.seq + 1, last: checksum.position.seq }, telling);
         } else if checksum.position != at {
-            self.trouble(Trouble::Unknown { at: checksum.position }, telling);
+            self.fault(ReplicaFault::Unknown { at: checksum.position }, telling);
         } else if checksum.checksum == own {
             telling.counts.checked += 1;
             (telling.report)(ReplicaReport::Agreed { log: &self.log, at, state: &self.state });
         } else {
-            self.trouble(Trouble::Diverged { at, owner: checksum.checksum, own }, telling);
+            self.fault(ReplicaFault::Diverged { at, owner: checksum.checksum, own }, telling);
         }
     }
 
@@ -219,8 +219,8 @@ impl<F: Reducer> LogReplica<F> {
             telling.counts.gaps += 1;
         }
         let (last, epoch) = (self.at.unwrap_or(last), changed.new_first.epoch);
-        let trouble = Trouble::BeganAnew { last, epoch };
-        (telling.report)(ReplicaReport::Trouble { log: &self.log, trouble });
+        let fault = ReplicaFault::BeganAnew { last, epoch };
+        (telling.report)(ReplicaReport::Fault { log: &self.log, fault });
         self.began_anew = true;
         (self.at, self.state) = (None, empty);
         (self.awaits, self.has_gap) = (RecoveryNeed::Nothing, true);
@@ -249,9 +249,13 @@ impl<F: Reducer> LogReplica<F> {
         (telling.report)(ReplicaReport::Changed(change));
     }
 
-    fn trouble<R: FnMut(ReplicaReport<'_, F>)>(&mut self, trouble: Trouble, telling: &mut ReportSink<'_, R>) {
-        let awaits = match trouble {
-            Trouble::Hole { .. } => RecoveryNeed::WhatFollows,
+    fn fault<R: FnMut(ReplicaReport<'_, F>)>(
+        &mut self,
+        fault: ReplicaFault,
+        telling: &mut ReportSink<'_, R>,
+    ) {
+        let awaits = match fault {
+            ReplicaFault::Hole { .. } => RecoveryNeed::WhatFollows,
             _ => RecoveryNeed::State,
         };
         // Reports a fault of a log only once.
@@ -259,19 +263,19 @@ impl<F: Reducer> LogReplica<F> {
             telling.counts.ignored += 1;
             return;
         }
-        match trouble {
+        match fault {
             // A hole that a gap has explained is not a second fault.
-            Trouble::Hole { .. } if self.has_gap => {
+            ReplicaFault::Hole { .. } if self.has_gap => {
                 telling.counts.gaps -= 1;
                 telling.counts.holes += 1;
             }
-            Trouble::Hole { .. } => telling.counts.holes += 1,
-            Trouble::Diverged { .. } => telling.counts.divergent += 1,
-            Trouble::Refused { .. } => telling.counts.refused += 1,
-            Trouble::Unknown { .. } | Trouble::BeganAnew { .. } => {}
+            ReplicaFault::Hole { .. } => telling.counts.holes += 1,
+            ReplicaFault::Diverged { .. } => telling.counts.divergent += 1,
+            ReplicaFault::Refused { .. } => telling.counts.refused += 1,
+            ReplicaFault::Unknown { .. } | ReplicaFault::BeganAnew { .. } => {}
         }
         (self.awaits, self.asked, self.since_ns) = (awaits, 0, 0);
-        (telling.report)(ReplicaReport::Trouble { log: &self.log, trouble });
+        (telling.report)(ReplicaReport::Fault { log: &self.log, fault });
     }
 }
 

@@ -54,7 +54,7 @@ impl<'a> ChangeCause<'a> {
 
 /// How a replica noticed that a state is wrong or incomplete. The replica requests the repair itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ReplicaFault {
     /// Records from `first` to `last` are missing.
     Hole {
         /// First missing record.
@@ -107,11 +107,11 @@ pub enum ReplicaReport<'a, F> {
         state: &'a F,
     },
     /// A state is wrong or incomplete; it does not change until it is repaired.
-    Trouble {
+    Fault {
         /// The log.
         log: &'a Arc<LogName>,
         /// The fault.
-        trouble: Trouble,
+        fault: ReplicaFault,
     },
     /// Whether a publisher of the state is connected, according to the log's owner.
     Publishers(&'a Publishers),

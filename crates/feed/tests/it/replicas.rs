@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_feed::{Replica, ReplicaCounts, ReplicaReport, Trouble};
+use dunlin_feed::{Replica, ReplicaCounts, ReplicaFault, ReplicaReport};
 use dunlin_topic::*;
 use dunlin_wait::{Deadline, PATIENCE, until};
 
@@ -192,7 +192,7 @@ fn each_loss_is_noticed_within_a_record_and_repaired_once() {
         source.publish(round % 13);
         for (replica, holes) in replicas.iter_mut().zip(&mut holes) {
             while replica.drain(CLOCK.now_ns(), usize::MAX, |report| {
-                if let ReplicaReport::Trouble { trouble: Trouble::Hole { first, last }, .. } = report {
+                if let ReplicaReport::Fault { fault: ReplicaFault::Hole { first, last }, .. } = report {
                     assert_eq!(first, last, "one was lost, and the next one showed it");
                     holes.push(first);
                 }
@@ -280,8 +280,10 @@ fn diverged_replica_is_detected_and_repaired() {
         deadline.check(format_args!("{:?}", replica.counts()));
         replica.wait(Some(Duration::from_millis(100))).unwrap();
         let told = |report: ReplicaReport<'_, Faulty>| {
-            diverged +=
-                u64::from(matches!(report, ReplicaReport::Trouble { trouble: Trouble::Diverged { .. }, .. }));
+            diverged += u64::from(matches!(
+                report,
+                ReplicaReport::Fault { fault: ReplicaFault::Diverged { .. }, .. }
+            ));
         };
         replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
     }

@@ -65,7 +65,7 @@ impl MirrorFeedLink {
     fn take_some(&mut self) -> Result<bool, String> {
         self.is_behind = false;
         if !self.stands {
-            match self.subscriber.began() {
+            match self.subscriber.start_positions() {
                 Some(after) => {
                     self.feed.stands(&after);
                     self.stands = true;

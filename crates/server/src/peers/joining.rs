@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::RemoteMembership;
 use dunlin::topic::{LogName, SubscribeError};
-use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
+use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 
 /// A running membership.
 pub(super) struct RemoteJoin {
@@ -82,14 +82,14 @@ impl RemoteJoin {
     }
 
     fn take_some(&mut self) -> Result<(), SubscribeError> {
-        if let Some(epoch) = self.member.began_in()? {
+        if let Some(epoch) = self.member.start_epoch()? {
             self.membership.stands(epoch);
         }
         while self.membership.has_room() {
             match self.member.try_next()? {
                 None => return Ok(()),
-                Some(Claimed::Notice(notice)) => self.membership.take_notice(notice),
-                Some(Claimed::Record { position, frame, log, .. }) => {
+                Some(GroupEvent::Notice(notice)) => self.membership.take_notice(notice),
+                Some(GroupEvent::Record { position, frame, log, .. }) => {
                     if !self.logs.contains(log) {
                         self.logs.push(Arc::clone(log));
                     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::topic::{PublishError, SubscribeError};
 use dunlin::{InFlightBatch, InterestQuery, MirrorFeed, PublisherPresence, RemoteMembership};
-use dunlin_client::{Address, BatchToRelay, Client, Options, Relay, RelayOutcome};
+use dunlin_client::{Address, Client, Options, Relay, RelayBatch, RelayOutcome};
 
 use super::feeding::MirrorFeedLink;
 use super::interest::InterestQueries;
@@ -165,7 +165,7 @@ impl NodeLink {
         let TopicRelay { relay, is_stale } = relays.entry(key).or_insert_with(open);
         let (is_stale, to) = (Arc::clone(is_stale), self.to);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
-        let to_relay = BatchToRelay {
+        let to_relay = RelayBatch {
             partition,
             frames: &frames,
             count: run.count,

@@ -130,7 +130,7 @@ fn bearer(token: &str) -> String {
 }
 
 /// The refusal of a client.
-fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::Refused {
+fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::RefusedError {
     match connected {
         Err(ConnectError::Disconnected(DisconnectReason::Refused(refused))) => refused,
         other => panic!("{other:?}"),

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use dunlin::Node;
 use dunlin::topic::{Publish, Start};
-use dunlin_client::{Claimed, Group, GroupKind, GroupOptions, Member};
+use dunlin_client::{Group, GroupEvent, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, POLL, find};
 
 use crate::clients::connect;
@@ -28,10 +28,10 @@ fn options(kind: GroupKind) -> GroupOptions {
 /// Payload, token and attempt of the next record.
 fn next(member: &mut Member, patience: Duration) -> Option<(String, u64, u32)> {
     match member.next_timeout(patience).unwrap()? {
-        Claimed::Record { token, attempt, frame, .. } => {
+        GroupEvent::Record { token, attempt, frame, .. } => {
             Some((String::from_utf8(frame.payload().to_vec()).unwrap(), token, attempt))
         }
-        Claimed::Notice(notice) => panic!("{notice:?}"),
+        GroupEvent::Notice(notice) => panic!("{notice:?}"),
     }
 }
 

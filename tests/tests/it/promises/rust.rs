@@ -11,7 +11,7 @@ use dunlin::Node;
 use dunlin::topic::{
     Draft, Event, Meta, Notice, OnGap, Payload, Publish, Start, Subscribe, SubscribeOptions,
 };
-use dunlin_client::{Claimed, Client, Credentials, Group, GroupOptions, Member, Options};
+use dunlin_client::{Client, Credentials, Group, GroupEvent, GroupOptions, Member, Options};
 
 use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, TOKEN};
@@ -230,13 +230,13 @@ impl Reader for RustMember {
             }
         }
         Ok(match self.0.take() {
-            Claimed::Record { position, frame, log, .. } => Received::Record(ReceivedRecord {
+            GroupEvent::Record { position, frame, log, .. } => Received::Record(ReceivedRecord {
                 subject: format!("{}{}", log.subject_prefix, frame.subject_tail()),
                 seq: Some(position.seq),
                 payload: frame.payload().to_vec(),
                 headers: headers(frame.headers()),
             }),
-            Claimed::Notice(notice) => seen(notice).unwrap_or(Received::Nothing),
+            GroupEvent::Notice(notice) => seen(notice).unwrap_or(Received::Nothing),
         })
     }
 }

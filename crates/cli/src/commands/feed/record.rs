@@ -139,7 +139,7 @@ impl Recorder {
                 written = match &report {
                     ReplicaReport::Changed(change) => self.write(change),
                     ReplicaReport::Agreed { log, state, .. } => self.sum(&log.topic, state),
-                    ReplicaReport::Trouble { log, .. } => {
+                    ReplicaReport::Fault { log, .. } => {
                         suspect.push(log.topic.clone());
                         Ok(())
                     }

@@ -186,7 +186,7 @@ impl Watching<'_> {
                     ReplicaReport::Changed(change) => view.changed(change),
                     ReplicaReport::Agreed { .. } => Ok(()),
                     ReplicaReport::Publishers(publishers) => view.publishers(publishers),
-                    ReplicaReport::Trouble { log, trouble } => view.trouble(&log.topic, trouble),
+                    ReplicaReport::Fault { log, fault } => view.fault(&log.topic, fault),
                     ReplicaReport::Deleted { log, .. } => view.deleted(&log.topic),
                 };
                 if shown.is_ok() {

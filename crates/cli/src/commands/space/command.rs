@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use dunlin_client::space::{CommandOutcome, EntityCommand, EntityId};
+use dunlin_client::space::{CommandResult, EntityCommand, EntityId};
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -58,8 +58,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Prints a result: `what` is a phrase such as "changed in".
-pub(super) fn print(entity: u64, what: &str, done: CommandOutcome, console: &Console) -> Result<()> {
-    let CommandOutcome { process, region, tick } = done;
+pub(super) fn print(entity: u64, what: &str, done: CommandResult, console: &Console) -> Result<()> {
+    let CommandResult { process, region, tick } = done;
     let mut out = console.out();
     if console.json {
         let line =

@@ -107,13 +107,13 @@ fn refused(why: ViewError) -> Refusal {
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
 fn nobody(world: &World, center: EntityId, rule: VisibilityRule) -> Refusal {
-    let checked = world.places().and_then(|places| places.check().map(|()| places));
+    let checked = world.world_map().and_then(|places| places.check().map(|()| places));
     Refusal(match checked {
         Err(why) => why.to_string(),
         Ok(_) if !matches!(rule, VisibilityRule::All) => {
             format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
         }
-        Ok(places) => places.nowhere(center).to_string(),
+        Ok(places) => places.entity_error(center).to_string(),
     })
 }
 

@@ -9,7 +9,7 @@ use dunlin::space::{
     AnyRegion, Census, HandoverTiming, Headcount, REGION, RegionId, RegionLimits, RegionReducer, RegionState,
     Schema, StandbyMode, World, topic_of,
 };
-use dunlin_client::{Client, Disconnected, Kv, Options, Subscriber, interruptible};
+use dunlin_client::{Client, Disconnection, Kv, Options, Subscriber, interruptible};
 use dunlin_feed::{Replica, ReplicaReport};
 use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
@@ -163,7 +163,7 @@ fn look(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits: bool) ->
     let (asked, ends) = (client.clone(), stop.clone());
     let breaks_off = move || ends.is_set() || !waits && away(&asked).is_some();
     match interruptible(breaks_off, || watcher.look()) {
-        Err(_) if stop.is_set() || !waits && client.away().is_some() => Ok(()),
+        Err(_) if stop.is_set() || !waits && client.disconnection().is_some() => Ok(()),
         looked => looked,
     }
 }
@@ -341,7 +341,7 @@ impl Watcher {
         &self,
         census: &Census,
         draws: bool,
-        away: Option<Disconnected>,
+        away: Option<Disconnection>,
         console: &Console,
     ) -> Result<()> {
         let mut out = std::io::stdout().lock();
@@ -397,7 +397,7 @@ impl Watcher {
         let on_the_way: usize = self.owned.iter().map(|owned| count(census, owned).on_the_way).sum();
         writeln!(out, "{} entities, {on_the_way} of them on their way between regions{end}", census.len())?;
         if draws {
-            let lost = away.map_or_else(String::new, |Disconnected { since, why }| {
+            let lost = away.map_or_else(String::new, |Disconnection { since, why }| {
                 let mark = console.paint.warning("connection lost");
                 format!("{mark} for {} s: {why}; reconnecting", since.elapsed().as_secs())
             });

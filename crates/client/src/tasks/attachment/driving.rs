@@ -307,6 +307,6 @@ impl AttachmentShared {
 }
 
 /// Whether the command may have been carried out, so that it is repeated without effect.
-fn is_unknown(refused: &crate::refusal::Refused) -> bool {
+fn is_unknown(refused: &crate::refusal::RefusedError) -> bool {
     refused.code == ErrorCode::CommandUnknown
 }

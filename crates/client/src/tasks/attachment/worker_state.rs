@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 
 use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::given::AssignedTask;
-use crate::refusal::Refused;
+use crate::refusal::RefusedError;
 
 /// Requests in flight at once. Commands queued in the meantime are sent together, so that a busy worker sends
 /// larger requests.
@@ -93,7 +93,7 @@ impl QueuedCommand {
 
     /// The failure to send after a result was refused for its content. The task still belongs to this worker,
     /// which alone can finish it.
-    fn failing(&self, refused: &Refused) -> Option<QueuedCommand> {
+    fn failing(&self, refused: &RefusedError) -> Option<QueuedCommand> {
         if is_of_another(refused.code) {
             return None;
         }
@@ -296,7 +296,11 @@ impl WorkerState {
 
     /// Handles the response to a request, command by command. Returns `false` if the cluster does not know
     /// this worker.
-    pub(super) fn answered(&mut self, request: u32, answers: Vec<Result<CommandReply, Refused>>) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        request: u32,
+        answers: Vec<Result<CommandReply, RefusedError>>,
+    ) -> bool {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return true;
         };
@@ -346,7 +350,7 @@ impl WorkerState {
 
     /// Handles the final refusal of a request, whose commands are discarded. The tasks whose results it
     /// carried fail.
-    pub(super) fn given_up(&mut self, request: u32, refused: &Refused) {
+    pub(super) fn given_up(&mut self, request: u32, refused: &RefusedError) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
         };

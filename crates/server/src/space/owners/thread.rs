@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dunlin::space::{Authority, Behaviour, Host, RegionId};
-use dunlin_client::{Kv, KvError, Lease, LeaseLost, interruptible};
+use dunlin_client::{Kv, KvError, Lease, LeaseLostError, interruptible};
 use serde_json::Value;
 
 use super::deeds::{has_standby, until_ns};
@@ -167,7 +167,7 @@ pub(super) enum OwnershipError {
     #[error(transparent)]
     Kv(#[from] KvError),
     #[error(transparent)]
-    Lease(#[from] LeaseLost),
+    Lease(#[from] LeaseLostError),
     #[error(transparent)]
     Space(#[from] SpaceError),
     #[error("cannot keep the lease: {0}")]
@@ -232,8 +232,8 @@ impl RegionOwnership {
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
                 // A request to an unresponsive node ends with the lease, or when the process stops.
-                let (ends, pulse) = (Arc::clone(&stopped), keeper.lease.as_ref().map(Lease::pulse));
-                let lapsed = move || pulse.as_ref().is_some_and(|pulse| pulse.check().is_err());
+                let (ends, lease) = (Arc::clone(&stopped), keeper.lease.as_ref().map(Lease::handle));
+                let lapsed = move || lease.as_ref().is_some_and(|lease| lease.check().is_err());
                 let turn = || keeper.turn();
                 match interruptible(move || ends.load(Ordering::Relaxed) || lapsed(), turn) {
                     Ok(()) => keeper.away = None,

@@ -87,7 +87,7 @@ fn tcp_user_reaches_only_the_keys_it_is_allowed() {
     forbidden(ana.lock("b/gate", &lease, b""));
     forbidden(ana.try_lock("gate", &lease, b""));
     forbidden(ana.holder("gate"));
-    forbidden(ana.question(&Query::Leases { after: 0, limit: 0 }));
+    forbidden(ana.query(&Query::Leases { after: 0, limit: 0 }));
     forbidden(ana.command(&Command::Limit { limits: Default::default() }));
     forbidden(guest.get("a/1"));
     forbidden(guest.command(&Command::Grant { ttl_ms: 1_000 }));
@@ -111,7 +111,7 @@ fn key_totals_are_shown_only_to_users_who_may_see_all_keys() {
             let kv = kv_of(&guarded, user);
             assert_eq!(kv.revision().unwrap(), revision, "{user}");
             for kv in [kv.clone(), kv.stale()] {
-                let Answer::Status { keys, bytes, leases, .. } = kv.question(&Query::Status).unwrap() else {
+                let Answer::Status { keys, bytes, leases, .. } = kv.query(&Query::Status).unwrap() else {
                     panic!()
                 };
                 assert_eq!([keys, bytes, leases].map(|total| total != NOT_SHOWN), [may; 3], "{user}");

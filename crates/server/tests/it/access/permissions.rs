@@ -2,7 +2,7 @@
 
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
-use dunlin_client::{CallError, Group, GroupOptions, Refused};
+use dunlin_client::{CallError, Group, GroupOptions, RefusedError};
 
 use super::{Guarded, PASSWORD, basic, read_to};
 
@@ -15,7 +15,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"orders.>\"]\
 /// The text of the `FORBIDDEN` error that the client received; panics for any other result.
 fn forbidden<T: std::fmt::Debug>(asked: Result<T, CallError>) -> String {
     match asked {
-        Err(CallError::Refused(Refused { code: ErrorCode::Forbidden, text, .. })) => text,
+        Err(CallError::Refused(RefusedError { code: ErrorCode::Forbidden, text, .. })) => text,
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use dunlin::topic::{OnGap, ReducerConfig};
-use dunlin_client::{BatchToRelay, Relay, RelayOutcome};
+use dunlin_client::{Relay, RelayBatch, RelayOutcome};
 use dunlin_server::grpc::proto::dunlin as v1;
 
 use super::*;
@@ -162,14 +162,8 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
     let hand_on = |relay: &Relay, text: &str| {
         let (sender, told) = mpsc::channel();
         let frames = &record(text)[..];
-        let run = BatchToRelay {
-            partition: 0,
-            frames,
-            count: 1,
-            producer_seq: None,
-            expect_last: None,
-            after: None,
-        };
+        let run =
+            RelayBatch { partition: 0, frames, count: 1, producer_seq: None, expect_last: None, after: None };
         relay.send(run, Box::new(move |relayed| sender.send(relayed).unwrap()));
         let mut outcome = None;
         until("it is answered", || {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use dunlin::now_ns;
 use dunlin_client::Subscriber;
-use dunlin_feed::{ChangeCause, Replica, Side, StateChange, Trouble};
+use dunlin_feed::{ChangeCause, Replica, ReplicaFault, Side, StateChange};
 use dunlin_topic::{Publishers, Reducer};
 use serde_json::{Value, json};
 
@@ -76,21 +76,21 @@ impl View {
     }
 
     /// Reports a wrong book, which the replica is replacing.
-    pub fn trouble(&mut self, topic: &str, trouble: &Trouble) -> Result<()> {
-        let text = match trouble {
-            Trouble::Hole { first, last } => {
+    pub fn fault(&mut self, topic: &str, fault: &ReplicaFault) -> Result<()> {
+        let text = match fault {
+            ReplicaFault::Hole { first, last } => {
                 format!("updates {first} to {last} are missing; requesting them")
             }
-            Trouble::Diverged { at, .. } => {
+            ReplicaFault::Diverged { at, .. } => {
                 format!("the book differs from its owner's at {at}; requesting the owner's")
             }
-            Trouble::Refused { at, why } => format!("{why}, at {at}; requesting the book"),
-            Trouble::BeganAnew { last, .. } => {
+            ReplicaFault::Refused { at, why } => format!("{why}, at {at}; requesting the book"),
+            ReplicaFault::BeganAnew { last, .. } => {
                 format!(
                     "the topic began a new epoch after {last}; the book is empty until it is published again"
                 )
             }
-            Trouble::Unknown { at } => {
+            ReplicaFault::Unknown { at } => {
                 format!("updates from {at} on belong to an unknown book; requesting it")
             }
         };
