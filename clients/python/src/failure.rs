@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_client::{
-    CallError, ConnectError, DisconnectReason, ErrorCode, KvError, LeaseLost, Refused, RequestError,
-    TasksError, WatchError,
+    CallError, ConnectError, DisconnectReason, ErrorCode, KvError, LeaseLostError, RefusedError,
+    RequestError, TasksError, WatchError,
 };
 use dunlin_topic::{PublishError, SubscribeError};
 use dunlin_wire::CODES;
@@ -194,8 +194,8 @@ fn from_text(text: &str) -> Failure {
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Failure {
+impl From<RefusedError> for Failure {
+    fn from(refused: RefusedError) -> Failure {
         Failure::Numbered(refused.code, refused.numbers, refused.detail())
     }
 }
@@ -312,8 +312,8 @@ impl From<TasksError> for Failure {
     }
 }
 
-impl From<LeaseLost> for Failure {
-    fn from(lost: LeaseLost) -> Failure {
+impl From<LeaseLostError> for Failure {
+    fn from(lost: LeaseLostError) -> Failure {
         Failure::Numbered(ErrorCode::NoLease, [lost.lease, 0, 0], lost.to_string())
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dunlin_client::state::{Command, Compare, Comparison, Operation, Reply, Target};
-use dunlin_client::{Client, Entry, Kv, Transaction, WatchFrom, Written};
+use dunlin_client::{Client, Entry, Kv, Transaction, WatchFrom, WriteResult};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -202,7 +202,7 @@ impl Keys {
         })?;
         let lease = RawLease::new(lease);
         self.connection.get().adopt(&lease.lease.closer());
-        self.connection.get().adopt(&lease.pulse.closer());
+        self.connection.get().adopt(&lease.handle.closer());
         Ok(lease)
     }
 
@@ -220,9 +220,9 @@ impl Keys {
 }
 
 impl Keys {
-    fn write(&self, py: Python<'_>, command: &Command<'_>) -> PyResult<Written> {
+    fn write(&self, py: Python<'_>, command: &Command<'_>) -> PyResult<WriteResult> {
         self.ask(py, |kv| match kv.command(command)? {
-            Reply::Changed { revision, keys } => Ok(Written { revision, keys }),
+            Reply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
             other => Err(Failure::Unknown(format!("the node answered {other:?}"))),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_client::{Lease, LeasePulse};
+use dunlin_client::{Lease, LeaseHandle};
 use pyo3::prelude::*;
 
 use crate::events::timeout;
@@ -16,19 +16,19 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct RawLease {
     id: u64,
     ttl: Duration,
-    pub pulse: Handle<LeasePulse>,
+    pub handle: Handle<LeaseHandle>,
     pub lease: Handle<Lease>,
 }
 
 impl RawLease {
     pub fn new(lease: Lease) -> RawLease {
-        let (id, ttl, pulse) = (lease.id(), lease.ttl(), Handle::new(lease.pulse()));
-        RawLease { id, ttl, pulse, lease: Handle::new(lease) }
+        let (id, ttl, handle) = (lease.id(), lease.ttl(), Handle::new(lease.handle()));
+        RawLease { id, ttl, handle, lease: Handle::new(lease) }
     }
 
-    /// The pulse for one call. Keeping it longer would keep the connection open.
-    pub fn pulse(&self, py: Python<'_>) -> PyResult<LeasePulse> {
-        self.pulse.look(py, |pulse| Ok(pulse.clone()))
+    /// The handle for one call. Keeping it longer would keep the connection open.
+    pub fn handle(&self, py: Python<'_>) -> PyResult<LeaseHandle> {
+        self.handle.look(py, |handle| Ok(handle.clone()))
     }
 }
 
@@ -47,22 +47,22 @@ impl RawLease {
 
     /// Fails unless the lease is sure to live.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.pulse.look(py, |pulse| Ok(pulse.check().map(drop)?))
+        self.handle.look(py, |handle| Ok(handle.check().map(drop)?))
     }
 
     fn keep_alive(&self, py: Python<'_>) -> PyResult<()> {
-        let (pulse, watched) = (self.pulse(py)?, self.lease.clone());
-        interrupting(py, move || watched.is_closed(), || Ok(pulse.keep_alive()?))
+        let (handle, watched) = (self.handle(py)?, self.lease.clone());
+        interrupting(py, move || watched.is_closed(), || Ok(handle.keep_alive()?))
     }
 
     /// Waits until the lease is lost and returns the reason; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
-        let pulse = self.pulse(py)?;
+        let handle = self.handle(py)?;
         let until = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK));
-            if let Some(lost) = detached(py, || pulse.wait_lost(left)).0 {
+            if let Some(lost) = detached(py, || handle.wait_lost(left)).0 {
                 return Ok(Some(lost.why));
             }
             py.check_signals()?;
@@ -77,7 +77,7 @@ impl RawLease {
         if let Some(lease) = self.lease.take(py) {
             detached(py, || lease.leave());
         }
-        self.pulse.close(py);
+        self.handle.close(py);
     }
 
     #[getter]
@@ -87,6 +87,6 @@ impl RawLease {
 
     fn close(&self, py: Python<'_>) {
         self.lease.close(py);
-        self.pulse.close(py);
+        self.handle.close(py);
     }
 }

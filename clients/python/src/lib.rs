@@ -79,7 +79,7 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tasks::TaskCalls>()?;
     module.add_class::<attachment::RawAttachment>()?;
     module.add_class::<world::RawWorld>()?;
-    module.add_class::<world::RawSight>()?;
+    module.add_class::<world::RawViewer>()?;
     module.add_class::<failure::CancellableCall>()?;
     module.add_function(wrap_pyfunction!(failure::end, module)?)?;
     module.add_function(wrap_pyfunction!(world::check_world, module)?)?;

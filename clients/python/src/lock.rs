@@ -21,12 +21,12 @@ pub struct RawLock {
 impl RawLock {
     /// Takes the lock and returns its token. With `wait`, waits as long as the lease lives.
     fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
-        let (kv, pulse) = (self.connection.get().client(py)?.kv(), self.lease.get().pulse(py)?);
+        let (kv, handle) = (self.connection.get().client(py)?.kv(), self.lease.get().handle(py)?);
         let (name, value) = (&self.name, &self.value);
         self.held.with(py, |held| {
             let lock = match wait {
-                true => kv.lock_while(name, &pulse, value)?,
-                false => kv.try_lock_while(name, &pulse, value)?,
+                true => kv.lock_while(name, &handle, value)?,
+                false => kv.try_lock_while(name, &handle, value)?,
             };
             Ok(held.insert(lock).token())
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_client::{Claimed, Member, Settler};
+use dunlin_client::{GroupEvent, Member, Settler};
 use dunlin_topic::Notice;
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
@@ -54,8 +54,8 @@ impl PrefetchingMember {
     fn take(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let taken = match self.member.try_next()? {
             None => return Ok(None),
-            Some(Claimed::Notice(notice)) => return Ok(Some(MemberEvent::Notice(notice))),
-            Some(Claimed::Record { token, position, attempt, claim, frame, log, .. }) => {
+            Some(GroupEvent::Notice(notice)) => return Ok(Some(MemberEvent::Notice(notice))),
+            Some(GroupEvent::Record { token, position, attempt, claim, frame, log, .. }) => {
                 let mut records = Records::with_room(1);
                 records.push(position, position.seq - 1, &frame, log);
                 records.end();

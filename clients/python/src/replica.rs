@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::Subscriber;
 use dunlin_feed::{
-    ChangeCause, Level, RETRY_NS, Replica, ReplicaCounts, ReplicaReport, Side, Touch, Trouble,
+    ChangeCause, Level, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, Side, Touch,
 };
 use dunlin_topic::{Position, Publishers, Reducer, Subscribe};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
@@ -51,7 +51,7 @@ pub enum ReplicaEvent {
         append_ns: Option<u64>,
         event_ns: Option<u64>,
     },
-    Trouble {
+    Fault {
         partition: u16,
         text: String,
     },
@@ -91,8 +91,8 @@ impl FollowedReplica {
                     event_ns: event,
                 });
             }
-            ReplicaReport::Trouble { log, trouble } => {
-                told.push_back(ReplicaEvent::Trouble { partition: log.partition, text: text(&trouble) });
+            ReplicaReport::Fault { log, fault } => {
+                told.push_back(ReplicaEvent::Fault { partition: log.partition, text: text(&fault) });
             }
             ReplicaReport::Publishers(publishers) => {
                 *append_ns = publishers.last_append_ns.max(*append_ns);
@@ -108,15 +108,15 @@ impl FollowedReplica {
     }
 }
 
-fn text(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Hole { first, last } => format!("records {first} to {last} never came"),
-        Trouble::Diverged { at, .. } => format!("not its owner's state at {at}"),
-        Trouble::Refused { at, why } => format!("{why}, at {at}"),
-        Trouble::BeganAnew { last, .. } => {
+fn text(fault: &ReplicaFault) -> String {
+    match fault {
+        ReplicaFault::Hole { first, last } => format!("records {first} to {last} never came"),
+        ReplicaFault::Diverged { at, .. } => format!("not its owner's state at {at}"),
+        ReplicaFault::Refused { at, why } => format!("{why}, at {at}"),
+        ReplicaFault::BeganAnew { last, .. } => {
             format!("the topic began anew after {last}: its state is gone until it is published again")
         }
-        Trouble::Unknown { at } => format!("records from {at} on, of a state that is not known"),
+        ReplicaFault::Unknown { at } => format!("records from {at} on, of a state that is not known"),
     }
 }
 
@@ -128,13 +128,13 @@ impl ReplicaEvent {
             ReplicaEvent::Changed { partition, from, to, by, append_ns, event_ns } => module
                 .getattr("Change")?
                 .call1((partition, PyPosition(from), PyPosition(to), by, append_ns, event_ns))?,
-            ReplicaEvent::Trouble { partition, text } => {
-                module.getattr("Trouble")?.call1((partition, text))?
+            ReplicaEvent::Fault { partition, text } => {
+                module.getattr("ReplicaFault")?.call1((partition, text))?
             }
             ReplicaEvent::Publishers(publishers) => {
                 return Ok(Py::new(py, PyPublishers::of(&publishers))?.into_any());
             }
-            ReplicaEvent::Deleted { partition } => module.getattr("Forgotten")?.call1((partition,))?,
+            ReplicaEvent::Deleted { partition } => module.getattr("StateDeleted")?.call1((partition,))?,
         };
         Ok(made.unbind())
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dunlin_client::space::{
-    CommandError, CommandOutcome, Entity, EntityCommand, EntityId, SceneChange, Schema, ViewError, Viewer,
+    CommandError, CommandResult, Entity, EntityCommand, EntityId, SceneChange, Schema, ViewError, Viewer,
     VisibilityRule, VisibleEntity, Watch, World, WorldMapError, check_world_name,
 };
 use pyo3::exceptions::{PyLookupError, PyValueError};
@@ -37,8 +37,8 @@ enum SceneViewer {
 
 /// The viewer of [`RawWorld::near`].
 #[pyclass(frozen, module = "dunlin._dunlin")]
-pub struct RawSight {
-    sight: Handle<SceneViewer>,
+pub struct RawViewer {
+    viewer: Handle<SceneViewer>,
 }
 
 /// A change and its entity; `None` if the entity is no longer visible.
@@ -124,7 +124,7 @@ impl RawWorld {
         kind: Option<u32>,
         not_kind: Option<u32>,
         bytes_per_tick: u32,
-    ) -> PyResult<RawSight> {
+    ) -> PyResult<RawViewer> {
         let rule = match (kind, not_kind) {
             (None, None) => VisibilityRule::All,
             (Some(kind), None) => VisibilityRule::OfKind(kind),
@@ -136,15 +136,15 @@ impl RawWorld {
         }
         let watch = Watch { rule, bytes_per_tick, ..Watch::around(EntityId(entity), within) };
         let is_plane = self.is_plane;
-        let sight = self.world.with_in_turn(py, move |world| {
+        let viewer = self.world.with_in_turn(py, move |world| {
             Ok(match is_plane {
                 true => SceneViewer::Plane(world.watch(watch, Schema::default())?),
                 false => SceneViewer::Space(world.watch(watch, Schema::default())?),
             })
         })?;
-        let sight = Handle::new(sight);
-        connection.adopt(&sight.closer());
-        Ok(RawSight { sight })
+        let viewer = Handle::new(viewer);
+        connection.adopt(&viewer.closer());
+        Ok(RawViewer { viewer })
     }
 
     /// Changes an entity. Returns the process, the region and the last tick before the change.
@@ -209,7 +209,7 @@ impl RawWorld {
     }
 }
 
-fn place(done: CommandOutcome) -> (u64, u64, u64) {
+fn place(done: CommandResult) -> (u64, u64, u64) {
     (done.process, done.region.0.into(), done.tick)
 }
 
@@ -233,7 +233,7 @@ fn point<const D: usize>(given: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> 
 }
 
 #[pymethods]
-impl RawSight {
+impl RawViewer {
     /// The next change with its entity; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(
@@ -245,9 +245,9 @@ impl RawSight {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let within = left.map_or(LOOK, |left| left.min(LOOK));
-            let seen = self.sight.with(py, |sight| sight.next(within))?;
+            let arrived = self.viewer.with(py, |viewer| viewer.next(within))?;
             py.check_signals()?;
-            match seen {
+            match arrived {
                 Some(EntityChange(change, one)) => {
                     let (what, id) = match change {
                         SceneChange::Entered(id) => ("enter", id),
@@ -265,18 +265,18 @@ impl RawSight {
 
     /// All visible entities.
     fn visible<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let all = self.sight.look(py, |sight| Ok(sight.all()))?;
+        let all = self.viewer.look(py, |viewer| Ok(viewer.all()))?;
         let rows = all.into_iter().map(|one| one.row(py)).collect::<PyResult<Vec<_>>>()?;
         PyList::new(py, rows)
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.sight.is_closed()
+        self.viewer.is_closed()
     }
 
     fn close(&self, py: Python<'_>) {
-        self.sight.close(py);
+        self.viewer.close(py);
     }
 }
 

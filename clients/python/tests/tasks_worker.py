@@ -40,7 +40,7 @@ def flaky(task: dunlin.Task) -> str:
 
 @worker.task("hopeless")
 def hopeless(task: dunlin.Task) -> None:
-    raise dunlin.TaskFailed("there is no way", retry=False)
+    raise dunlin.TaskFailure("there is no way", retry=False)
 
 
 @worker.task("crash")

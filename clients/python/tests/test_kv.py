@@ -84,7 +84,7 @@ def test_watch_delivers_every_revision_from_its_start(client: dunlin.Client, top
     assert [change.revision for change in changes] == [first, first + 2, first + 3]
     assert [event.key.decode()[-1] for event in changes[1].events] == ["a", "b"]
     match changes[0].events, changes[2].events:
-        case (kv.WasPut(entry),), (kv.WasDeleted(key),):
+        case (kv.PutEvent(entry),), (kv.DeleteEvent(key),):
             assert (entry.value, key.decode()) == (b"1", f"{topic}/a")
         case other:
             raise AssertionError(other)

@@ -53,26 +53,26 @@ def test_region_columns_do_not_change_with_later_updates(world_url: str) -> None
             client.table("space.birds.region.1")
 
 
-def test_sight_follows_an_entity_that_obeys_commands(world_url: str) -> None:
+def test_viewer_follows_an_entity_that_obeys_commands(world_url: str) -> None:
     one = 1_000_007
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")
-        with world.near(one, within=2 * EDGE) as sight:
-            seen = next(iter(sight))
-            assert seen.what == "enter" and seen.entity is not None and seen.entity.id == seen.id
-            until(lambda: (sight.next(0.1) and None) or len(sight.visible) == ENTITIES)
-            assert set(sight.visible) == set(range(1_000_000, 1_000_000 + ENTITIES))
+        with world.near(one, within=2 * EDGE) as viewer:
+            change = next(iter(viewer))
+            assert change.what == "enter" and change.entity is not None and change.entity.id == change.id
+            until(lambda: (viewer.next(0.1) and None) or len(viewer.visible) == ENTITIES)
+            assert set(viewer.visible) == set(range(1_000_000, 1_000_000 + ENTITIES))
             done = world.command(one, kind=77)
             assert done.process > 0 and done.region == 1
             assert world.command(one, position=(1.0, 2.0, 3.0)).tick >= done.tick
         # A new watch reports the kind, and only entities of it.
-        with world.near(one, within=2 * EDGE, kind=77) as sight:
-            until(lambda: (sight.next(0.1) and None) or set(sight.visible) == {one})
-            entity = sight.visible[one]
+        with world.near(one, within=2 * EDGE, kind=77) as viewer:
+            until(lambda: (viewer.next(0.1) and None) or set(viewer.visible) == {one})
+            entity = viewer.visible[one]
             assert entity.kind == 77 and len(entity.position) == len(entity.velocity) == 3
         with pytest.raises(dunlin.Error):
-            sight.next(0.1)
+            viewer.next(0.1)
 
 
 def test_spawned_entity_is_visible_until_despawned(world_url: str) -> None:
@@ -80,8 +80,8 @@ def test_spawned_entity_is_visible_until_despawned(world_url: str) -> None:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")
         assert world.spawn(7, position=(1.0, 2.0, 3.0), kind=78).region == 1
-        with world.near(7, within=2 * EDGE, kind=78) as sight:
-            until(lambda: (sight.next(0.1) and None) or set(sight.visible) == {7})
+        with world.near(7, within=2 * EDGE, kind=78) as viewer:
+            until(lambda: (viewer.next(0.1) and None) or set(viewer.visible) == {7})
         with pytest.raises(dunlin.RefusedError, match="entity 7 is in region 1 already"):
             world.spawn(7, position=(1.0, 2.0, 3.0))
         with pytest.raises(ValueError, match="3 numbers"):

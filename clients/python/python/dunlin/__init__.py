@@ -44,11 +44,11 @@ from .errors import (
     RequestTimeoutError,
     UnknownOutcomeError,
 )
-from .live import Book, Change, Forgotten, Level, Region, Table, Trouble
-from .space import Entity, Seen, Sight, World
+from .live import Book, Change, Level, Region, ReplicaFault, StateDeleted, Table
+from .space import Entity, SceneChange, Viewer, World
 from .tasks import NewTask, TaskInfo
-from .topics import Topic, TopicSummary
-from .worker import Task, TaskFailed, Worker
+from .topics import TopicInfo, TopicSummary
+from .worker import Task, TaskFailure, Worker
 
 _atexit.register(_end)
 
@@ -63,7 +63,6 @@ __all__ = [
     "Entity",
     "EpochChanged",
     "Error",
-    "Forgotten",
     "Gap",
     "GapError",
     "Job",
@@ -79,20 +78,21 @@ __all__ = [
     "Record",
     "RefusedError",
     "Region",
+    "ReplicaFault",
     "Reply",
     "RequestTimeoutError",
-    "Seen",
-    "Sight",
+    "SceneChange",
     "Snapshot",
+    "StateDeleted",
     "Subscription",
     "Table",
     "Task",
-    "TaskFailed",
+    "TaskFailure",
     "TaskInfo",
-    "Topic",
+    "TopicInfo",
     "TopicSummary",
-    "Trouble",
     "UnknownOutcomeError",
+    "Viewer",
     "Worker",
     "World",
     "__version__",

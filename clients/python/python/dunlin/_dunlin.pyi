@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, Self
 
-from .live import Change, Forgotten, Side, Trouble
+from .live import Change, ReplicaFault, Side, StateDeleted
 
 __version__: str
 def _check_world(name: str) -> None: ...
@@ -358,10 +358,10 @@ class Changes(Generic[T_co]):
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Awaitable[T_co]: ...
 
-class Replica(Changes[Change | Trouble | Publishers | Forgotten]):
+class Replica(Changes[Change | ReplicaFault | Publishers | StateDeleted]):
     """Keeps a topic's state."""
 
-    def next(self, timeout: float | None = None) -> Change | Trouble | Publishers | Forgotten | None: ...
+    def next(self, timeout: float | None = None) -> Change | ReplicaFault | Publishers | StateDeleted | None: ...
     def update(self, timeout: float | None = 0.0) -> int: ...
     @property
     def is_whole(self) -> bool: ...
@@ -584,7 +584,7 @@ class RawWorld:
         kind: int | None,
         not_kind: int | None,
         bytes_per_tick: int,
-    ) -> RawSight: ...
+    ) -> RawViewer: ...
     def command(
         self,
         entity: int,
@@ -606,7 +606,7 @@ class RawWorld:
     def despawn(self, entity: int, *, timeout: float) -> tuple[int, int, int]: ...
 
 @final
-class RawSight:
+class RawViewer:
     def next(
         self, timeout: float | None = None
     ) -> tuple[Literal["enter", "update", "leave"], int, _EntityRow | None] | None: ...

@@ -28,7 +28,7 @@ _LOOK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class SlotResult:
     """The result of one attempt."""
 
     value: Any = None
@@ -43,7 +43,7 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Ran:
+def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> SlotResult:
     """The result of an attempt that raised an exception, with its traceback.
 
     Never raises an exception itself. The exception's `retry` attribute counts only if it is a bool.
@@ -57,7 +57,7 @@ def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Ran:
     except BaseException:
         retry = True
     retry = retry if isinstance(retry, bool) else True
-    return Ran(error=sendable(text), retry=retry, cpu_us=cpu_us, memory_bytes=memory_bytes)
+    return SlotResult(error=sendable(text), retry=retry, cpu_us=cpu_us, memory_bytes=memory_bytes)
 
 
 def sendable(text: str) -> str:
@@ -65,7 +65,7 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ran:
+def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> SlotResult:
     """Runs the function in this thread. Its memory is unknown, because threads share it."""
     started = time.thread_time_ns()
     try:
@@ -73,7 +73,7 @@ def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ran:
     except BaseException as error:
         # Any exception of a task, even SystemExit, fails only the task.
         return failed(error, cpu_us=(time.thread_time_ns() - started) // 1000)
-    return Ran(value, cpu_us=(time.thread_time_ns() - started) // 1000)
+    return SlotResult(value, cpu_us=(time.thread_time_ns() - started) // 1000)
 
 
 class ProcessSlot:
@@ -83,7 +83,9 @@ class ProcessSlot:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Pipe | None = None
 
-    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], is_stopped: Callable[[], bool]) -> Ran:
+    def run(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], is_stopped: Callable[[], bool]
+    ) -> SlotResult:
         """Runs a function in the process. The function, its arguments and its result are pickled."""
         try:
             pipe = self._ready()
@@ -94,16 +96,16 @@ class ProcessSlot:
         while not pipe.poll(_LOOK):
             if is_stopped():
                 self.end()
-                return Ran(error="the task was stopped by ending its process", retry=False)
+                return SlotResult(error="the task was stopped by ending its process", retry=False)
         try:
-            ran = pipe.recv()
+            result = pipe.recv()
         except (EOFError, OSError):
-            return Ran(error=self._how_it_ended())
+            return SlotResult(error=self._how_it_ended())
         except Exception as error:
             self.end()
             return failed(error)
-        assert isinstance(ran, Ran)
-        return ran
+        assert isinstance(result, SlotResult)
+        return result
 
     def end(self) -> None:
         """Kills the process."""
@@ -151,15 +153,15 @@ def _serve(pipe: Pipe, parent: int) -> None:
         except Exception as error:
             pipe.send(failed(error))
             continue
-        ran = run_here(function, arguments)
-        ran = Ran(ran.value, ran.error, ran.retry, ran.cpu_us, peak_memory_bytes())
+        result = run_here(function, arguments)
+        result = SlotResult(result.value, result.error, result.retry, result.cpu_us, peak_memory_bytes())
         sys.stdout.flush()
         try:
-            pipe.send(ran)
+            pipe.send(result)
         except (BrokenPipeError, ConnectionResetError):
             return
         except Exception as error:
-            pipe.send(failed(error, ran.cpu_us, ran.memory_bytes))
+            pipe.send(failed(error, result.cpu_us, result.memory_bytes))
 
 
 def _end_with(parent: int) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 from . import client as sync
 from ._dunlin import CancellableCall, Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
-from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, Transacted, Watch, Written
+from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, TransactionResult, Watch, WriteResult
 from .live import Book, Region, Table
-from .topics import Topic, TopicSummary
+from .topics import TopicInfo, TopicSummary
 
 if TYPE_CHECKING:
     from ._dunlin import Event, Gap, Headers, Payload
@@ -61,7 +61,7 @@ class _Caller:
         self._threads.shutdown(wait=False)
 
 
-class _Beginning(Generic[S]):
+class _OpenCall(Generic[S]):
     """A handle being opened: await it, enter it with `async with`, or iterate it with `async for`."""
 
     def __init__(self, caller: _Caller, begin: Callable[[], S]) -> None:
@@ -81,7 +81,7 @@ class _Beginning(Generic[S]):
             await self._caller(self._begun.close)
 
 
-class Subscribing(_Beginning[Subscription]):
+class SubscribeCall(_OpenCall[Subscription]):
     """A subscription being opened."""
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -90,7 +90,7 @@ class Subscribing(_Beginning[Subscription]):
                 yield event
 
 
-class Joining(_Beginning[Member]):
+class JoinCall(_OpenCall[Member]):
     """A membership being opened."""
 
     async def __aiter__(self) -> AsyncIterator[Job | Gap]:
@@ -99,7 +99,7 @@ class Joining(_Beginning[Member]):
                 yield job
 
 
-class Watching(_Beginning[Watch]):
+class WatchCall(_OpenCall[Watch]):
     """A watch being opened."""
 
     async def __aiter__(self) -> AsyncIterator[Change]:
@@ -108,18 +108,18 @@ class Watching(_Beginning[Watch]):
                 yield change
 
 
-class Leasing(_Beginning[Lease]):
+class LeaseCall(_OpenCall[Lease]):
     """A lease being granted: `async with kv.lease(10) as lease`."""
 
 
-class Locking:
+class LockCall:
     """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait."""
 
     def __init__(self, caller: _Caller, lock: Lock) -> None:
         self._caller = caller
         self._lock = lock
 
-    async def __aenter__(self) -> Locking:
+    async def __aenter__(self) -> LockCall:
         try:
             await self._caller.apart(self._lock.acquire)
         except asyncio.CancelledError:
@@ -180,11 +180,11 @@ class AsyncKv:
         """Writes a key if `expect` is the revision of its last write."""
         return await self._caller(self._kv.cas, key, expect, value, lease=lease)
 
-    async def delete(self, key: Bytes, *, expect: int | None = None) -> Written:
+    async def delete(self, key: Bytes, *, expect: int | None = None) -> WriteResult:
         """Deletes a key, if it exists."""
         return await self._caller(self._kv.delete, key, expect=expect)
 
-    async def delete_range(self, start: Bytes, end: Bytes) -> Written:
+    async def delete_range(self, start: Bytes, end: Bytes) -> WriteResult:
         """Deletes keys from `start` up to and excluding `end`."""
         return await self._caller(self._kv.delete_range, start, end)
 
@@ -204,7 +204,7 @@ class AsyncKv:
 
     async def txn(
         self, compare: Iterable[Compare] = (), then: Iterable[Step] = (), otherwise: Iterable[Step] = ()
-    ) -> Transacted:
+    ) -> TransactionResult:
         """Runs `then` if all comparisons hold, else `otherwise`, in one revision."""
         return await self._caller(self._kv.txn, compare, then, otherwise)
 
@@ -212,13 +212,13 @@ class AsyncKv:
         """Reads the epoch and the last revision."""
         return await self._caller(self._kv.revision)
 
-    def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watching:
+    def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> WatchCall:
         """Watches all keys that begin with `prefix`: `async for change in kv.watch("jobs/")`."""
-        return Watching(self._caller, partial(self._kv.watch, prefix, start=start))
+        return WatchCall(self._caller, partial(self._kv.watch, prefix, start=start))
 
-    def lease(self, ttl: float, *, keep: bool = True) -> Leasing:
+    def lease(self, ttl: float, *, keep: bool = True) -> LeaseCall:
         """Creates a lease that a thread renews."""
-        return Leasing(self._caller, partial(self._kv.lease, ttl, keep=keep))
+        return LeaseCall(self._caller, partial(self._kv.lease, ttl, keep=keep))
 
     async def revoke(self, lease: int) -> None:
         """Revokes a lease by its number."""
@@ -226,11 +226,11 @@ class AsyncKv:
 
     def lock(
         self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
-    ) -> Locking:
+    ) -> LockCall:
         """A lock: `async with kv.lock("gate") as lock`."""
-        return Locking(self._caller, self._kv.lock(name, value=value, lease=lease, ttl=ttl, wait=wait))
+        return LockCall(self._caller, self._kv.lock(name, value=value, lease=lease, ttl=ttl, wait=wait))
 
-    def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Locking:
+    def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> LockCall:
         """An election: `async with kv.elect("leader", "host-1:8080") as elected`."""
         return self.lock(name, value=value, lease=lease, ttl=ttl)
 
@@ -283,7 +283,7 @@ class AsyncPublisher:
         await self.close()
 
 
-class _Connecting:
+class _ConnectCall:
     """A client that is being connected: await it, or enter it with `async with`."""
 
     def __init__(self, begin: Callable[[], Client]) -> None:
@@ -322,11 +322,11 @@ def connect(
     client_cert: str | os.PathLike[str] | None = None,
     client_key: str | os.PathLike[str] | None = None,
     wait: Wait = "parked",
-) -> _Connecting:
+) -> _ConnectCall:
     """Connects to a node: `async with dunlin.aio.connect(url) as client`. Arguments as in `dunlin.connect`."""
     connect = partial(sync.connect, url, name=name, tenant=tenant, token=token, wait=wait)
     connect = partial(connect, user=user, password=password)
-    return _Connecting(partial(connect, ca=ca, client_cert=client_cert, client_key=client_key))
+    return _ConnectCall(partial(connect, ca=ca, client_cert=client_cert, client_key=client_key))
 
 
 class AsyncClient:
@@ -371,17 +371,17 @@ class AsyncClient:
         """A publisher to a subject, or to a topic's pattern."""
         return AsyncPublisher(self._caller, await self._caller(self._client.publisher, subject, quiet=quiet))
 
-    def subscribe(self, pattern: str, **options: Any) -> Subscribing:
+    def subscribe(self, pattern: str, **options: Any) -> SubscribeCall:
         """Reads all subjects that `pattern` matches: `async for event in client.subscribe(...)`."""
-        return Subscribing(self._caller, partial(self._client.subscribe, pattern, **options))
+        return SubscribeCall(self._caller, partial(self._client.subscribe, pattern, **options))
 
-    def share(self, topic: str, group: str, **options: Any) -> Joining:
+    def share(self, topic: str, group: str, **options: Any) -> JoinCall:
         """Becomes a member of a group that shares a topic."""
-        return Joining(self._caller, partial(self._client.share, topic, group, **options))
+        return JoinCall(self._caller, partial(self._client.share, topic, group, **options))
 
-    def work(self, topic: str, group: str, **options: Any) -> Joining:
+    def work(self, topic: str, group: str, **options: Any) -> JoinCall:
         """Becomes a member of a work queue."""
-        return Joining(self._caller, partial(self._client.work, topic, group, **options))
+        return JoinCall(self._caller, partial(self._client.work, topic, group, **options))
 
     async def ack(self, *jobs: Job) -> None:
         """Acknowledges the jobs."""
@@ -428,6 +428,6 @@ class AsyncClient:
         """The topics whose names match."""
         return await self._caller(self._client.topics, pattern)
 
-    async def describe(self, topic: str) -> Topic:
+    async def describe(self, topic: str) -> TopicInfo:
         """Describes a topic."""
         return await self._caller(self._client.describe, topic)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription, _check_world
 from .kv import Kv
-from .live import Book, Region, Table, live
+from .live import Book, Region, Table, open_state
 from .space import World
 from .tasks import Tasks, _count
-from .topics import Topic, TopicSummary, described
+from .topics import TopicInfo, TopicSummary, topic_info
 
 if TYPE_CHECKING:
     from ._dunlin import Headers, Payload
@@ -309,13 +309,13 @@ class Client:
     def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
         """Follows an order book. With `conflate`, each change merges all since the last."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
-        made: Book = live(topic, followed, Book)
+        made: Book = open_state(topic, followed, Book)
         return made
 
     def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
         """Follows the last value of each key."""
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
-        made: Table = live(topic, followed, Table)
+        made: Table = open_state(topic, followed, Table)
         return made
 
     def region(self, world: str, region: int, *, name: str = "") -> Region:
@@ -326,7 +326,7 @@ class Client:
         _check_world(world)
         topic = f"space.{world}.region.{region}"
         followed = self._connection.follow(topic, name=name, conflate=False, wait=self._wait)
-        made: Region = live(topic, followed, Region)
+        made: Region = open_state(topic, followed, Region)
         return made
 
     def world(self, name: str = "world", *, dimensions: int = 3) -> World:
@@ -409,9 +409,9 @@ class Client:
         """Lists the topics whose names match `pattern`, in order of name."""
         return [TopicSummary(*line) for line in self._connection.topics(pattern)]
 
-    def describe(self, topic: str) -> Topic:
+    def describe(self, topic: str) -> TopicInfo:
         """Describes a topic."""
-        return described(self._connection.describe(topic))
+        return topic_info(self._connection.describe(topic))
 
     def __repr__(self) -> str:
         return "Client(closed)" if self.closed else f"Client({self.node_name!r})"

@@ -63,7 +63,7 @@ class Page(NamedTuple):
     """Whether the range has more keys after the last."""
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """The result of a write."""
 
     revision: int
@@ -73,7 +73,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WasPut:
+class PutEvent:
     """A key was written."""
 
     entry: Entry
@@ -88,7 +88,7 @@ class WasPut:
 
 
 @dataclass(frozen=True, slots=True)
-class WasDeleted:
+class DeleteEvent:
     """A key was deleted, or ended with its lease."""
 
     key: bytes
@@ -100,7 +100,7 @@ class Change:
 
     epoch: int
     revision: int
-    events: tuple[WasPut | WasDeleted, ...]
+    events: tuple[PutEvent | DeleteEvent, ...]
 
 
 # ---- Transactions
@@ -189,7 +189,7 @@ Step: TypeAlias = Put | Delete | DeleteRange | Get | Range
 """A step of a transaction, which sees the changes of earlier steps."""
 
 
-class Transacted(NamedTuple):
+class TransactionResult(NamedTuple):
     """The result of a transaction."""
 
     revision: int
@@ -463,16 +463,16 @@ class Kv:
         """
         return self._keys.put(_bytes(key), _bytes(value), _number(lease), expect)
 
-    def delete(self, key: Bytes, *, expect: int | None = None) -> Written:
+    def delete(self, key: Bytes, *, expect: int | None = None) -> WriteResult:
         """Deletes a key, if it exists. With `expect`, raises `KeyMovedError` unless that revision is the last write."""
-        return Written(*self._keys.delete(_bytes(key), expect))
+        return WriteResult(*self._keys.delete(_bytes(key), expect))
 
-    def delete_range(self, start: Bytes, end: Bytes) -> Written:
+    def delete_range(self, start: Bytes, end: Bytes) -> WriteResult:
         """Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key.
 
         One call deletes a limited number of keys: repeat it until it reports 0.
         """
-        return Written(*self._keys.delete_range(_bytes(start), _bytes(end)))
+        return WriteResult(*self._keys.delete_range(_bytes(start), _bytes(end)))
 
     def batch(self, puts: Mapping[str, Bytes] | Mapping[bytes, Bytes] | Iterable[tuple[Bytes, Bytes]]) -> int:
         """Writes several keys in one revision."""
@@ -502,14 +502,14 @@ class Kv:
         compare: Iterable[Compare] = (),
         then: Iterable[Step] = (),
         otherwise: Iterable[Step] = (),
-    ) -> Transacted:
+    ) -> TransactionResult:
         """Runs `then` if all comparisons hold, else `otherwise`, in one revision."""
         done = self._keys.transact(
             [one._raw() for one in compare], [step._raw() for step in then], [step._raw() for step in otherwise]
         )
         revision, succeeded, results = done
         pages = [one if isinstance(one, int) else _page(revision, *one) for one in results]
-        return Transacted(revision, succeeded, pages)
+        return TransactionResult(revision, succeeded, pages)
 
     def revision(self) -> tuple[int, int]:
         """Reads the epoch and the last revision. In another epoch, keys may differ."""
@@ -572,5 +572,5 @@ def _change(raw: RawChange | None) -> Change | None:
     return Change(epoch, revision, tuple(_event(row) for row in rows))
 
 
-def _event(row: tuple[Any, ...]) -> WasPut | WasDeleted:
-    return WasDeleted(*row) if len(row) == 1 else WasPut(Entry(*row))
+def _event(row: tuple[Any, ...]) -> PutEvent | DeleteEvent:
+    return DeleteEvent(*row) if len(row) == 1 else PutEvent(Entry(*row))

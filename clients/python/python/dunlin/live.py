@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ReplicaFault:
     """The state is wrong or incomplete. The replica has requested a snapshot, and is empty until it
     arrives."""
 
@@ -47,13 +47,13 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class StateDeleted:
     """The topic was deleted with its state."""
 
     partition: int
 
 
-class Live:
+class LiveState:
     """The base class of books, tables and regions. A context manager; close it when done."""
 
     def __init__(self, topic: str, replica: Replica, kind: str, options: Mapping[str, str]) -> None:
@@ -66,14 +66,14 @@ class Live:
         """Applies all arrived changes, after waiting up to `timeout` seconds for the first. Returns their number."""
         return self._replica.update(timeout)
 
-    def changes(self) -> Changes[Change | Trouble | Publishers | Forgotten]:
+    def changes(self) -> Changes[Change | ReplicaFault | Publishers | StateDeleted]:
         """Applies and returns one change at a time, for `for` or `async for`.
 
         A `Publishers` notice reports whether the state has connected publishers, and does not
         change the state."""
         return self._replica
 
-    def next(self, timeout: float | None = None) -> Change | Trouble | Publishers | Forgotten | None:
+    def next(self, timeout: float | None = None) -> Change | ReplicaFault | Publishers | StateDeleted | None:
         """Waits for the next change; `None` after `timeout` seconds."""
         return self._replica.next(timeout)
 
@@ -144,7 +144,7 @@ class Live:
         return f"{type(self).__name__}({self.topic!r})"
 
 
-class Book(Live):
+class Book(LiveState):
     """An order book. Prices and sizes are integers in the instrument's units."""
 
     @property
@@ -187,7 +187,7 @@ class Book(Live):
         return Decimal(units).scaleb(-int(self.options.get("size_decimals", "0")))
 
 
-class Table(Live, Mapping[bytes | str, bytes]):
+class Table(LiveState, Mapping[bytes | str, bytes]):
     """The last value of each key."""
 
     def __getitem__(self, key: bytes | str) -> bytes:
@@ -211,7 +211,7 @@ class Table(Live, Mapping[bytes | str, bytes]):
         return dict(self._replica.items())
 
 
-class Region(Live):
+class Region(LiveState):
     """All entities of one region of a world."""
 
     @property
@@ -226,7 +226,7 @@ class Region(Live):
         return self._replica.entries
 
 
-def live(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted: type[Any]) -> Any:
+def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted: type[Any]) -> Any:
     """Makes a book, table or region, and waits up to 5 seconds for its state."""
     replica, kind, options = followed
     fitting = {"last": Table, "region": Region}.get(kind, Book)

@@ -3,9 +3,9 @@
     world = client.world("birds")
     world.command(1_000_007, velocity=(0, 0, 9))
     world.spawn(7, position=(5, 5, 5))
-    with world.near(1_000_007, within=20.0) as sight:
-        for seen in sight:
-            print(seen.what, seen.id, len(sight.visible))
+    with world.near(1_000_007, within=20.0) as viewer:
+        for change in viewer:
+            print(change.what, change.id, len(viewer.visible))
 
 The client finds a world's processes through the node, wherever an entity moves. For all entities of a region, as
 columns, see `Client.region`.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from ._dunlin import RawSight, RawWorld
+from ._dunlin import RawViewer, RawWorld
 
 if TYPE_CHECKING:
     from ._dunlin import Connection
@@ -41,7 +41,7 @@ class Entity(NamedTuple):
     """Units per second."""
 
 
-class Seen(NamedTuple):
+class SceneChange(NamedTuple):
     """An entity became visible, changed, or became invisible."""
 
     what: Literal["enter", "update", "leave"]
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
     """The entity's current state; `None` once it is no longer visible."""
 
 
-class Commanded(NamedTuple):
+class CommandResult(NamedTuple):
     """The result of a command, a spawn or a despawn."""
 
     process: int
@@ -59,33 +59,33 @@ class Commanded(NamedTuple):
     """The last tick before the change."""
 
 
-class Sight:
+class Viewer:
     """Watches the entities near an entity: iterate it. A context manager; close it when done.
 
     `visible` includes changes that were not returned yet.
     """
 
-    def __init__(self, raw: RawSight) -> None:
+    def __init__(self, raw: RawViewer) -> None:
         self._raw = raw
 
-    def next(self, timeout: float | None = None) -> Seen | None:
+    def next(self, timeout: float | None = None) -> SceneChange | None:
         """Waits for the next change; `None` after `timeout` seconds."""
         row = self._raw.next(timeout)
         if row is None:
             return None
         what, number, entity = row
-        return Seen(what, number, None if entity is None else Entity(*entity))
+        return SceneChange(what, number, None if entity is None else Entity(*entity))
 
     @property
     def visible(self) -> dict[int, Entity]:
         """All visible entities, by number."""
         return {row[0]: Entity(*row) for row in self._raw.visible()}
 
-    def __iter__(self) -> Iterator[Seen]:
-        while (seen := self.next()) is not None:
-            yield seen
+    def __iter__(self) -> Iterator[SceneChange]:
+        while (change := self.next()) is not None:
+            yield change
 
-    def __enter__(self) -> Sight:
+    def __enter__(self) -> Viewer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +116,7 @@ class World:
         kind: int | None = None,
         not_kind: int | None = None,
         bytes_per_tick: int | None = None,
-    ) -> Sight:
+    ) -> Viewer:
         """Watches the entities within a distance of an entity, wherever it moves: those of `kind`, or all but
         `not_kind`.
 
@@ -124,7 +124,7 @@ class World:
         leave are sent in addition. Raises LookupError if the world has not begun.
         """
         limit = _BYTES_MAX if bytes_per_tick is None else bytes_per_tick
-        return Sight(
+        return Viewer(
             self._raw.near(self._connection, entity, within, kind=kind, not_kind=not_kind, bytes_per_tick=limit)
         )
 
@@ -136,7 +136,7 @@ class World:
         velocity: Sequence[float] | None = None,
         kind: int | None = None,
         timeout: float = 5.0,
-    ) -> Commanded:
+    ) -> CommandResult:
         """Changes the given values of an entity, wherever it is. The change is done when this returns.
 
         A change in the last tick of a killed process is lost; repeating a command is safe. Raises LookupError for an
@@ -151,7 +151,7 @@ class World:
             kind=kind,
             timeout=timeout,
         )
-        return Commanded(*done)
+        return CommandResult(*done)
 
     def spawn(
         self,
@@ -161,7 +161,7 @@ class World:
         velocity: Sequence[float] | None = None,
         kind: int = 0,
         timeout: float = 5.0,
-    ) -> Commanded:
+    ) -> CommandResult:
         """Adds an entity without components at a position. The entity exists when this returns.
 
         Raises `RefusedError` if another entity of the world has this id.
@@ -173,12 +173,12 @@ class World:
             kind=kind,
             timeout=timeout,
         )
-        return Commanded(*done)
+        return CommandResult(*done)
 
-    def despawn(self, entity: int, *, timeout: float = 5.0) -> Commanded:
+    def despawn(self, entity: int, *, timeout: float = 5.0) -> CommandResult:
         """Removes an entity from the world, wherever it is. Raises `LookupError` for an entity that
         does not exist."""
-        return Commanded(*self._raw.despawn(entity, timeout=timeout))
+        return CommandResult(*self._raw.despawn(entity, timeout=timeout))
 
     def __repr__(self) -> str:
         return f"World({self.name!r})"

@@ -259,7 +259,7 @@ class WorkerInfo(NamedTuple):
     is_draining: bool
 
 
-class Submitted(NamedTuple):
+class Submission(NamedTuple):
     """The result of submitting tasks together."""
 
     ids: list[str]
@@ -282,10 +282,10 @@ class Tasks:
         """Submits a task with the options of `NewTask`. Returns its id. Creates the tenant if it does not exist."""
         return self.submit_all(tenant, [NewTask(kind, payload, **options)]).ids[0]
 
-    def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submitted:
+    def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submission:
         """Submits tasks, either all or none."""
         taken, slow_down = self._calls.submit(tenant, list(tasks))
-        return Submitted([id_of(task) for task, _ in taken], [known for _, known in taken], slow_down)
+        return Submission([id_of(task) for task, _ in taken], [known for _, known in taken], slow_down)
 
     def get(self, task: str) -> TaskInfo:
         """Reads a task; raises `NoTaskError` if it is unknown or forgotten."""

@@ -23,7 +23,7 @@ class TopicSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class PartitionInfo:
     """One partition of a topic."""
 
     partition: int
@@ -34,7 +34,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SubscriptionInfo:
     """One subscription of a topic."""
 
     name: str
@@ -46,7 +46,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSummary:
+class GroupInfo:
     """One group of a topic."""
 
     name: str
@@ -57,7 +57,7 @@ class GroupSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicInfo:
     """Describes a topic."""
 
     name: str
@@ -73,14 +73,14 @@ class Topic:
     reducer_options: dict[str, str]
     publishers: int | None
     readers_total: int | None
-    logs: tuple[Log, ...]
-    readers: tuple[Reader, ...]
-    groups: tuple[GroupSummary, ...]
+    logs: tuple[PartitionInfo, ...]
+    readers: tuple[SubscriptionInfo, ...]
+    groups: tuple[GroupInfo, ...]
 
 
-def described(found: dict[str, Any]) -> Topic:
+def topic_info(found: dict[str, Any]) -> TopicInfo:
     """Makes a description from the native module's dictionary."""
-    logs = tuple(Log(*log) for log in found.pop("logs"))
-    readers = tuple(Reader(*reader) for reader in found.pop("readers"))
-    groups = tuple(GroupSummary(*group) for group in found.pop("groups"))
-    return Topic(**found, logs=logs, readers=readers, groups=groups)
+    logs = tuple(PartitionInfo(*log) for log in found.pop("logs"))
+    readers = tuple(SubscriptionInfo(*reader) for reader in found.pop("readers"))
+    groups = tuple(GroupInfo(*group) for group in found.pop("groups"))
+    return TopicInfo(**found, logs=logs, readers=readers, groups=groups)

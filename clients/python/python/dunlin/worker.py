@@ -11,7 +11,7 @@
 
 A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an
 exception, the attempt has failed. The task's settings decide about retries, unless the exception
-has `retry = False`, such as `TaskFailed(..., retry=False)`. A task may run more than once, with
+has `retry = False`, such as `TaskFailure(..., retry=False)`. A task may run more than once, with
 a higher `token` each time: pass the token to the resources that the task changes.
 
 At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second signal, the
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import errors
 from ._ids import id_of
-from ._slots import ProcessSlot, Ran, failed, peak_memory_bytes, run_here, sendable
+from ._slots import ProcessSlot, SlotResult, failed, peak_memory_bytes, run_here, sendable
 
 if TYPE_CHECKING:
     from ._dunlin import RawAttachment
@@ -51,7 +51,7 @@ _FAREWELL = 5.0
 """How long idle threads may take to end, in seconds."""
 
 
-class TaskFailed(Exception):
+class TaskFailure(Exception):
     """The attempt failed. With `retry=False`, the task becomes a dead letter."""
 
     def __init__(self, why: str = "", *, retry: bool = True) -> None:
@@ -213,7 +213,7 @@ class Worker:
                 self._labels,
                 list(self._tenants),
             )
-            running = _Running(attachment, self._functions, self._slots, self._processes)
+            running = _RunningTasks(attachment, self._functions, self._slots, self._processes)
             try:
                 self._turn(attachment, running)
             finally:
@@ -250,7 +250,7 @@ class Worker:
                 pass
         return not self._stops
 
-    def _turn(self, attachment: RawAttachment, running: _Running) -> None:
+    def _turn(self, attachment: RawAttachment, running: _RunningTasks) -> None:
         is_draining = False
         while self._stops < 2:
             if self._stops and not is_draining:
@@ -289,7 +289,7 @@ class Worker:
         os._exit(1)
 
 
-class _Running:
+class _RunningTasks:
     """The running tasks and their slots."""
 
     def __init__(
@@ -343,31 +343,31 @@ class _Running:
         while (task := self._queue.get()) is not None:
             function = self._functions[task.kind]
             started = time.monotonic_ns()
-            ran = slot.run(function, (task,), lambda t=task: t.is_stopped) if slot else run_here(function, (task,))  # type: ignore[misc]
-            self._answer(task, ran, started)
+            slot_result = slot.run(function, (task,), lambda t=task: t.is_stopped) if slot else run_here(function, (task,))  # type: ignore[misc]
+            self._answer(task, slot_result, started)
         if slot is not None:
             slot.end()
 
     async def _serve_async(self, task: Task) -> None:
         started = time.monotonic_ns()
-        used = _Used()
-        work = asyncio.ensure_future(_ran(self._functions[task.kind], task, used))
+        used = _CpuUse()
+        work = asyncio.ensure_future(_run_async(self._functions[task.kind], task, used))
         while not work.done():
             await asyncio.wait([work], timeout=_LOOK)
             if not work.done() and task.is_stopped:
                 work.cancel()
         try:
-            ran = work.result()
+            slot_result = work.result()
         except BaseException as error:
             # The task was cancelled before it began.
-            ran = failed(error, cpu_us=used.cpu_ns // 1000)
+            slot_result = failed(error, cpu_us=used.cpu_ns // 1000)
         # Reporting may wait for a lock, which must not block the event loop.
-        await asyncio.get_running_loop().run_in_executor(None, self._answer, task, ran, started)
+        await asyncio.get_running_loop().run_in_executor(None, self._answer, task, slot_result, started)
 
-    def _answer(self, task: Task, ran: Ran, started: int) -> None:
+    def _answer(self, task: Task, slot_result: SlotResult, started: int) -> None:
         """Reports a task's result, and always frees its slot."""
         try:
-            self._say(task, ran, (time.monotonic_ns() - started) // 1000)
+            self._say(task, slot_result, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
             # The task was cancelled or went to another worker, or will do so because there is no
             # connection.
@@ -376,43 +376,43 @@ class _Running:
             with self._lock:
                 self._under_way -= 1
 
-    def _say(self, task: Task, ran: Ran, run_us: int) -> None:
-        memory_bytes = ran.memory_bytes or peak_memory_bytes()
-        error, retry, result = ran.error, ran.retry, b""
+    def _say(self, task: Task, slot_result: SlotResult, run_us: int) -> None:
+        memory_bytes = slot_result.memory_bytes or peak_memory_bytes()
+        error, retry, result = slot_result.error, slot_result.retry, b""
         if error is None:
             try:
-                result = encode(ran.value)
+                result = encode(slot_result.value)
             except BaseException as wrong:
                 # An object's methods may raise any exception.
                 reason = (failed(wrong).error or "").splitlines()[-1:]
                 error, retry = f"the function's result cannot be sent: {''.join(reason)}", False
         if error is None:
-            self._attachment.complete(task.token, result, run_us, ran.cpu_us, memory_bytes)
+            self._attachment.complete(task.token, result, run_us, slot_result.cpu_us, memory_bytes)
         else:
-            self._attachment.fail(task.token, sendable(error), retry, run_us, ran.cpu_us, memory_bytes)
+            self._attachment.fail(task.token, sendable(error), retry, run_us, slot_result.cpu_us, memory_bytes)
 
 
-async def _ran(function: Callable[[Task], Any], task: Task, used: _Used) -> Ran:
+async def _run_async(function: Callable[[Task], Any], task: Task, used: _CpuUse) -> SlotResult:
     """Runs an async function to its end.
 
     Catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop.
     """
     try:
-        value = await _measured(function(task), used)
+        value = await _MeasuredCoroutine(function(task), used)
     except BaseException as error:
         return failed(error, cpu_us=used.cpu_ns // 1000)
-    return Ran(value, cpu_us=used.cpu_ns // 1000)
+    return SlotResult(value, cpu_us=used.cpu_ns // 1000)
 
 
 @dataclass(slots=True)
-class _Used:
+class _CpuUse:
     cpu_ns: int = 0
 
 
-class _measured(Awaitable[Any]):
+class _MeasuredCoroutine(Awaitable[Any]):
     """A coroutine, with the CPU time of its steps."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], used: _Used) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], used: _CpuUse) -> None:
         self._coroutine = coroutine
         self._used = used
 
