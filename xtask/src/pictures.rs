@@ -19,7 +19,7 @@ const FOLDER: &str = "docs/pictures";
 
 const SCENES: &[Scene] = &[
     Scene {
-        name: "slow-reader",
+        name: "slow-subscriber",
         steps: &[
             Step::background("dunlin dev", 1_000).shown(),
             Step::background("yes tick | dunlin pub ticks", 500),

@@ -291,7 +291,7 @@ impl Connection {
         self.ask(py, |client| Ok(client.delete_topic(name)?))
     }
 
-    /// Name, pattern, partitions, reliable, records, bytes, appended and readers of each topic.
+    /// Name, pattern, partitions, reliable, records, bytes, appended and subscribers of each topic.
     #[expect(clippy::type_complexity, reason = "a row, which Python names")]
     fn topics(
         &self,
@@ -300,7 +300,7 @@ impl Connection {
     ) -> PyResult<Vec<(String, String, u16, bool, Option<u64>, Option<u64>, Option<u64>, Option<u32>)>> {
         let all = self.ask(py, |client| Ok(client.topics(pattern)?))?;
         let row = |t: dunlin_client::TopicSummary| {
-            (t.name, t.pattern, t.partitions, t.reliable, t.records, t.bytes, t.appended, t.readers)
+            (t.name, t.pattern, t.partitions, t.reliable, t.records, t.bytes, t.appended, t.subscribers)
         };
         Ok(all.into_iter().map(row).collect())
     }

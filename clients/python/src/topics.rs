@@ -23,7 +23,7 @@ pub struct TopicArguments {
     record_bytes_max: Option<u32>,
     reliable: Option<String>,
     reliable_wait: Option<f64>,
-    readers_max: Option<u16>,
+    subscribers_max: Option<u16>,
     durable: Option<String>,
     reducer: Option<String>,
     reducer_options: BTreeMap<String, String>,
@@ -47,9 +47,9 @@ impl TopicArguments {
                 "evict" => OnFull::Evict,
                 _ => return Err(PyValueError::new_err("reliable is \"refuse\" or \"evict\"")),
             };
-            let readers_max = self.readers_max.unwrap_or(plain.readers_max);
+            let subscribers_max = self.subscribers_max.unwrap_or(plain.subscribers_max);
             Ok(Reliable {
-                readers_max,
+                subscribers_max,
                 wait_max: seconds(self.reliable_wait)?.unwrap_or(plain.wait_max),
                 on_full,
             })
@@ -90,26 +90,26 @@ pub fn described<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bou
         config.reducer.as_ref().map(|reducer| reducer.options.clone()).unwrap_or_default(),
     )?;
     all.set_item("publishers", topic.publishers)?;
-    all.set_item("readers_total", topic.readers_total)?;
+    all.set_item("subscribers_total", topic.subscribers_total)?;
     let logs = PyList::empty(py);
     for log in &topic.logs {
         let last_append_ns = (log.last_append_ns > 0).then_some(log.last_append_ns);
         logs.append((log.partition, PyPosition(log.first), log.last_seq, log.bytes, last_append_ns))?;
     }
     all.set_item("logs", logs)?;
-    let readers = PyList::empty(py);
-    for reader in &topic.readers {
-        let position = PyPosition(reader.position);
-        readers.append((
-            &reader.name,
-            reader.partition,
+    let subscribers = PyList::empty(py);
+    for subscriber in &topic.subscribers {
+        let position = PyPosition(subscriber.position);
+        subscribers.append((
+            &subscriber.name,
+            subscriber.partition,
             position,
-            reader.behind,
-            reader.lost,
-            reader.registered,
+            subscriber.lag,
+            subscriber.missed,
+            subscriber.registered,
         ))?;
     }
-    all.set_item("readers", readers)?;
+    all.set_item("subscribers", subscribers)?;
     let groups = PyList::empty(py);
     for group in &topic.groups {
         let kind = if group.work { "work" } else { "share" };

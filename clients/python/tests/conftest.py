@@ -37,8 +37,8 @@ class Node:
         binary = os.environ["DUNLIN_BINARY"]
         # These tests use no other listeners.
         shown = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
-        doors = set(re.findall(r"--([\w-]+) <ADDRESS\|off>", shown)) - {"listen"}
-        shut = [word for door in sorted(doors) for word in (f"--{door}", "off")]
+        listeners = set(re.findall(r"--([\w-]+) <ADDRESS\|off>", shown)) - {"listen"}
+        shut = [word for listener in sorted(listeners) for word in (f"--{listener}", "off")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
         self.process = subprocess.Popen(
             [

@@ -3,13 +3,13 @@
 
 pub mod claims;
 mod connections;
-mod doors;
 pub mod goals;
 mod isolation;
 pub mod known;
 mod layouts;
 mod line;
-mod nats_door;
+mod nats_listener;
+mod protocols;
 mod stress;
 mod use_cases;
 
@@ -22,7 +22,7 @@ pub use stress::grow as stress_child;
 /// Suite `broker`.
 pub const SUITE: Suite = Suite {
     name: "broker",
-    cases: &["stress", "doors", "use_cases", "nats_door", "connections", "isolation"],
+    cases: &["stress", "protocols", "use_cases", "nats_listener", "connections", "isolation"],
     groups,
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
@@ -33,9 +33,9 @@ pub const SUITE: Suite = Suite {
 
 fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups = stress::groups(options);
-    groups.extend(doors::groups(options));
+    groups.extend(protocols::groups(options));
     groups.extend(use_cases::groups(options, with_peers));
-    groups.extend(nats_door::groups(options, with_peers));
+    groups.extend(nats_listener::groups(options, with_peers));
     groups.extend(connections::groups(options, with_peers));
     groups.extend(isolation::groups(options));
     groups

@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 use crate::broker;
 use crate::control;
-use crate::doors;
 use crate::feed;
 use crate::grpc;
 use crate::local;
+use crate::protocols;
 use crate::raw;
 use crate::remote;
 use crate::space;
@@ -86,7 +86,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "broker-stress" => broker::stress_child(&args),
         "control-clients" => control::clients::work(&args),
         "control-node" => control::node::serve(&args),
-        "door-node" => doors::node::serve(&args),
+        "listener-node" => protocols::node::serve(&args),
         "grpc-echo" => grpc::serve_echo(&args),
         "grpc-node" => grpc::serve_node(&args),
         "feed-node" => feed::node::serve(&args),

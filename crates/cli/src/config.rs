@@ -453,7 +453,7 @@ mod tests {
             "{error}"
         );
         let error = with("nats.listen", "0.0.0.0:4222").unwrap_err();
-        assert!(error.is::<Refusal>(), "every door: {error}");
+        assert!(error.is::<Refusal>(), "every listener: {error}");
         assert!(with("listen", "[::1]:0").is_ok());
         assert!(with("listen", "[::ffff:127.0.0.1]:0").is_ok());
 

@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Returns why the node is unreachable, if the outage has lasted at least 1 s.
-pub fn away(client: &Client) -> Option<Disconnection> {
-    client.disconnection().filter(|away| away.since.elapsed() >= NOTICE)
+pub fn unreachable(client: &Client) -> Option<Disconnection> {
+    client.disconnection().filter(|lost| lost.since.elapsed() >= NOTICE)
 }
 
 /// Remembers whether the lost connection was reported.
@@ -54,8 +54,8 @@ impl OutageReport {
     /// Reports a change of the connection's state. Commands that follow something call this in each loop, because
     /// events may be rare.
     pub fn look(&mut self, client: &Client, paint: Paint) -> Result<()> {
-        match away(client) {
-            Some(away) => self.said_once(&away.why, paint),
+        match unreachable(client) {
+            Some(lost) => self.said_once(&lost.why, paint),
             None if client.is_up() => {
                 self.over();
                 Ok(())

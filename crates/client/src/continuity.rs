@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn batch_is_classified_by_the_readers_position() {
+    fn batch_is_classified_by_the_subscribers_position() {
         assert_eq!(judged((2, 10), 2, 10, 11, 5), BatchContinuity::Follows);
         assert_eq!(judged((2, 10), 2, 10, 14, 5), BatchContinuity::Follows, "three were filtered out");
         assert_eq!(
             judged((2, 10), 2, 8, 11, 5),
             BatchContinuity::Follows,
-            "the hole began before the reader"
+            "the hole began before the subscriber"
         );
         assert_eq!(judged((2, 10), 2, 12, 13, 5), BatchContinuity::Missing { first: 11, last: 12 });
         assert_eq!(judged((2, 10), 2, 3, 4, 7), BatchContinuity::Stale);

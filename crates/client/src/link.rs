@@ -406,9 +406,9 @@ impl Link {
                 shared.address
             )));
         }
-        if let Some(door) = other_protocol(bytes) {
+        if let Some(protocol) = other_protocol(bytes) {
             return Err(DisconnectReason::Io(format!(
-                "{} is the address of {door}: use the port of Dunlin's own protocol, by default 4220",
+                "{} is the address of {protocol}: use the port of Dunlin's own protocol, by default 4220",
                 shared.address
             )));
         }

@@ -47,7 +47,9 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         }
         ErrorCode::ProducerGap => PublishError::ProducerGap { producer_seq: a, last: b },
         ErrorCode::ProducerFenced => PublishError::ProducerFenced { epoch: a as u32, current: b as u32 },
-        ErrorCode::Full => PublishError::Full { reader: text(), needed: a, waited: Duration::from_nanos(b) },
+        ErrorCode::Full => {
+            PublishError::Full { subscriber: text(), needed: a, waited: Duration::from_nanos(b) }
+        }
         ErrorCode::DiskBehind => {
             PublishError::DiskBehind { unstored_bytes: a, waited: Duration::from_nanos(b) }
         }

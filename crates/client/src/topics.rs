@@ -53,7 +53,7 @@ pub struct TopicSummary {
     /// Records ever appended, in the current epochs.
     pub appended: Option<u64>,
     /// Current subscriptions at all nodes.
-    pub readers: Option<u32>,
+    pub subscribers: Option<u32>,
 }
 
 /// The description of a topic.
@@ -65,12 +65,12 @@ pub struct TopicDescription {
     pub config: TopicConfig,
     /// Publishers at all nodes; `None` if a node does not answer.
     pub publishers: Option<u32>,
-    /// Subscriptions at all nodes, of which `readers` may omit some; `None` if a node does not answer.
-    pub readers_total: Option<u32>,
+    /// Subscriptions at all nodes, of which `subscribers` may omit some; `None` if a node does not answer.
+    pub subscribers_total: Option<u32>,
     /// The partitions; empty if the topic's owner does not answer.
     pub logs: Vec<LogDescription>,
     /// The slowest subscriptions, slowest first.
-    pub readers: Vec<SubscriptionDescription>,
+    pub subscribers: Vec<SubscriptionDescription>,
     /// The groups.
     pub groups: Vec<GroupDescription>,
     /// Further settings, and status such as the state of each partition, as names and values.
@@ -102,9 +102,9 @@ pub struct SubscriptionDescription {
     /// The last delivered record.
     pub position: Position,
     /// The lag in records.
-    pub behind: u64,
+    pub lag: u64,
     /// The number of missed records.
-    pub lost: u64,
+    pub missed: u64,
     /// Whether publishers wait for it.
     pub registered: bool,
 }
@@ -340,7 +340,7 @@ fn config_to_wire<'a>(name: &'a str, config: &'a TopicConfig) -> dunlin_wire::To
         retain_records: config.retention.records.unwrap_or(0),
         retain_ms: config.retention.age.map_or(0, |age| age.as_millis() as u64),
         record_bytes_max: config.record_bytes_max,
-        reliable_readers_max: reliable.map_or(0, |reliable| reliable.readers_max.into()),
+        reliable_subscribers_max: reliable.map_or(0, |reliable| reliable.subscribers_max.into()),
         wait_ms_max: reliable.map_or(0, |reliable| reliable.wait_max.as_millis() as u32),
         when_full: match reliable.map(|reliable| reliable.on_full) {
             Some(OnFull::Evict) => WhenFull::Evict,
@@ -350,8 +350,8 @@ fn config_to_wire<'a>(name: &'a str, config: &'a TopicConfig) -> dunlin_wire::To
 }
 
 fn config_from_wire(config: &dunlin_wire::TopicConfig<'_>) -> TopicConfig {
-    let reliable = (config.reliable_readers_max > 0).then(|| Reliable {
-        readers_max: config.reliable_readers_max.try_into().unwrap_or(u16::MAX),
+    let reliable = (config.reliable_subscribers_max > 0).then(|| Reliable {
+        subscribers_max: config.reliable_subscribers_max.try_into().unwrap_or(u16::MAX),
         wait_max: Duration::from_millis(config.wait_ms_max.into()),
         on_full: match config.when_full {
             WhenFull::Refuse => OnFull::Refuse,
@@ -382,7 +382,7 @@ fn summary(line: TopicLine<'_>) -> TopicSummary {
         records: known(line.records),
         bytes: known(line.bytes),
         appended: known(line.appended),
-        readers: known_count(line.readers),
+        subscribers: known_count(line.subscribers),
     }
 }
 
@@ -403,13 +403,13 @@ fn description(state: &TopicState<'_>) -> TopicDescription {
         bytes: log.bytes,
         last_append_ns: log.last_append_ns,
     };
-    let reader = |reader: dunlin_wire::ReaderState<'_>| SubscriptionDescription {
-        name: reader.name.to_owned(),
-        partition: reader.partition,
-        position: position(reader.position),
-        behind: reader.behind,
-        lost: reader.lost,
-        registered: reader.registered,
+    let subscriber = |subscriber: dunlin_wire::SubscriberState<'_>| SubscriptionDescription {
+        name: subscriber.name.to_owned(),
+        partition: subscriber.partition,
+        position: position(subscriber.position),
+        lag: subscriber.lag,
+        missed: subscriber.missed,
+        registered: subscriber.registered,
     };
     let group = |group: dunlin_wire::GroupState<'_>| GroupDescription {
         name: group.name.to_owned(),
@@ -422,9 +422,9 @@ fn description(state: &TopicState<'_>) -> TopicDescription {
         name: state.config.name.to_owned(),
         config: config_from_wire(&state.config),
         publishers: known_count(state.publishers),
-        readers_total: known_count(state.readers_total),
+        subscribers_total: known_count(state.subscribers_total),
         logs: state.logs.iter().map(log).collect(),
-        readers: state.readers.iter().map(reader).collect(),
+        subscribers: state.subscribers.iter().map(subscriber).collect(),
         groups: state.groups.iter().map(group).collect(),
         settings: Vec::new(),
     }

@@ -96,7 +96,7 @@ impl Limits {
             deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
             // A remote client may take long to acknowledge, and records may be small.
-            topic: dunlin_topic::Limits { share_handed_max: 65_536, ..dunlin_topic::Limits::default() },
+            topic: dunlin_topic::Limits { share_in_flight_max: 65_536, ..dunlin_topic::Limits::default() },
             // The pending buffer of a nats-server client.
             pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,

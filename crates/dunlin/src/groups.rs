@@ -374,7 +374,7 @@ impl NewGroup {
 
     fn subscribe_options(&self, name: &str) -> SubscribeOptions {
         SubscribeOptions {
-            name: state::reader_name(name),
+            name: state::subscriber_name(name),
             start: self.start,
             registered: self.registered,
             ..SubscribeOptions::default()

@@ -84,6 +84,6 @@ pub use respond::{Request, Responder, ResponderExecutor, ResponderTask};
 pub use select::{MissingTopicPolicy, SelectedLogs, log_of_position};
 pub use simulation::{Simulation, SimulationReport};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
-pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals, readers_of};
+pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals, subscribers_of};
 pub use tasks::{OrderQueue, TASKS, TaskShard, Tasks, TasksError, TasksLimits, WorkerAttachment};
 pub use waiting::{CursorFuture, NodeFuture, TopicFuture, forbid_waiting};

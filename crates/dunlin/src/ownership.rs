@@ -71,7 +71,7 @@ pub struct OwnershipLimits {
     /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
     /// Forwarded bytes without a response, over all topics, at which publishers wait.
-    pub handed_bytes_max: u64,
+    pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an owner that is down, or for a new one.
     pub owner_wait_max: Duration,
     /// How long a new subscriber waits for its mirror to be as far as the owner.
@@ -88,7 +88,7 @@ impl Default for OwnershipLimits {
     fn default() -> OwnershipLimits {
         OwnershipLimits {
             lease_ttl: Duration::from_secs(2),
-            handed_bytes_max: 64 << 20,
+            forwarded_bytes_max: 64 << 20,
             owner_wait_max: Duration::from_secs(5),
             mirror_wait_max: Duration::from_secs(2),
             unread_max: Duration::from_secs(5),
@@ -204,7 +204,7 @@ impl Node {
                 is_leaving: AtomicBool::new(false),
                 alive: Mutex::default(),
                 enlisted: AtomicU64::new(0),
-                tickets: Arc::new(Tickets::new(limits.handed_bytes_max)),
+                tickets: Arc::new(Tickets::new(limits.forwarded_bytes_max)),
                 routes: Mutex::default(),
                 aside: Mutex::default(),
                 inboxes: Inboxes::default(),

@@ -82,9 +82,9 @@ impl From<&PublishError> for Refused {
             PublishError::ProducerFenced { epoch, current } => {
                 Refused::numbers(Code::ProducerFenced, [u64::from(*epoch), u64::from(*current), 0])
             }
-            PublishError::Full { reader, needed, waited } => Refused {
+            PublishError::Full { subscriber, needed, waited } => Refused {
                 numbers: [*needed, waited.as_nanos() as u64, 0],
-                ..Refused::new(Code::Full, reader.as_str())
+                ..Refused::new(Code::Full, subscriber.as_str())
             },
             PublishError::BudgetSpent { asked, used, limit } => {
                 Refused::numbers(Code::BudgetSpent, [*asked, *used, *limit])

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin_topic::{LogInfo, LossCounters, Pattern, ReaderInfo, Topic};
+use dunlin_topic::{LogInfo, LossCounters, Pattern, SubscriberInfo, Topic};
 
 use crate::access::{Extent, Rule};
 use crate::node::Node;
@@ -69,15 +69,15 @@ pub struct SubscriptionInfo {
     /// The topic that the subscription reads.
     pub topic: Arc<Topic>,
     /// Its progress.
-    pub reader: ReaderInfo,
+    pub subscriber: SubscriberInfo,
 }
 
 /// The subscribers of a topic at this node, largest lag first. Mirrors of other nodes are left out: their subscribers
 /// are counted there.
-pub fn readers_of(topic: &Topic) -> Vec<ReaderInfo> {
-    let mut readers = topic.readers();
-    readers.retain(|reader| !is_mirror(reader));
-    readers
+pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
+    let mut subscribers = topic.subscribers();
+    subscribers.retain(|subscriber| !is_mirror(subscriber));
+    subscribers
 }
 
 /// Figures of a node's topics and subscriptions.
@@ -199,9 +199,9 @@ impl Node {
 
 impl Survey {
     fn look_at(&mut self, topic: Arc<Topic>, topics_max: usize, subscriptions_max: usize) {
-        for reader in readers_of(&topic) {
+        for subscriber in subscribers_of(&topic) {
             self.subscriptions += 1;
-            self.slowest.push(SubscriptionInfo { topic: Arc::clone(&topic), reader });
+            self.slowest.push(SubscriptionInfo { topic: Arc::clone(&topic), subscriber });
             self.slowest.keep_about(subscriptions_max);
         }
         let seen = TopicSurvey::of(topic);
@@ -235,8 +235,8 @@ impl Rank for TopicSurvey {
 
 impl Rank for SubscriptionInfo {
     fn rank(&self) -> impl Ord {
-        let ReaderInfo { behind, lost, name, partition, .. } = &self.reader;
-        (Reverse((*behind, *lost)), name, self.topic.name(), *partition)
+        let SubscriberInfo { lag, missed, name, partition, .. } = &self.subscriber;
+        (Reverse((*lag, *missed)), name, self.topic.name(), *partition)
     }
 }
 

@@ -107,7 +107,7 @@ impl Waiters {
         state.threads += 1;
         drop(state);
         let work = Arc::clone(&self.work);
-        let started = thread::Builder::new().name("dunlin-waits".to_owned()).spawn(move || work.serve());
+        let started = thread::Builder::new().name("dunlin-waiting".to_owned()).spawn(move || work.serve());
         if started.is_err() {
             let mut state = self.work.lock();
             state.threads -= 1;

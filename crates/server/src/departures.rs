@@ -45,7 +45,7 @@ pub(crate) struct Departure {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) why: String,
     /// Records that the client had still to read, the last time.
-    pub(crate) behind: u64,
+    pub(crate) lag: u64,
     pub(crate) times: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
@@ -56,15 +56,15 @@ impl Departure {
         let now = now_ns();
         let (name, peer) = (String::new(), None);
         let why = kept(why);
-        Departure { protocol, fate, name, peer, why, behind: 0, times: 1, first_ns: now, last_ns: now }
+        Departure { protocol, fate, name, peer, why, lag: 0, times: 1, first_ns: now, last_ns: now }
     }
 
     pub(crate) fn of(self, name: &str, peer: Option<SocketAddr>) -> Departure {
         Departure { name: kept(name), peer, ..self }
     }
 
-    pub(crate) fn behind(self, behind: u64) -> Departure {
-        Departure { behind, ..self }
+    pub(crate) fn lag(self, lag: u64) -> Departure {
+        Departure { lag, ..self }
     }
 
     /// The address without the port, which changes at each connection.
@@ -133,7 +133,7 @@ mod tests {
         let peer = SocketAddr::from(([127, 0, 0, 1], port));
         Departure::new(Protocol::Nats, DepartureKind::CutOff, "Slow Consumer")
             .of(name, Some(peer))
-            .behind(port.into())
+            .lag(port.into())
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         departures.note(departure("other", 2));
         departures.note(departure("slow", 3));
         let newest = departures.newest(10);
-        let seen: Vec<_> = newest.iter().map(|d| (d.name.as_str(), d.times, d.behind)).collect();
+        let seen: Vec<_> = newest.iter().map(|d| (d.name.as_str(), d.times, d.lag)).collect();
         assert_eq!(seen, [("slow", 2, 3), ("other", 1, 2)]);
         assert!(newest[0].first_ns <= newest[1].first_ns && newest[0].last_ns >= newest[1].last_ns);
     }
@@ -153,7 +153,7 @@ mod tests {
         let departures = Departures::new(3);
         (0..10).for_each(|n| departures.note(departure(&format!("{n}é{}", "é".repeat(500)), n)));
         let newest = departures.newest(10);
-        assert_eq!(newest.iter().map(|d| d.behind).collect::<Vec<_>>(), [9, 8, 7]);
+        assert_eq!(newest.iter().map(|d| d.lag).collect::<Vec<_>>(), [9, 8, 7]);
         assert!(newest.iter().all(|d| d.name.len() <= TEXT_BYTES_MAX));
         assert_eq!(departures.newest(2).len(), 2);
     }

@@ -4,8 +4,8 @@
 //! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
 //! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
 //!
-//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::readers_max`] more, and
-//! [`READERS_SHOWN`] subscribers of each topic.
+//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::subscribers_max`] more, and
+//! [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
 
 mod form;
 
@@ -13,17 +13,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::topic::{LogInfo, LossCounters, ReaderInfo, Topic};
-use dunlin::{GroupInfo, Node, Ownership, is_mirror, readers_of};
+use dunlin::topic::{LogInfo, LossCounters, SubscriberInfo, Topic};
+use dunlin::{GroupInfo, Node, Ownership, is_mirror, subscribers_of};
 use serde::{Deserialize, Serialize};
 
 use crate::shared::Shared;
-use form::{GroupForm, LogForm, LossesForm, ReaderForm};
+use form::{GroupForm, LogForm, LossesForm, SubscriberForm};
 
 /// Time limit for another node's response.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Number of a topic's subscribers that are shown: the slowest.
-pub(crate) const READERS_SHOWN: usize = 20;
+pub(crate) const SUBSCRIBERS_SHOWN: usize = 20;
 
 /// The topics whose figures are requested.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(crate) struct FiguresRequest {
     /// Number of further topics: the busiest that the node owns.
     pub(crate) topics_max: usize,
     /// Number of further topics: those of the node's slowest subscribers.
-    pub(crate) readers_max: usize,
+    pub(crate) subscribers_max: usize,
 }
 
 /// One node's figures of the requested topics.
@@ -51,9 +51,9 @@ struct NodeTopicFigures {
     /// `None` if another node owns the topic.
     owned: Option<OwnedFigures>,
     publishers: u32,
-    readers_total: u32,
+    subscribers_total: u32,
     waiting: u32,
-    readers: Vec<ReaderForm>,
+    subscribers: Vec<SubscriberForm>,
     losses: LossesForm,
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct OwnerFigures {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TopicClients {
     pub(crate) publishers: u32,
-    pub(crate) readers_total: u32,
+    pub(crate) subscribers_total: u32,
     /// Subscribers that have read everything.
     pub(crate) waiting: u32,
     /// The slowest subscribers, largest lag first, with their nodes in a cluster.
-    pub(crate) readers: Vec<(Option<u64>, ReaderInfo)>,
+    pub(crate) subscribers: Vec<(Option<u64>, SubscriberInfo)>,
     pub(crate) losses: LossCounters,
 }
 
@@ -142,8 +142,8 @@ impl Answer {
         let named = wanted.names.iter().filter_map(|name| node.topic(name));
         topics.extend(named.map(|topic| (topic.name().to_owned(), topic)));
         let mut subscriptions = 0;
-        if wanted.topics_max > 0 || wanted.readers_max > 0 {
-            let survey = node.survey(wanted.topics_max, wanted.readers_max);
+        if wanted.topics_max > 0 || wanted.subscribers_max > 0 {
+            let survey = node.survey(wanted.topics_max, wanted.subscribers_max);
             subscriptions = survey.subscriptions;
             let found = survey.busiest.into_iter().map(|seen| seen.topic);
             let found = found.chain(survey.slowest.into_iter().map(|subscription| subscription.topic));
@@ -159,10 +159,14 @@ impl NodeTopicFigures {
         let is_owned = ownership.is_none_or(|ownership| ownership.owner_of(topic).0 == ownership.id());
         let infos: Vec<(u16, LogInfo)> =
             topic.logs().iter().map(|log| (log.name().partition, log.info())).collect();
-        let mirrors = topic.readers().iter().filter(|reader| is_mirror(reader) && reader.behind == 0).count();
+        let mirrors = topic
+            .subscribers()
+            .iter()
+            .filter(|subscriber| is_mirror(subscriber) && subscriber.lag == 0)
+            .count();
         let waiting =
             infos.iter().map(|(_, info)| info.waiting).sum::<usize>().saturating_sub(mirrors) as u32;
-        let readers = readers_of(topic);
+        let subscribers = subscribers_of(topic);
         let mut losses = LossCounters::default();
         for (_, info) in &infos {
             losses.add(info.losses);
@@ -170,9 +174,9 @@ impl NodeTopicFigures {
         NodeTopicFigures {
             topic: topic.name().to_owned(),
             publishers: topic.publishers(),
-            readers_total: (readers.len() as u32).max(waiting),
+            subscribers_total: (subscribers.len() as u32).max(waiting),
             waiting,
-            readers: readers.into_iter().take(READERS_SHOWN).map(ReaderForm::from).collect(),
+            subscribers: subscribers.into_iter().take(SUBSCRIBERS_SHOWN).map(SubscriberForm::from).collect(),
             losses: LossesForm(losses),
             owned: is_owned.then(|| OwnedFigures {
                 logs: infos.into_iter().map(|(partition, info)| LogForm { partition, info }).collect(),
@@ -201,12 +205,14 @@ impl ClusterFigures {
     }
 
     /// Takes the subscribers from the responses: the node, the topic, and the subscriber.
-    pub(crate) fn take_readers(&mut self) -> Vec<(u64, String, ReaderInfo)> {
+    pub(crate) fn take_subscribers(&mut self) -> Vec<(u64, String, SubscriberInfo)> {
         let mut all = Vec::new();
         for (topic, parts) in &mut self.parts {
             for (node, part) in parts {
-                let readers = std::mem::take(&mut part.readers);
-                all.extend(readers.into_iter().map(|reader| (*node, topic.clone(), reader.into())));
+                let subscribers = std::mem::take(&mut part.subscribers);
+                all.extend(
+                    subscribers.into_iter().map(|subscriber| (*node, topic.clone(), subscriber.into())),
+                );
             }
         }
         all
@@ -235,7 +241,7 @@ impl ClusterFigures {
             for (node, part) in elsewhere.into_iter().flatten() {
                 users.add(Some(*node), part.clone());
             }
-            users.readers.sort_by_key(|(_, reader)| std::cmp::Reverse(reader.behind));
+            users.subscribers.sort_by_key(|(_, subscriber)| std::cmp::Reverse(subscriber.lag));
             users
         });
         TopicFigures { held: held.map(OwnerFigures::from), users }
@@ -245,9 +251,9 @@ impl ClusterFigures {
 impl TopicClients {
     fn add(&mut self, node: Option<u64>, part: NodeTopicFigures) {
         self.publishers += part.publishers;
-        self.readers_total += part.readers_total;
+        self.subscribers_total += part.subscribers_total;
         self.waiting += part.waiting;
-        self.readers.extend(part.readers.into_iter().map(|reader| (node, reader.into())));
+        self.subscribers.extend(part.subscribers.into_iter().map(|subscriber| (node, subscriber.into())));
         self.losses.add(part.losses.0);
     }
 }

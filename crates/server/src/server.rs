@@ -93,7 +93,7 @@ impl Server {
             threads => threads,
         };
         let runtimes =
-            (0..threads).map(|number| Runtime::start(format!("dunlin-door-{number}"), config.spin));
+            (0..threads).map(|number| Runtime::start(format!("dunlin-listener-{number}"), config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
         let shared = Shared::new(node.clone(), &config, tls, access, opening);
@@ -139,12 +139,12 @@ impl Server {
         let core = runtime.core().clone();
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
-        let doors = self.addresses.iter().map(|(protocol, at)| match at.ip().is_unspecified() {
+        let listeners = self.addresses.iter().map(|(protocol, at)| match at.ip().is_unspecified() {
             // A listener on every interface is advertised at the host that the other nodes use.
             true => (protocol.name().to_owned(), format!("{host}:{}", at.port())),
             false => (protocol.name().to_owned(), at.to_string()),
         });
-        let doors = doors.collect();
+        let listeners = listeners.collect();
         let shared = Arc::downgrade(&self.shared);
         let on_connection = move |_node, stream| {
             let shared = shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
@@ -158,7 +158,7 @@ impl Server {
             });
             Ok(())
         };
-        cluster.seat().set_listeners(doors, Box::new(on_connection));
+        cluster.seat().set_listeners(listeners, Box::new(on_connection));
         let shared = Arc::downgrade(&self.shared);
         cluster.seat().set_figures(move |wanted| {
             shared.upgrade().and_then(|shared| Answer::of(&shared, wanted)).unwrap_or_default()

@@ -55,9 +55,9 @@ impl SessionTrace {
     }
 
     /// Records that the node disconnects the client, after sending the reason.
-    pub(crate) fn cut_off(&mut self, why: &str, behind: u64) {
+    pub(crate) fn cut_off(&mut self, why: &str, lag: u64) {
         if self.why.is_none() {
-            self.note(DepartureKind::CutOff, why, behind);
+            self.note(DepartureKind::CutOff, why, lag);
             self.why = Some(why.into());
         }
     }
@@ -76,14 +76,14 @@ impl SessionTrace {
     }
 
     /// Records that a subscription was refused or ended; the connection continues.
-    pub(crate) fn subscription_ended(&self, refused: &Refused, behind: u64) {
+    pub(crate) fn subscription_ended(&self, refused: &Refused, lag: u64) {
         let fate = match refused.code {
             // The client's own request, and ordinary ends of topics.
             ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,
         };
-        self.note(fate, &in_words(refused), behind);
+        self.note(fate, &in_words(refused), lag);
     }
 
     /// Records a refused subscription with a text of the listener's own protocol.
@@ -91,9 +91,9 @@ impl SessionTrace {
         self.note(DepartureKind::Refused, why, 0);
     }
 
-    fn note(&self, fate: DepartureKind, why: &str, behind: u64) {
+    fn note(&self, fate: DepartureKind, why: &str, lag: u64) {
         let departure = Departure::new(self.protocol, fate, why).of(&self.name, self.peer);
-        self.shared.departures.note(departure.behind(behind));
+        self.shared.departures.note(departure.lag(lag));
     }
 }
 

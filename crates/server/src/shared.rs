@@ -152,10 +152,14 @@ impl Shared {
         Some(SessionGuard { shared: Arc::clone(self), session, is_of_node: false })
     }
 
-    /// Charges the memory budget for `readers` subscriptions or logs, and for `texts` bytes of text.
-    pub(crate) fn charge_readers(&self, readers: usize, texts: usize) -> Result<Charge, SubscribeError> {
+    /// Charges the memory budget for `subscribers` subscriptions or logs, and for `texts` bytes of text.
+    pub(crate) fn charge_subscriptions(
+        &self,
+        subscribers: usize,
+        texts: usize,
+    ) -> Result<Charge, SubscribeError> {
         let budget = self.node.budget();
-        Charge::of(budget, readers * SUBSCRIPTION_BYTES + texts)
+        Charge::of(budget, subscribers * SUBSCRIPTION_BYTES + texts)
             .map_err(|spent| SubscribeError::Limit { limit: "memory_bytes_max", value: spent.limit })
     }
 

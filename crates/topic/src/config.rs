@@ -76,7 +76,7 @@ impl Default for Retention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reliable {
     /// The most subscribers that may register.
-    pub readers_max: u16,
+    pub subscribers_max: u16,
     /// How long a publisher waits for the slowest subscriber if the history is full.
     pub wait_max: Duration,
     /// The policy after `wait_max`.
@@ -85,7 +85,7 @@ pub struct Reliable {
 
 impl Default for Reliable {
     fn default() -> Reliable {
-        Reliable { readers_max: 64, wait_max: Duration::from_secs(5), on_full: OnFull::Refuse }
+        Reliable { subscribers_max: 64, wait_max: Duration::from_secs(5), on_full: OnFull::Refuse }
     }
 }
 
@@ -172,7 +172,7 @@ impl TopicConfig {
         range("retention_records", self.retention.records.unwrap_or(1), 1, u64::MAX)?;
         range("record_bytes_max", self.record_bytes_max.into(), 64, 64 << 20)?;
         if let Some(reliable) = &self.reliable {
-            range("readers_max", reliable.readers_max.into(), 1, 10_000)?;
+            range("subscribers_max", reliable.subscribers_max.into(), 1, 10_000)?;
         }
         if let Some(durable) = &self.durable {
             range("memory_bytes", durable.memory_bytes, RETENTION_BYTES_MIN, 1 << 40)?;

@@ -14,8 +14,8 @@ mod walk;
 use std::sync::Arc;
 
 use crate::event::{Gap, Lagging, LogName, Notice, Position};
-use crate::log::{CatchUpRequest, Log, Lookup, MergedRecord, ReaderId, SleeperId};
-use crate::reading::ReaderProgress;
+use crate::log::{CatchUpRequest, Log, Lookup, MergedRecord, SleeperId, SubscriberId};
+use crate::reading::SubscriberProgress;
 use crate::segment::{Frames, PinnedSegment, Segment};
 use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
@@ -83,10 +83,10 @@ pub struct Cursor {
     feeds_mirror: bool,
     /// Whether the cursor counts as a subscriber of the log.
     listens: bool,
-    reader: Option<ReaderId>,
+    subscriber: Option<SubscriberId>,
     select: Option<Box<Selector>>,
     /// Progress of an in-process subscription with a name, shown to operators.
-    reading: Option<Arc<ReaderProgress>>,
+    reading: Option<Arc<SubscriberProgress>>,
     following: Option<Box<FollowerState>>,
 }
 
@@ -188,7 +188,10 @@ impl Cursor {
 
     /// Makes a lag warning, once until the cursor has caught up. Registered subscribers cannot lose records.
     fn warn(&mut self) -> Option<Lagging> {
-        if self.warned || self.reader.is_some() || self.is_conflated() || !self.log.should_warn(self.next.seq)
+        if self.warned
+            || self.subscriber.is_some()
+            || self.is_conflated()
+            || !self.log.should_warn(self.next.seq)
         {
             return None;
         }
@@ -219,9 +222,9 @@ impl Cursor {
         if let Some(lagging) = self.warn() {
             return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
         }
-        let reader = self.reader.filter(|_| self.consumption == ConsumeMode::Reads);
+        let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
         let is_asked = self.unasked != Some(self.next);
-        let found = match self.log.find(self.next, self.on_gap, reader) {
+        let found = match self.log.find(self.next, self.on_gap, subscriber) {
             Lookup::PrivateMirror if is_asked && self.switch_to_private_mirror() => return None,
             Lookup::PrivateMirror => self.log.find_here(self.next, self.on_gap, is_asked),
             // A subscriber without a start position skips records before the mirror's first one.
@@ -269,7 +272,7 @@ impl Cursor {
                 (self.next, self.skipped) = (go_on, 0);
                 self.ended = self.on_gap == OnGap::Fail;
                 self.log.count_gap(gap.records());
-                self.reading.iter().for_each(|reading| reading.lost(gap.records()));
+                self.reading.iter().for_each(|reading| reading.missed(gap.records()));
                 self.show();
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
@@ -348,8 +351,8 @@ impl Cursor {
             return self.arm_narrow(waiter, token);
         }
         if self.armed.is_none() && !self.ended && self.can_tell() != Some(true) {
-            let reader = self.reader.filter(|_| self.consumption == ConsumeMode::Reads);
-            self.armed = self.log.arm(self.awaited(), waiter, token, reader);
+            let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
+            self.armed = self.log.arm(self.awaited(), waiter, token, subscriber);
             if self.has_news_of_publishers() {
                 // The notice was due before the cursor went to sleep.
                 self.rouse(waiter, token);
@@ -433,8 +436,8 @@ impl Cursor {
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         self.rouse(waiter, token);
         self.stop_listening();
-        if let Some(reader) = self.reader.take() {
-            self.log.unregister(reader);
+        if let Some(subscriber) = self.subscriber.take() {
+            self.log.unregister(subscriber);
         }
         self.hint = Hint::None;
         self.reading = None;
@@ -450,8 +453,8 @@ impl Cursor {
 
     /// Unregisters the subscriber: it keeps its position, and may lose records from now on.
     pub fn unregister(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            self.log.unregister(reader);
+        if let Some(subscriber) = self.subscriber.take() {
+            self.log.unregister(subscriber);
         }
     }
 
@@ -461,14 +464,14 @@ impl Cursor {
     /// [`SubscribeError::Limit`] if too many subscribers are registered.
     pub fn take_place(&mut self, name: &str) -> Result<(), SubscribeError> {
         self.unregister();
-        self.reader = self.log.register(name, self.next)?;
+        self.subscriber = self.log.register(name, self.next)?;
         Ok(())
     }
 
     /// Reports that a registered subscriber has consumed everything through `seq`.
     pub fn consume(&self, seq: u64) {
-        if let Some(reader) = self.reader {
-            self.log.consume(reader, seq);
+        if let Some(subscriber) = self.subscriber {
+            self.log.consume(subscriber, seq);
         }
     }
 
@@ -479,7 +482,7 @@ impl Cursor {
 
     /// Whether publishers wait for this cursor.
     pub fn is_registered(&self) -> bool {
-        self.reader.is_some()
+        self.subscriber.is_some()
     }
 
     /// Topic and partition.
@@ -496,8 +499,8 @@ impl Drop for Cursor {
             // The entry stays in the list. The log may have woken the cursor just before.
             self.log.pass_wake_on();
         }
-        if let Some(reader) = self.reader.take() {
-            self.log.unregister(reader);
+        if let Some(subscriber) = self.subscriber.take() {
+            self.log.unregister(subscriber);
         }
     }
 }

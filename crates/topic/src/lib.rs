@@ -65,7 +65,7 @@ pub use memory::{Budget, BudgetSpent, Charge};
 pub use pattern_index::PatternIndex;
 pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
-pub use reading::{ReaderInfo, ReaderProgress};
+pub use reading::{SubscriberInfo, SubscriberProgress};
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};

@@ -9,7 +9,7 @@ pub struct Limits {
     /// Ranges of outcomes remembered for each producer. Above the limit, the log forgets the oldest range,
     /// and refuses a retry of its records.
     pub producer_outcomes_max: u32,
-    /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::ReaderProgress::keep_history),
+    /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::SubscriberProgress::keep_history),
     /// bytes. Applies only while half of the memory budget is free. 0 for none.
     pub pending_bytes_max: u64,
     /// Members of a group. Further ones are refused.
@@ -18,7 +18,7 @@ pub struct Limits {
     /// which then tells how many records were lost, but not which.
     pub group_lost_ranges_max: u32,
     /// Unconfirmed records per member of a share group. At the limit the member receives no more.
-    pub share_handed_max: u32,
+    pub share_in_flight_max: u32,
     /// Claims in flight in a work group. At the limit there are no new claims.
     pub work_claims_max: u32,
     /// Claims in flight per member of a work group. At the limit the member gets no new claims.
@@ -37,7 +37,7 @@ impl Default for Limits {
             pending_bytes_max: 0,
             group_members_max: 1_024,
             group_lost_ranges_max: 16,
-            share_handed_max: 1_024,
+            share_in_flight_max: 1_024,
             work_claims_max: 16_384,
             work_member_claims_max: 1_024,
             work_look_ahead_max: 65_536,

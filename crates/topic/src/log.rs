@@ -16,8 +16,8 @@ mod mirror;
 mod model;
 mod narrow;
 mod publishers;
-mod readers;
 mod recall;
+mod registered;
 mod retain;
 mod sleepers;
 mod staged;
@@ -35,7 +35,7 @@ use crate::event::{LogName, Position};
 use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
 use crate::producer::{DuplicateVerdict, ProducerLimits, Producers};
-use crate::reading::ReaderList;
+use crate::reading::SubscriberList;
 use crate::segment::{Segment, Writer};
 use crate::store::{Recovered, Store};
 use crate::subscribers::LogSubscribers;
@@ -49,8 +49,8 @@ use narrow::SleeperIndex;
 pub(crate) use narrow::{ANYWHERE, ASLEEP, ResumeSeq};
 use publishers::PublisherPresence;
 pub(crate) use publishers::{PublisherCount, PublisherKind, ReportedPresence};
-use readers::Readers;
-pub(crate) use readers::{Lookup, ReaderId};
+use registered::RegisteredSubscribers;
+pub(crate) use registered::{Lookup, SubscriberId};
 use sleepers::Sleepers;
 pub(crate) use sleepers::{SleeperId, SleepingCursor};
 pub use staged::{StagedBatch, StagedProducer, StagedRecords};
@@ -81,7 +81,7 @@ pub struct Log {
     pressure: AtomicU64,
     /// See [`Log::set_replicated`].
     is_replicated: AtomicBool,
-    pub(crate) readings: ReaderList,
+    pub(crate) readings: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
     pub(crate) publishers: Arc<PublisherCount>,
     liveness: PublisherPresence,
@@ -166,7 +166,7 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Rare {
     producers: Producers,
-    readers: Readers,
+    registered: RegisteredSubscribers,
     /// Only of a durable log.
     stored: Option<Box<DiskProgress>>,
     reducer: Option<ReducerState>,
@@ -225,7 +225,7 @@ impl Log {
             warn_before: AtomicU64::new(0),
             pressure: AtomicU64::new(0),
             is_replicated: AtomicBool::new(false),
-            readings: ReaderList::default(),
+            readings: SubscriberList::default(),
             subscribers: LogSubscribers::default(),
             publishers: Arc::clone(publishers),
             liveness: if is_stateful {
@@ -302,7 +302,7 @@ impl Log {
             appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
             losses: state.rare.as_ref().map_or_else(LossCounters::default, |rare| rare.losses),
             waiting: state.sleepers.len() + state.narrow.as_ref().map_or(0, |narrow| narrow.len()),
-            registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
+            registered: state.rare.as_ref().map_or(0, |rare| rare.registered.len()),
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(DiskProgress::info),
         }
@@ -375,7 +375,7 @@ impl State {
         self.rare.get_or_insert_with(|| {
             Box::new(Rare {
                 producers: Producers::new(limits),
-                readers: Readers::default(),
+                registered: RegisteredSubscribers::default(),
                 stored: None,
                 reducer: None,
                 mirror: None,

@@ -212,11 +212,11 @@ pub enum PublishError {
     },
     /// The slowest registered subscriber of a reliable topic did not make room in time.
     #[error(
-        "history is full: subscriber {reader:?} has not consumed record {needed} after {waited:?}; retry later"
+        "history is full: subscriber {subscriber:?} has not consumed record {needed} after {waited:?}; retry later"
     )]
     Full {
         /// Name of the slowest subscriber.
-        reader: String,
+        subscriber: String,
         /// The oldest record that this subscriber has not consumed.
         needed: u64,
         /// How long the publisher waited.
@@ -336,7 +336,9 @@ impl PublishError {
     #[must_use]
     pub fn after(self, waited: Duration) -> PublishError {
         match self {
-            PublishError::Full { reader, needed, .. } => PublishError::Full { reader, needed, waited },
+            PublishError::Full { subscriber, needed, .. } => {
+                PublishError::Full { subscriber, needed, waited }
+            }
             PublishError::DiskBehind { unstored_bytes, .. } => {
                 PublishError::DiskBehind { unstored_bytes, waited }
             }

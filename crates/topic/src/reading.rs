@@ -15,16 +15,16 @@ use crate::subscribe::SubscribeOptions;
 
 /// The progress of one subscriber in one log. Dropping it removes the entry.
 #[derive(Debug)]
-pub struct ReaderProgress {
+pub struct SubscriberProgress {
     name: String,
     protocol: &'static str,
     registered: bool,
     clock: Clock,
     epoch: AtomicU32,
     seq: AtomicU64,
-    lost: AtomicU64,
+    missed: AtomicU64,
     lagging_ns: AtomicU64,
-    lost_ns: AtomicU64,
+    missed_ns: AtomicU64,
     keeps_history: AtomicBool,
     /// The position at the log's last check of pending subscribers, and when it last moved.
     looked_seq: AtomicU64,
@@ -45,7 +45,7 @@ const STALLED_NS: u64 = 500_000_000;
 
 /// A subscriber as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReaderInfo {
+pub struct SubscriberInfo {
     /// The subscription's name.
     pub name: String,
     /// The partition it reads.
@@ -53,13 +53,13 @@ pub struct ReaderInfo {
     /// The last delivered record.
     pub position: Position,
     /// Number of unread records.
-    pub behind: u64,
-    /// Number of lost records.
-    pub lost: u64,
+    pub lag: u64,
+    /// Number of missed records.
+    pub missed: u64,
     /// Time of the last lag warning, ns since the Unix epoch; 0 for never.
     pub lagging_ns: u64,
-    /// Time of the last loss, ns since the Unix epoch; 0 for never.
-    pub lost_ns: u64,
+    /// Time of the last gap, ns since the Unix epoch; 0 for never.
+    pub missed_ns: u64,
     /// The listener of the subscription; empty in process.
     pub protocol: &'static str,
     /// Whether publishers wait for it.
@@ -68,26 +68,26 @@ pub struct ReaderInfo {
 
 /// The listed subscribers of one log. Most logs have none.
 #[derive(Debug, Default)]
-pub(crate) struct ReaderList(OnceLock<Box<Mutex<Vec<Weak<ReaderProgress>>>>>);
+pub(crate) struct SubscriberList(OnceLock<Box<Mutex<Vec<Weak<SubscriberProgress>>>>>);
 
 impl Log {
     /// Lists a subscriber that has received everything through `at`.
-    pub fn show_reader(
+    pub fn list_subscriber(
         &self,
         options: &SubscribeOptions,
         registered: bool,
         at: Position,
-    ) -> Arc<ReaderProgress> {
-        let reading = Arc::new(ReaderProgress {
+    ) -> Arc<SubscriberProgress> {
+        let reading = Arc::new(SubscriberProgress {
             name: options.name.clone(),
             protocol: options.protocol,
             registered,
             clock: self.clock,
             epoch: AtomicU32::new(at.epoch),
             seq: AtomicU64::new(at.seq),
-            lost: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
             lagging_ns: AtomicU64::new(0),
-            lost_ns: AtomicU64::new(0),
+            missed_ns: AtomicU64::new(0),
             keeps_history: AtomicBool::new(false),
             looked_seq: AtomicU64::new(at.seq),
             looked_ns: AtomicU64::new(0),
@@ -124,9 +124,9 @@ impl Log {
     }
 
     /// The listed subscribers.
-    pub fn readers(&self) -> Vec<ReaderInfo> {
+    pub fn subscribers(&self) -> Vec<SubscriberInfo> {
         let Some(readings) = self.readings.0.get() else { return Vec::new() };
-        let readings: Vec<Arc<ReaderProgress>> = {
+        let readings: Vec<Arc<SubscriberProgress>> = {
             let mut readings = lock(readings);
             readings.retain(|reading| reading.strong_count() > 0);
             readings.iter().filter_map(Weak::upgrade).collect()
@@ -136,7 +136,7 @@ impl Log {
     }
 }
 
-impl ReaderProgress {
+impl SubscriberProgress {
     /// Records that the subscriber received everything up to `position`.
     #[inline]
     pub fn at(&self, position: Position) {
@@ -144,10 +144,10 @@ impl ReaderProgress {
         self.seq.store(position.seq, Ordering::Relaxed);
     }
 
-    /// Counts `records` lost records.
-    pub fn lost(&self, records: u64) {
-        self.lost.fetch_add(records, Ordering::Relaxed);
-        self.lost_ns.store(self.clock.now_ns(), Ordering::Relaxed);
+    /// Counts `records` missed records.
+    pub fn missed(&self, records: u64) {
+        self.missed.fetch_add(records, Ordering::Relaxed);
+        self.missed_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
     /// Keeps history for this subscriber within the log's limits, because it cannot receive gaps.
@@ -160,17 +160,17 @@ impl ReaderProgress {
         self.lagging_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
-    fn info(&self, partition: u16, last: Position) -> ReaderInfo {
+    fn info(&self, partition: u16, last: Position) -> SubscriberInfo {
         let epoch = self.epoch.load(Ordering::Relaxed);
         let position = Position { epoch, seq: self.seq.load(Ordering::Relaxed) };
-        ReaderInfo {
+        SubscriberInfo {
             name: self.name.clone(),
             partition,
             position,
-            behind: if last.epoch == epoch { last.seq.saturating_sub(position.seq) } else { last.seq },
-            lost: self.lost.load(Ordering::Relaxed),
+            lag: if last.epoch == epoch { last.seq.saturating_sub(position.seq) } else { last.seq },
+            missed: self.missed.load(Ordering::Relaxed),
             lagging_ns: self.lagging_ns.load(Ordering::Relaxed),
-            lost_ns: self.lost_ns.load(Ordering::Relaxed),
+            missed_ns: self.missed_ns.load(Ordering::Relaxed),
             registered: self.registered,
             protocol: self.protocol,
         }

@@ -15,7 +15,7 @@ use crate::log::{
 use crate::memory::Budget;
 use crate::publish::{AckLevel, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
-use crate::reading::ReaderInfo;
+use crate::reading::SubscriberInfo;
 use crate::reducer::{Reducer, ReducerConfig, ReducerError};
 use crate::store::{Recovered, Store};
 use crate::upstream::{ForwardedBatch, Upstream};
@@ -411,10 +411,10 @@ impl Topic {
     }
 
     /// The subscribers that operators see, the ones with the largest lag first.
-    pub fn readers(&self) -> Vec<ReaderInfo> {
-        let mut readers: Vec<_> = self.logs.iter().flat_map(|log| log.readers()).collect();
-        readers.sort_by_key(|reader| std::cmp::Reverse(reader.behind));
-        readers
+    pub fn subscribers(&self) -> Vec<SubscriberInfo> {
+        let mut subscribers: Vec<_> = self.logs.iter().flat_map(|log| log.subscribers()).collect();
+        subscribers.sort_by_key(|subscriber| std::cmp::Reverse(subscriber.lag));
+        subscribers
     }
 
     /// The acknowledgement level of the topic.

@@ -62,7 +62,7 @@ pub use subscribe::{
 };
 pub use tasks::{TaskCommandResult, TaskOrders, Tasks, TasksKind, TasksResult};
 pub use topic::{
-    CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused,
-    Setting, Settings, TopicConfig, TopicLine, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, RequestRefused, Setting,
+    Settings, SubscriberState, TopicConfig, TopicLine, TopicState, Topics, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 pub use version::{MAGIC, PREAMBLE_BYTES, Preamble, VERSION, VERSION_MIN};

@@ -35,7 +35,7 @@ layout! {
         /// Largest record, with metadata and padding, bytes.
         pub record_bytes_max: u32,
         /// Number of registered subscribers that publishers wait for; 0 for a topic that is not reliable.
-        pub reliable_readers_max: u32,
+        pub reliable_subscribers_max: u32,
         /// How long a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
         /// The policy after that time.
@@ -134,7 +134,7 @@ layout! {
         /// Records ever appended in the current epochs.
         pub appended: u64,
         /// Number of subscribers.
-        pub readers: u32,
+        pub subscribers: u32,
     }
 }
 
@@ -173,7 +173,7 @@ layout! {
 
 layout! {
     /// A subscriber.
-    pub struct ReaderState<'a> {
+    pub struct SubscriberState<'a> {
         /// The subscription's name.
         pub name: &'a str,
         /// The subscriber's partition.
@@ -181,9 +181,9 @@ layout! {
         /// The last record that the subscriber received.
         pub position: Position,
         /// The subscriber's lag in records.
-        pub behind: u64,
-        /// Records that the subscriber lost.
-        pub lost: u64,
+        pub lag: u64,
+        /// Records that the subscriber missed.
+        pub missed: u64,
         /// Whether publishers wait for the subscriber.
         pub registered: bool,
     }
@@ -214,12 +214,12 @@ layout! {
         pub config: TopicConfig<'a>,
         /// Number of open publishers.
         pub publishers: u32,
-        /// Number of subscribers; `readers` may have fewer.
-        pub readers_total: u32,
+        /// Number of subscribers; `subscribers` may have fewer.
+        pub subscribers_total: u32,
         /// The partitions.
         pub logs: List<'a, LogState>,
         /// The slowest subscribers, slowest first.
-        pub readers: List<'a, ReaderState<'a>>,
+        pub subscribers: List<'a, SubscriberState<'a>>,
         /// The groups.
         pub groups: List<'a, GroupState<'a>>,
     }

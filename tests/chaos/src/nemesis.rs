@@ -133,8 +133,8 @@ impl Nemesis<'_> {
             Fault::Delay(ms) => self.cluster.network.delay(ms, ms / 4),
             Fault::Narrow(rate_kb) => self.cluster.network.narrow(rate_kb),
             Fault::Break => self.cluster.network.break_connections(),
-            Fault::CloseDoor(who) => self.on(who, |cluster, id| cluster.network.close_door(id)),
-            Fault::MuteDoor(who) => self.on(who, |cluster, id| cluster.network.mute_door(id)),
+            Fault::CloseListener(who) => self.on(who, |cluster, id| cluster.network.close_listener(id)),
+            Fault::MuteListener(who) => self.on(who, |cluster, id| cluster.network.mute_listener(id)),
             Fault::SlowDisks(ms) => {
                 for id in self.cluster.network.ids().to_vec() {
                     self.cluster.order(id, &format!("slow {ms}"));

@@ -22,7 +22,7 @@ pub struct Network {
     /// The address at which each node reaches each other.
     pub ways: BTreeMap<NodePair, SocketAddr>,
     /// The address at which clients reach each node.
-    pub doors: BTreeMap<u64, SocketAddr>,
+    pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
     slowed: Vec<(String, &'static str)>,
     closed: Vec<String>,
@@ -32,15 +32,15 @@ impl Network {
     /// Starts the proxies. The first address of a node is for other nodes, the second for clients.
     pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<Network> {
         let proxies = Toxiproxy::start(program)?;
-        let (mut ways, mut doors) = (BTreeMap::new(), BTreeMap::new());
+        let (mut ways, mut listeners) = (BTreeMap::new(), BTreeMap::new());
         for (&to, &(peers, clients)) in nodes {
             for &from in nodes.keys().filter(|from| **from != to) {
                 ways.insert((from, to), proxies.add(&format!("{from}-{to}"), peers)?);
             }
-            doors.insert(to, proxies.add(&format!("c-{to}"), clients)?);
+            listeners.insert(to, proxies.add(&format!("c-{to}"), clients)?);
         }
         let ids = nodes.keys().copied().collect();
-        Ok(Network { proxies, ids, ways, doors, cut: BTreeSet::new(), slowed: vec![], closed: vec![] })
+        Ok(Network { proxies, ids, ways, listeners, cut: BTreeSet::new(), slowed: vec![], closed: vec![] })
     }
 
     /// Cuts exactly these directions: bytes are discarded, without an error.
@@ -101,7 +101,7 @@ impl Network {
     }
 
     /// Closes and refuses clients' connections to a node.
-    pub fn close_door(&mut self, id: u64) -> Result<()> {
+    pub fn close_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.enable(&proxy, false)?;
         self.closed.push(proxy);
@@ -109,7 +109,7 @@ impl Network {
     }
 
     /// Discards a node's responses to clients, which do not learn the outcomes of their requests.
-    pub fn mute_door(&mut self, id: u64) -> Result<()> {
+    pub fn mute_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.poison(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
         self.slowed.push((proxy, "mute"));

@@ -44,9 +44,9 @@ pub enum Fault {
     /// Closes every connection between nodes.
     Break,
     /// Clients do not reach a node.
-    CloseDoor(FaultTarget),
+    CloseListener(FaultTarget),
     /// Clients do not receive a node's responses.
-    MuteDoor(FaultTarget),
+    MuteListener(FaultTarget),
     /// Every sync of every node takes this long, in ms.
     SlowDisks(u64),
     /// A node's clock is wrong by this many seconds, until the faults end.
@@ -143,8 +143,8 @@ fn beside(seed: &mut Seed) -> Fault {
     let who = who(seed);
     match seed.between(0, 4) {
         0 => Fault::Break,
-        1 => Fault::CloseDoor(who),
-        2 => Fault::MuteDoor(who),
+        1 => Fault::CloseListener(who),
+        2 => Fault::MuteListener(who),
         3 => Fault::Kill(who),
         _ => Fault::Stop(who),
     }

@@ -134,7 +134,7 @@ fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Res
     let all = cluster.network.ids().to_vec();
     cluster.kill(&all)?;
     cluster.heal()?;
-    let replica_client = ReplicaClient::new(cluster.network.doors.clone(), seed);
+    let replica_client = ReplicaClient::new(cluster.network.listeners.clone(), seed);
     let reader = KeyClient::new(1_000, replica_client, clock, seed, Arc::default());
     let slices = clock.now() / 1_000_000 / SLICE_MS + 1;
     let groups =
@@ -166,16 +166,17 @@ fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
 impl Clients {
     fn start(cluster: &Cluster, clock: Clock, seed: u64, going: &Arc<ClientProgress>) -> Clients {
         let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let doors = &cluster.network.doors;
+        let listeners = &cluster.network.listeners;
         let seed_of = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);
         let keys = (0..KEY_CLIENTS).map(|id| {
-            let (replica_client, stop) = (ReplicaClient::new(doors.clone(), seed_of(id)), Arc::clone(&stop));
+            let (replica_client, stop) =
+                (ReplicaClient::new(listeners.clone(), seed_of(id)), Arc::clone(&stop));
             let client = KeyClient::new(id, replica_client, clock, seed_of(100 + id), Arc::clone(going));
             spawn(move || client.run(&stop))
         });
         let locks = (0..LOCK_CLIENTS).map(|id| {
             let (replica_client, stop) =
-                (ReplicaClient::new(doors.clone(), seed_of(200 + id)), Arc::clone(&stop));
+                (ReplicaClient::new(listeners.clone(), seed_of(200 + id)), Arc::clone(&stop));
             let client = LockClient::new(id, replica_client, clock, seed_of(300 + id), Arc::clone(going));
             spawn(move || client.run(&stop))
         });

@@ -57,7 +57,7 @@ impl Machine for Replica {
     }
 
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
-        let command = Command::decode(command).expect("the door refuses what is none");
+        let command = Command::decode(command).expect("the listener refuses what is none");
         let mut answer = Vec::new();
         match self.state.apply(&command, &mut self.effects) {
             Ok(reply) => {

@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS] [shards=COUNT] [advertise=ADDRESS]
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [listener=ADDRESS] [shards=COUNT] [advertise=ADDRESS]
 //! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`.
 //! Its standard input has these requests:
 //!
@@ -62,18 +62,26 @@ pub fn run(arguments: &[String]) -> Result<()> {
     };
     let cluster = Arc::new(Cluster::start(&node, config)?);
     let anywhere = || vec![([127, 0, 0, 1], 0).into()];
-    let door: String = option(arguments, "door", String::new())?;
-    let tcp = if door.is_empty() { anywhere() } else { vec![door.parse()?] };
+    let listener: String = option(arguments, "listener", String::new())?;
+    let tcp = if listener.is_empty() { anywhere() } else { vec![listener.parse()?] };
     let (nats, http, grpc) = (anywhere(), anywhere(), anywhere());
     let users: String = option(arguments, "users", String::new())?;
     let users_file = Some(PathBuf::from(users)).filter(|file| !file.as_os_str().is_empty());
-    let doors = ServerConfig { tcp, nats, http, grpc, threads: 1, users_file, ..ServerConfig::default() };
-    let server = Server::start(node.clone(), doors)?;
+    let listeners = ServerConfig { tcp, nats, http, grpc, threads: 1, users_file, ..ServerConfig::default() };
+    let server = Server::start(node.clone(), listeners)?;
     server.take_part(&cluster)?;
     let control = node.control()?;
-    let doors =
-        server.addresses().iter().map(|(door, address)| format!(" {door}={address}")).collect::<String>();
-    println!("READY pid={} cluster={} node={}{doors}", std::process::id(), cluster.address(), cluster.node());
+    let listeners = server
+        .addresses()
+        .iter()
+        .map(|(protocol, address)| format!(" {protocol}={address}"))
+        .collect::<String>();
+    println!(
+        "READY pid={} cluster={} node={}{listeners}",
+        std::process::id(),
+        cluster.address(),
+        cluster.node()
+    );
     let watched = Arc::clone(&cluster);
     std::thread::spawn(move || {
         loop {

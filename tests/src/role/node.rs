@@ -18,16 +18,16 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let mut config = Config::default();
     config.topic.retention.bytes = option(arguments, "retention", 64 << 10)?;
     config.limits.memory_bytes_max = option(arguments, "memory", config.limits.memory_bytes_max)?;
-    let mut doors = ServerConfig { tcp: vec![arguments[0].parse()?], ..ServerConfig::default() };
-    doors.limits.heartbeat_ms = option(arguments, "heartbeat", 10_000)?;
-    doors.limits.handshake_ms_max = option(arguments, "handshake", doors.limits.handshake_ms_max)?;
+    let mut listeners = ServerConfig { tcp: vec![arguments[0].parse()?], ..ServerConfig::default() };
+    listeners.limits.heartbeat_ms = option(arguments, "heartbeat", 10_000)?;
+    listeners.limits.handshake_ms_max = option(arguments, "handshake", listeners.limits.handshake_ms_max)?;
     let nats: String = option(arguments, "nats", String::new())?;
     if !nats.is_empty() {
-        doors.nats.push(nats.parse()?);
+        listeners.nats.push(nats.parse()?);
     }
     let data: String = option(arguments, "data", String::new())?;
     let node = if data.is_empty() { Node::start(config)? } else { durable(config, Path::new(&data))? };
-    let server = Server::start(node.clone(), doors)?;
+    let server = Server::start(node.clone(), listeners)?;
     println!("READY pid={} tcp={}", std::process::id(), server.tcp_addresses()[0]);
     // The process waits for the end of standard input.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;

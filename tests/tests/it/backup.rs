@@ -92,9 +92,9 @@ fn until_completed(tasks: &Tasks, id: u64) {
 }
 
 /// The cluster's status from a node.
-fn cluster_of(door: &str) -> serde_json::Value {
-    let mut stream = TcpStream::connect(door).expect("the port is open");
-    let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n");
+fn cluster_of(listener: &str) -> serde_json::Value {
+    let mut stream = TcpStream::connect(listener).expect("the port is open");
+    let asked = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n");
     stream.write_all(asked.as_bytes()).expect("the node reads the request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the node sends a response");
@@ -103,10 +103,10 @@ fn cluster_of(door: &str) -> serde_json::Value {
 }
 
 /// Waits until a single node leads each shard. Returns that node.
-fn until_led_by_itself(door: &str) {
+fn until_led_by_itself(listener: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let said = cluster_of(door);
+        let said = cluster_of(listener);
         let shards = said["tasks_shards"].as_array().expect("shards");
         assert_eq!(shards.len(), usize::from(SHARDS), "{said}");
         if shards.iter().all(|shard| shard["leader"] == said["id"]) {
@@ -153,7 +153,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
             assert_eq!((after.stage, told(after)), (*stage, told(before)));
         }
     }
-    until_led_by_itself(&node.door("http"));
+    until_led_by_itself(&node.listener("http"));
     let accounts = tasks.tenants("").expect("tenants");
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));

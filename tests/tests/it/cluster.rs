@@ -338,8 +338,8 @@ fn removal_that_leaves_no_majority_is_refused() {
 
 /// The JSON response of a node's HTTP listener.
 fn fetch(node: &Member, path: &str) -> serde_json::Value {
-    let mut stream = TcpStream::connect(node.door("http")).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.door("http"))
+    let mut stream = TcpStream::connect(node.listener("http")).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.listener("http"))
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

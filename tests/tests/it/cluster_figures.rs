@@ -30,9 +30,10 @@ fn json_of(member: &Member, path: &str) -> Value {
 /// Appended and retained records, bytes and subscriptions, by HTTP.
 fn figures(member: &Member) -> [Value; 4] {
     let listed = &json_of(member, "/v1/topics?pattern=x")["topics"][0];
-    let readers = json_of(member, "/v1/subscriptions");
-    let of_x = readers["subscriptions"].as_array().expect("a list").iter().filter(|one| one["topic"] == "x");
-    let shown = listed["readers"].clone();
+    let subscribers = json_of(member, "/v1/subscriptions");
+    let of_x =
+        subscribers["subscriptions"].as_array().expect("a list").iter().filter(|one| one["topic"] == "x");
+    let shown = listed["subscribers"].clone();
     [listed["records"].clone(), listed["retained_records"].clone(), shown, of_x.count().into()]
 }
 
@@ -50,18 +51,18 @@ fn every_node_shows_the_figures_of_a_topic() {
     for (member, client) in flock.members.iter().zip(&clients) {
         until("the list has its figures", || {
             let listed = line(client, "x");
-            (listed.appended, listed.records, listed.readers) == (Some(4), Some(4), Some(2))
+            (listed.appended, listed.records, listed.subscribers) == (Some(4), Some(4), Some(2))
         });
         until("HTTP has them", || figures(member) == [json!(4), json!(4), json!(2), json!(2)]);
         until("the description has them", || {
             let described = client.describe_topic("x").expect("the topic exists");
             let last = described.logs.iter().map(|log| log.last_seq).max();
-            (last, described.readers_total, described.readers.len()) == (Some(4), Some(2), 2)
+            (last, described.subscribers_total, described.subscribers.len()) == (Some(4), Some(2), 2)
         });
         until("the dashboard has them", || {
             let topics = json_of(member, "/v1/node/topics");
             let of_x = topics["topics"].as_array().expect("a list").iter().find(|one| one["name"] == "x");
-            of_x.is_some_and(|x| (&x["records"], &x["readers"]) == (&json!(4), &json!(2)))
+            of_x.is_some_and(|x| (&x["records"], &x["subscribers"]) == (&json!(4), &json!(2)))
         });
     }
     let metrics = http(&flock.members[0], "GET", "/metrics", "");
@@ -97,7 +98,7 @@ fn figures_of_an_owner_that_is_away_are_unknown() {
 
 /// The status code of a watch by gRPC.
 fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
-    let address = format!("http://{}", member.door("grpc"));
+    let address = format!("http://{}", member.listener("grpc"));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let channel = Endpoint::from_shared(address).expect("an address").connect().await;

@@ -51,9 +51,9 @@ impl Drop for SmallDisk {
 }
 
 fn readyz(member: &Member) -> String {
-    let door = member.door("http");
-    let mut stream = TcpStream::connect(&door).expect("the port is open");
-    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {door}\r\nConnection: close\r\n\r\n")
+    let listener = member.listener("http");
+    let mut stream = TcpStream::connect(&listener).expect("the port is open");
+    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n")
         .expect("the node reads the request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the node sends a response");
@@ -105,13 +105,14 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
 /// An orderly end must not give writers `COMMAND_UNKNOWN`.
 #[test]
 fn ended_node_leaves_no_write_unknown() {
-    let doors: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
-    let options: Vec<Vec<String>> = doors.iter().map(|door| vec![format!("door={door}")]).collect();
+    let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
+    let options: Vec<Vec<String>> =
+        listeners.iter().map(|listener| vec![format!("listener={listener}")]).collect();
     let mut flock = ClusterUnderTest::with(&options);
     let is_over = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..3)
         .map(|writer| {
-            let (url, is_over) = (format!("dunlin://{}", doors.join(",")), Arc::clone(&is_over));
+            let (url, is_over) = (format!("dunlin://{}", listeners.join(",")), Arc::clone(&is_over));
             std::thread::spawn(move || {
                 let client = Client::connect(&url, Options::default()).expect("a node is there");
                 let (kv, mut count) = (client.kv(), 0_u64);

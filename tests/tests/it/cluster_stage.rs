@@ -25,13 +25,13 @@ pub struct Member {
 
 impl Member {
     /// The address of a listener.
-    pub fn door(&self, name: &str) -> String {
+    pub fn listener(&self, name: &str) -> String {
         field(&self.ready, name).unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
     }
 
     pub fn connect(&self) -> Client {
         let options = Options { name: format!("test of node {}", self.number), ..Options::default() };
-        Client::connect(&format!("dunlin://{}", self.door("tcp")), options)
+        Client::connect(&format!("dunlin://{}", self.listener("tcp")), options)
             .expect("the node accepts connections")
     }
 }

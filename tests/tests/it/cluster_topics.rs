@@ -47,7 +47,7 @@ struct Nats(BufReader<TcpStream>);
 
 impl Nats {
     fn connect(member: &Member) -> Nats {
-        let stream = TcpStream::connect(member.door("nats")).expect("the port is open");
+        let stream = TcpStream::connect(member.listener("nats")).expect("the port is open");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut nats = Nats(BufReader::new(stream));
         nats.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n");
@@ -90,7 +90,7 @@ impl Nats {
 
 /// The response of the HTTP listener.
 pub fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
-    let host = member.door("http");
+    let host = member.listener("http");
     let mut stream = TcpStream::connect(&host).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(

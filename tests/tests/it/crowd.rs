@@ -67,7 +67,7 @@ fn publish(publisher: &mut Publisher, n: u64) {
 fn await_readers(client: &Client, readers: u64) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        let there = u64::from(client.describe_topic("t").unwrap().readers_total.unwrap_or(0));
+        let there = u64::from(client.describe_topic("t").unwrap().subscribers_total.unwrap_or(0));
         if there == readers {
             return;
         }

@@ -67,7 +67,7 @@ impl Peer {
 }
 
 fn urls(members: &[Member]) -> BTreeSet<String> {
-    members.iter().map(|member| member.door("nats")).collect()
+    members.iter().map(|member| member.listener("nats")).collect()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     // A restarted node has other ports.
     flock.restart(&killed);
     await_all(&mut peers, &flock);
-    let address = flock.members[third].door("nats");
+    let address = flock.members[third].listener("nats");
     let mut of_third = Peer::connect(&address);
     of_third.await_urls(&urls(&flock.members));
 }
@@ -101,7 +101,7 @@ fn new_subjects_of_one_read_share_raft_entries() {
     // Log entries also renew leases.
     let own = vec!["lease=600000".to_owned()];
     let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
-    let mut peer = Peer::connect(&flock.members[1].door("nats"));
+    let mut peer = Peer::connect(&flock.members[1].listener("nats"));
     peer.say("SUB new.> 1\r\nPING");
     while peer.line() != "PONG" {}
     let entries = || flock.heard().iter().map(|status| status.last).max().expect("a node answers");
@@ -136,7 +136,7 @@ fn inbox_of_another_user_is_refused_at_each_node() {
     let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     let enter = |member: usize, user: &str| {
         let credentials = format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\"");
-        Peer::connect_with(&flock.members[member].door("nats"), &credentials)
+        Peer::connect_with(&flock.members[member].listener("nats"), &credentials)
     };
     let subscribe = |peer: &mut Peer, inbox: &str, sid: u32| {
         peer.say(&format!("SUB {inbox} {sid}\r\nPING"));

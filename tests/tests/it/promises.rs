@@ -1,22 +1,22 @@
 //! Tests every guarantee with every listener. The table in `docs/listeners.md` is made from the results.
 //!
-//! A new listener implements [`door::Listener`] and is added to [`DOORS`]; a new guarantee is a row of
+//! A new listener implements [`listener::Listener`] and is added to [`LISTENERS`]; a new guarantee is a row of
 //! [`checks::PROMISES`]. A listener declares what it does not offer, and the table shows that.
 
 mod checks;
-mod door;
 mod grpc;
 mod http;
+mod listener;
 mod nats;
 mod rust;
 mod trial;
 mod ws;
 
 use checks::{PROMISES, Promise};
-use door::Listener;
+use listener::Listener;
 use trial::{NodeUnderTest, Trial};
 
-const DOORS: &[&dyn Listener] = &[
+const LISTENERS: &[&dyn Listener] = &[
     &rust::InProcess,
     &rust::Tcp,
     &rust::Unix,
@@ -29,25 +29,25 @@ const DOORS: &[&dyn Listener] = &[
 ];
 
 /// Tests all guarantees of the listener. Fails with all that are broken.
-fn keeps_its_promises(door: &dyn Listener) {
-    tries_all(door, NodeUnderTest::start);
+fn keeps_its_promises(listener: &dyn Listener) {
+    tries_all(listener, NodeUnderTest::start);
 }
 
 /// The same with authentication and permissions, so that each subscription is filtered and each publish is
 /// checked.
-fn keeps_its_promises_to_users(door: &dyn Listener) {
-    tries_all(door, NodeUnderTest::start_with_users);
+fn keeps_its_promises_to_users(listener: &dyn Listener) {
+    tries_all(listener, NodeUnderTest::start_with_users);
 }
 
-fn tries_all(door: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTest>) {
+fn tries_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTest>) {
     let mut broken = Vec::new();
-    for promise in PROMISES.iter().filter(|promise| door.not_offered(promise.name).is_none()) {
-        let tried = start().and_then(|node| (promise.check)(&mut Trial { door, node }));
+    for promise in PROMISES.iter().filter(|promise| listener.not_offered(promise.name).is_none()) {
+        let tried = start().and_then(|node| (promise.check)(&mut Trial { listener, node }));
         if let Err(error) = tried {
             broken.push(format!("{} ({}): {error:#}", promise.name, promise.says));
         }
     }
-    assert!(broken.is_empty(), "door {}:\n{}", door.name(), broken.join("\n"));
+    assert!(broken.is_empty(), "listener {}:\n{}", listener.name(), broken.join("\n"));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn table_of_listeners_equals_the_promises_tested() {
     let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
     let (table, after) = rest.split_once(END).expect("the mark where the table ends");
-    let fresh = format!("\n{}\n", made_of(PROMISES, DOORS));
+    let fresh = format!("\n{}\n", made_of(PROMISES, LISTENERS));
     if std::env::var_os("DUNLIN_WRITE").is_some() {
         std::fs::write(page, format!("{before}{BEGIN}{fresh}{END}{after}"))
             .expect("docs/listeners.md is written");
@@ -142,16 +142,16 @@ fn table_of_listeners_equals_the_promises_tested() {
 const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_promises_tested -->";
 const END: &str = "<!-- end of promises -->";
 
-fn made_of(promises: &[Promise], doors: &[&dyn Listener]) -> String {
+fn made_of(promises: &[Promise], listeners: &[&dyn Listener]) -> String {
     let mut table = String::from("\n| Promise |");
-    doors.iter().for_each(|door| table.push_str(&format!(" {} |", door.name())));
+    listeners.iter().for_each(|listener| table.push_str(&format!(" {} |", listener.name())));
     table.push_str("\n|---|");
-    table.push_str(&"---|".repeat(doors.len()));
+    table.push_str(&"---|".repeat(listeners.len()));
     let mut notes = Vec::new();
     for promise in promises {
         table.push_str(&format!("\n| {} |", promise.says));
-        for door in doors {
-            let (mark, note) = match (door.not_offered(promise.name), door.remark(promise.name)) {
+        for listener in listeners {
+            let (mark, note) = match (listener.not_offered(promise.name), listener.remark(promise.name)) {
                 (Some(why), _) => ("–", Some(why)),
                 (None, note) => ("✓", note),
             };

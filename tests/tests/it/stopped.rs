@@ -16,7 +16,7 @@ pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, Options::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let reliable =
-        Some(Reliable { readers_max: 8, wait_max: Duration::from_secs(30), ..Reliable::default() });
+        Some(Reliable { subscribers_max: 8, wait_max: Duration::from_secs(30), ..Reliable::default() });
     client
         .create_topic(topic, &TopicConfig { retention, reliable, ..TopicConfig::default() }, false)
         .unwrap();

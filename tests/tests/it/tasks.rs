@@ -149,26 +149,26 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
 }
 
 /// A cluster whose nodes return with the same listeners.
-struct Doors {
+struct TaskCluster {
     flock: ClusterUnderTest,
-    doors: Vec<String>,
+    listeners: Vec<String>,
     shards: u8,
 }
 
-impl Doors {
-    fn of(count: usize) -> Doors {
-        Doors::sharded(count, 1)
+impl TaskCluster {
+    fn of(count: usize) -> TaskCluster {
+        TaskCluster::sharded(count, 1)
     }
 
-    fn sharded(count: usize, shards: u8) -> Doors {
-        let doors: Vec<String> = (0..count).map(|_| port::free().to_string()).collect();
-        let options: Vec<_> = doors.iter().map(|door| options(door, shards)).collect();
+    fn sharded(count: usize, shards: u8) -> TaskCluster {
+        let listeners: Vec<String> = (0..count).map(|_| port::free().to_string()).collect();
+        let options: Vec<_> = listeners.iter().map(|listener| options(listener, shards)).collect();
         let flock = ClusterUnderTest::with(&options);
-        Doors { flock, doors, shards }
+        TaskCluster { flock, listeners, shards }
     }
 
     fn url(&self) -> String {
-        format!("dunlin://{}", self.doors.join(","))
+        format!("dunlin://{}", self.listeners.join(","))
     }
 
     /// The index of the leader of the tasks.
@@ -188,19 +188,19 @@ impl Doors {
         }
     }
 
-    fn restart(&mut self, member: &Member, door: &str) {
-        let options = options(door, self.shards);
+    fn restart(&mut self, member: &Member, listener: &str) {
+        let options = options(listener, self.shards);
         let back = crate::cluster_stage::start_with(&member.dir, &member.address, None, &options);
         self.flock.members.push(back.expect("the node starts again"));
     }
 
-    fn door_of(&self, at: usize) -> String {
-        self.flock.members[at].door("tcp")
+    fn listener_of(&self, at: usize) -> String {
+        self.flock.members[at].listener("tcp")
     }
 }
 
-fn options(door: &str, shards: u8) -> Vec<String> {
-    vec![format!("door={door}"), format!("shards={shards}")]
+fn options(listener: &str, shards: u8) -> Vec<String> {
+    vec![format!("listener={listener}"), format!("shards={shards}")]
 }
 
 /// Submits tasks with keys for these tenants in turn, until stopped. Returns and counts the acknowledged
@@ -272,8 +272,8 @@ fn leaders_of_two_shards_are_killed_under_load(times: u64) {
 }
 
 fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], times: u64) {
-    let mut doors = Doors::sharded(3, shards);
-    let url = doors.url();
+    let mut cluster = TaskCluster::sharded(3, shards);
+    let url = cluster.url();
     let mut workers: Vec<Process> =
         (0..2).map(|_| worker(&url, &["slots=4", "work=1", "ttl=5000"])).collect();
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -287,12 +287,12 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
     };
     for _ in tier::seeds(times) {
         until_more(50);
-        let leader = doors.leader();
-        let door = doors.door_of(leader);
-        let killed = doors.flock.kill(leader);
+        let leader = cluster.leader();
+        let listener = cluster.listener_of(leader);
+        let killed = cluster.flock.kill(leader);
         // Another node leads, and tasks continue.
-        doors.leader();
-        doors.restart(&killed, &door);
+        cluster.leader();
+        cluster.restart(&killed, &listener);
     }
     until_more(100);
     stop.store(true, Ordering::Relaxed);
@@ -333,12 +333,12 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
 
 #[test]
 fn worker_at_a_follower_gets_tasks_submitted_elsewhere() {
-    let mut doors = Doors::of(3);
-    let leader = doors.leader();
+    let mut cluster = TaskCluster::of(3);
+    let leader = cluster.leader();
     let follower = (0..3).find(|at| *at != leader).expect("there are three");
-    let at = |doors: &Doors, at: usize| format!("dunlin://{}", doors.door_of(at));
-    let mut worker = worker(&at(&doors, follower), &["slots=4"]);
-    let tasks = connect(&at(&doors, leader)).tasks();
+    let at = |cluster: &TaskCluster, at: usize| format!("dunlin://{}", cluster.listener_of(at));
+    let mut worker = worker(&at(&cluster, follower), &["slots=4"]);
+    let tasks = connect(&at(&cluster, leader)).tasks();
     let ids = submit(&tasks, 100, b"x");
     ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, TaskStage::Completed));
     worker.say("drain");
@@ -347,8 +347,8 @@ fn worker_at_a_follower_gets_tasks_submitted_elsewhere() {
 
 #[test]
 fn node_with_another_shard_count_is_refused_with_the_right_one() {
-    let mut doors = Doors::sharded(1, 2);
-    let flock = &doors.flock;
+    let mut cluster = TaskCluster::sharded(1, 2);
+    let flock = &cluster.flock;
     let (token, through) = (flock.token(true), flock.members[0].address.clone());
     let dir = flock.dir.path().join("other");
     let join = Some((through.as_str(), token.as_path()));
@@ -358,10 +358,10 @@ fn node_with_another_shard_count_is_refused_with_the_right_one() {
     assert!(why.contains("has 2 shards of tasks, not 1: set tasks.shards = 2"), "{why}");
 
     // A node with another number of shards is refused too.
-    let door = doors.door_of(0);
-    let killed = doors.flock.kill(0);
-    let again = crate::cluster_stage::start_with(&killed.dir, &killed.address, None, &options(&door, 3));
+    let listener = cluster.listener_of(0);
+    let killed = cluster.flock.kill(0);
+    let again = crate::cluster_stage::start_with(&killed.dir, &killed.address, None, &options(&listener, 3));
     let why = again.err().expect("the start is refused");
     assert!(why.contains("tasks.shards = 3") && why.contains("set tasks.shards = 2"), "{why}");
-    doors.restart(&killed, &door);
+    cluster.restart(&killed, &listener);
 }

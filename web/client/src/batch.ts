@@ -10,7 +10,7 @@ export interface Log {
   readonly channel: number;
   /** The literal start of all subjects of the log; a record has only the rest of its subject. */
   readonly subjectPrefix: string;
-  /** The position of the last record that the client passed to the reader. */
+  /** The position of the last record that the client passed to the subscriber. */
   position: { epoch: number; seq: number };
 }
 

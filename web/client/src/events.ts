@@ -14,7 +14,7 @@ export type NoticeEvent =
   | { type: "epoch"; topic: string; partition: number; old: number; lastSeen: number; knownThrough?: number; newFirst: Position }
   /** The state up to this position (docs/feeds.md has the bytes). Records follow after it. */
   | { type: "state"; topic: string; partition: number; position: Position; checksum: bigint; bytes: Uint8Array }
-  /** The checksum of the state at the reader's position. */
+  /** The checksum of the state at the subscriber's position. */
   | { type: "checksum"; topic: string; partition: number; position: Position; checksum: bigint }
   /**
    * Whether a publisher of the state is connected and since when, and when the newest record was appended; ms since

@@ -2,7 +2,7 @@
  * A subscription: its position in each of its logs, the check for missing records, credit, and continuation after a
  * lost connection.
  *
- * No queue grows for a reader that does not read. The client returns credit as the reader consumes records. Unsent
+ * No queue grows for a subscriber that does not read. The client returns credit as the reader consumes records. Unsent
  * records wait in the node's history; records that the history loses are reported as a gap.
  */
 
@@ -22,7 +22,7 @@ export interface SubscribeOptions {
   follow?: boolean;
   /** With `follow`: whether one record merges all changes since the last consumed record. */
   conflate?: boolean;
-  /** On reliable topics: whether publishers wait for this reader. */
+  /** On reliable topics: whether publishers wait for this subscriber. */
   registered?: boolean;
   /** The bytes that may be in transit; 1 MiB by default. */
   creditBytes?: number;

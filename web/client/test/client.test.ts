@@ -162,22 +162,22 @@ test("reconnected client misses and repeats no record", async () => {
 
 test("restarted node without its records reports a new epoch", async () => {
   let other = await startNode();
-  const reader = connect(other.url, {});
+  const subscriber = connect(other.url, {});
   const events: Event[] = [];
   void (async () => {
-    for await (const event of reader.subscribe("ticks", {})) events.push(event);
+    for await (const event of subscriber.subscribe("ticks", {})) events.push(event);
   })();
   await until(() => events.some((event) => event.type === "subscribed"));
-  await reader.publish("ticks", "before");
+  await subscriber.publish("ticks", "before");
   await until(() => events.some(isRecord));
   await other.kill();
   other = await startNode({ port: other.port });
-  await until(() => reader.state === "open");
-  await reader.publish("ticks", "after");
+  await until(() => subscriber.state === "open");
+  await subscriber.publish("ticks", "after");
   await until(() => events.filter(isRecord).length === 2);
   const told = events.find((event) => event.type === "epoch");
   assert.ok(told?.type === "epoch" && told.lastSeen === 1);
-  reader.close();
+  subscriber.close();
   await other.kill();
 });
 

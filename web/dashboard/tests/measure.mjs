@@ -15,7 +15,7 @@ const BYTES = 64;
 const ROUNDS = 5;
 const ENTITIES = 50_000;
 const WATCHED_S = 60;
-const READERS = 10;
+const SUBSCRIBERS = 10;
 const LOAD = 1_000_000;
 const LOADED_S = 10;
 const TICKS_A_SECOND = 100;
@@ -35,7 +35,7 @@ const client = await bundled("../client/src/index.ts");
 try {
   await rate();
   await map();
-  await readers();
+  await subscribers();
 } finally {
   await browser.close();
   await nodes.close();
@@ -132,8 +132,8 @@ async function map() {
   await nodes.kill(node);
 }
 
-/** The processor time that ten readers of the node's status cause, while the node has other work. */
-async function readers() {
+/** The processor time that ten subscribers of the node's status cause, while the node has other work. */
+async function subscribers() {
   const node = await nodes.serve();
   const load = nodes.start("pub", "load", "x".repeat(BYTES), "--repeat", String(LOAD * 600), "--rate", String(LOAD), "--quiet", "--url", `dunlin://${node.tcp}`);
   const loaded = async () => {
@@ -154,7 +154,7 @@ async function readers() {
         client.subscribe("$node.>", { follow: true, conflate: true, onBatch: () => undefined });
         return client;
       });
-    }, READERS);
+    }, SUBSCRIBERS);
     await wait(2);
     const along = await loaded();
     rounds.push({ share: ((along.cpu - without.cpu) / along.cpu) * 100, rate: along.rate });
@@ -163,7 +163,7 @@ async function readers() {
   }
   const share = median(rounds.map((one) => one.share));
   const records = median(rounds.map((one) => one.rate));
-  say(`${READERS} WebSocket readers of $node.> at ${Math.round(records).toLocaleString("en")} records/s: their share of the node's processor`, Number(share.toFixed(1)), "%", "at most 5", share <= 5);
+  say(`${SUBSCRIBERS} WebSocket subscribers of $node.> at ${Math.round(records).toLocaleString("en")} records/s: their share of the node's processor`, Number(share.toFixed(1)), "%", "at most 5", share <= 5);
   load.kill("SIGKILL");
   await nodes.kill(node);
 }

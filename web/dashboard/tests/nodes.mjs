@@ -25,7 +25,7 @@ export class Nodes {
 
   /** Starts a single node; `options` are for `dunlin serve`. */
   async serve(options = [], ports = {}) {
-    const at = (door) => `127.0.0.1:${ports[door] ?? 0}`;
+    const at = (protocol) => `127.0.0.1:${ports[protocol] ?? 0}`;
     const words = ["serve", "--end-with-stdin", "--listen", at("tcp"), "--http-listen", at("http"), ...options];
     const child = this.#spawn(words);
     const ready = await line(child, "READY ");

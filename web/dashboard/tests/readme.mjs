@@ -49,12 +49,12 @@ try {
   await take("work");
   // The demo kills a node, and the page reports that. If the page's own node is away, the page uses another node.
   await go("#/cluster");
-  await until("all are there", async () => (await page.locator('[data-state="there"]').count()) === 3, WARM_MS);
-  await until("a node is said to be away", async () => (await page.locator('[data-state="away"]').count()) > 0, WARM_MS);
-  await until("and to be back", async () => (await page.locator('[data-state="there"]').count()) === 3, WARM_MS);
+  await until("all are there", async () => (await page.locator('[data-state="up"]').count()) === 3, WARM_MS);
+  await until("a node is said to be down", async () => (await page.locator('[data-state="down"]').count()) > 0, WARM_MS);
+  await until("and to be back", async () => (await page.locator('[data-state="up"]').count()) === 3, WARM_MS);
   const victim = await until("a node was killed and is back", () => / node (\d) is back: /.exec(said)?.[1], WARM_MS);
   // A node that was not killed has seen all events.
-  const witness = `.node[data-state="there"]:not([data-node="${victim}"]) dl a`;
+  const witness = `.node[data-state="up"]:not([data-node="${victim}"]) dl a`;
   await shown(page, witness);
   await page.goto(await page.locator(witness).first().getAttribute("href"));
   for (const event of ["gone", "back"]) await shown(page, `[data-event="${event}"]`);

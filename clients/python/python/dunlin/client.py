@@ -367,7 +367,7 @@ class Client:
         record_bytes_max: int | None = None,
         reliable: Literal["refuse", "evict"] | None = None,
         reliable_wait: float | None = None,
-        readers_max: int | None = None,
+        subscribers_max: int | None = None,
         durable: bool | Literal["memory", "written", "synced"] = False,
         reducer: Literal["book", "orders", "last"] | None = None,
         reducer_options: Mapping[str, object] | None = None,
@@ -384,7 +384,7 @@ class Client:
             "retention_bytes": (retention_bytes, 2**64 - 1),
             "retention_records": (retention_records, 2**64 - 1),
             "record_bytes_max": (record_bytes_max, 0xFFFF_FFFF),
-            "readers_max": (readers_max, 0xFFFF),
+            "subscribers_max": (subscribers_max, 0xFFFF),
         }
         wanted: dict[str, object] = {
             **{

@@ -19,7 +19,7 @@ class TopicSummary:
     records: int | None
     bytes: int | None
     appended: int | None
-    readers: int | None
+    subscribers: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class SubscriptionInfo:
     name: str
     partition: int
     position: Position
-    behind: int
-    lost: int
+    lag: int
+    missed: int
     registered: bool
 
 
@@ -72,15 +72,15 @@ class TopicInfo:
     reducer: str | None
     reducer_options: dict[str, str]
     publishers: int | None
-    readers_total: int | None
+    subscribers_total: int | None
     logs: tuple[PartitionInfo, ...]
-    readers: tuple[SubscriptionInfo, ...]
+    subscribers: tuple[SubscriptionInfo, ...]
     groups: tuple[GroupInfo, ...]
 
 
 def topic_info(found: dict[str, Any]) -> TopicInfo:
     """Makes a description from the native module's dictionary."""
     logs = tuple(PartitionInfo(*log) for log in found.pop("logs"))
-    readers = tuple(SubscriptionInfo(*reader) for reader in found.pop("readers"))
+    subscribers = tuple(SubscriptionInfo(*subscriber) for subscriber in found.pop("subscribers"))
     groups = tuple(GroupInfo(*group) for group in found.pop("groups"))
-    return TopicInfo(**found, logs=logs, readers=readers, groups=groups)
+    return TopicInfo(**found, logs=logs, subscribers=subscribers, groups=groups)

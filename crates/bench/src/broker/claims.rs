@@ -20,7 +20,7 @@ const BASELINE: Pairs = &[("topics", "1"), ("subscribers", "50")];
 const REALISTIC: Pairs = &[("topics", "10"), ("subscribers", "2000")];
 
 const fn internal(what: &'static str, figure: f64, metric: &'static str) -> Claim {
-    Claim { what, figure, ours: RowPattern { target: "dunlin", case: "doors", params: INTERNAL, metric } }
+    Claim { what, figure, ours: RowPattern { target: "dunlin", case: "protocols", params: INTERNAL, metric } }
 }
 
 const INTERNAL: Pairs = &[("transport", "inproc"), ("pattern", "one_in_flight")];

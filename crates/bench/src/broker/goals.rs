@@ -11,8 +11,8 @@ const fn row(target: &'static str, case: &'static str, params: Pairs, metric: &'
     RowPattern { target, case, params, metric }
 }
 
-const fn door(target: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
-    row(target, "nats_door", params, metric)
+const fn listener(target: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
+    row(target, "nats_listener", params, metric)
 }
 
 const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
@@ -21,11 +21,11 @@ const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
 
 /// Dunlin compared with nats-server's row of the same parameters.
 const fn times_nats(what: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
-    goal(what, door("dunlin", params, metric), TimesAtLeast(times, door("nats", params, metric)))
+    goal(what, listener("dunlin", params, metric), TimesAtLeast(times, listener("nats", params, metric)))
 }
 
 const fn times_redis(what: &'static str, params: Pairs, metric: &'static str) -> Goal {
-    goal(what, door("dunlin", params, metric), TimesAtLeast(1.2, door("redis", params, metric)))
+    goal(what, listener("dunlin", params, metric), TimesAtLeast(1.2, listener("redis", params, metric)))
 }
 
 const ULTIMATE: Pairs = &[("topics", "1000"), ("subscribers", "100000")];
@@ -44,13 +44,13 @@ const CROWD: &[(&str, &str)] = &[("clients", "10000")];
 
 /// A use case through a listener, by its 99th percentile.
 macro_rules! use_case {
-    ($name:literal, $storage:literal, $door:literal, $limit_ns:expr) => {
+    ($name:literal, $storage:literal, $protocol:literal, $limit_ns:expr) => {
         goal(
-            concat!("use case ", $name, ", ", $storage, ", ", $door),
+            concat!("use case ", $name, ", ", $storage, ", ", $protocol),
             row(
                 "dunlin",
                 "use_cases",
-                &[("use", $name), ("storage", $storage), ("transport", $door)],
+                &[("use", $name), ("storage", $storage), ("transport", $protocol)],
                 "p99_ns",
             ),
             AtMost($limit_ns),
@@ -84,23 +84,23 @@ pub const GOALS: &[Goal] = &[
         AtMost(300.0 * MIB),
     ),
     goal("1M × 1,000 × 1,000 in process", row("dunlin", "stress", LARGE, "msgs_per_s"), AtLeast(10e6)),
-    times_nats("NATS door 1→1, 64 B, raw client", STREAM_64, "msgs_per_s", 1.5),
-    times_nats("NATS door 1→1, 1 KB, raw client", STREAM_1K, "msgs_per_s", 1.5),
-    times_nats("NATS door 1→1, 8 KB, raw client", STREAM_8K, "msgs_per_s", 1.5),
-    times_nats("NATS door 1→1, 64 KB, raw client", STREAM_64K, "msgs_per_s", 1.5),
-    times_nats("NATS door 1→10, 64 B", TEN, "deliveries_per_s", 1.5),
-    times_nats("NATS door 1→100, 64 B", HUNDRED, "deliveries_per_s", 1.5),
-    times_redis("NATS door 1→10, 64 B", TEN, "deliveries_per_s"),
-    times_redis("NATS door 1→100, 64 B", HUNDRED, "deliveries_per_s"),
+    times_nats("NATS listener 1→1, 64 B, raw client", STREAM_64, "msgs_per_s", 1.5),
+    times_nats("NATS listener 1→1, 1 KB, raw client", STREAM_1K, "msgs_per_s", 1.5),
+    times_nats("NATS listener 1→1, 8 KB, raw client", STREAM_8K, "msgs_per_s", 1.5),
+    times_nats("NATS listener 1→1, 64 KB, raw client", STREAM_64K, "msgs_per_s", 1.5),
+    times_nats("NATS listener 1→10, 64 B", TEN, "deliveries_per_s", 1.5),
+    times_nats("NATS listener 1→100, 64 B", HUNDRED, "deliveries_per_s", 1.5),
+    times_redis("NATS listener 1→10, 64 B", TEN, "deliveries_per_s"),
+    times_redis("NATS listener 1→100, 64 B", HUNDRED, "deliveries_per_s"),
     goal(
         "NATS request/reply, one in flight, the node spinning",
-        door("dunlin", ASK_SPIN, "p50_ns"),
-        TimesAtMost(0.7, door("nats", ASK_PARKED, "p50_ns")),
+        listener("dunlin", ASK_SPIN, "p50_ns"),
+        TimesAtMost(0.7, listener("nats", ASK_PARKED, "p50_ns")),
     ),
     goal(
         "NATS request/reply, one in flight, all parked",
-        door("dunlin", ASK_PARKED, "p50_ns"),
-        TimesAtMost(1.05, door("nats", ASK_PARKED, "p50_ns")),
+        listener("dunlin", ASK_PARKED, "p50_ns"),
+        TimesAtMost(1.05, listener("nats", ASK_PARKED, "p50_ns")),
     ),
     times_nats("NATS request/reply, 256 in flight", ASK_MANY, "msgs_per_s", 1.2),
     goal(

@@ -16,11 +16,11 @@ use dunlin_server::Protocol;
 
 use super::use_cases::{UseCase, run};
 use crate::child::{Child, PATIENCE};
-use crate::doors::node::{ListenerNode, NodeSetup, TopicSetup};
-use crate::doors::way::{TOPIC, nats_ends};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample, target};
+use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
+use crate::protocols::route::{TOPIC, nats_ends};
 use crate::pubsub::{Broker, BrokerEndpoint, RawClient};
 use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
@@ -68,11 +68,11 @@ pub fn groups(options: &Options) -> Vec<Group> {
 fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample> {
     let topics =
         vec![TopicSetup::volatile(TOPIC, HISTORY_BYTES), TopicSetup::volatile(OFFENDED, HISTORY_BYTES)];
-    let doors = vec![Protocol::Nats.name().to_owned()];
+    let protocols = vec![Protocol::Nats.name().to_owned()];
     let limits = if kind == "flood_unlimited" { "" } else { LIMITS };
     let users = Some(format!("{USERS}{limits}"));
-    let node = ListenerNode::start(bench, &NodeSetup { doors, topics, users, ..NodeSetup::default() })?;
-    let served = Broker::nats_door(&node)?.with_token(OTHERS_TOKEN);
+    let node = ListenerNode::start(bench, &NodeSetup { protocols, topics, users, ..NodeSetup::default() })?;
+    let served = Broker::nats_listener(&node)?.with_token(OTHERS_TOKEN);
     let mut sampled: Vec<(Sample, Sample)> = Vec::new();
     for _ in 0..pairs {
         let alone = others(served, records)?;

@@ -8,7 +8,7 @@ use crate::row::RowPattern;
 
 const FLOOR: RowPattern = RowPattern {
     target: "raw",
-    case: "nats_door",
+    case: "nats_listener",
     params: &[("transport", "tcp"), ("bytes", "65536")],
     metric: "bytes_per_s",
 };
@@ -16,7 +16,7 @@ const FLOOR: RowPattern = RowPattern {
 type Pairs = &'static [(&'static str, &'static str)];
 
 const fn small(target: &'static str, params: Pairs, metric: &'static str, figure: f64) -> PeerFigure {
-    let peer = RowPattern { target, case: "nats_door", params, metric };
+    let peer = RowPattern { target, case: "nats_listener", params, metric };
     PeerFigure { peer, figure, floor: FLOOR, floor_figure: 6.03e9, rises_with_the_floor: false }
 }
 

@@ -24,10 +24,10 @@ pub const LAYOUTS: &[Layout] = &[
         ],
     },
     Layout {
-        case: "doors",
-        title: "Internal against door",
+        case: "protocols",
+        title: "Internal against each protocol",
         columns: &[
-            ("Door", Param("transport")),
+            ("Protocol", Param("transport")),
             ("Pattern", Param("pattern")),
             ("Throughput", Metric("msgs_per_s")),
             ("Average", Metric("avg_ns")),
@@ -41,7 +41,7 @@ pub const LAYOUTS: &[Layout] = &[
         columns: &[
             ("Use case", Param("use")),
             ("Storage", Param("storage")),
-            ("Door", Param("transport")),
+            ("Protocol", Param("transport")),
             ("Rate", Param("rate")),
             ("Records published and read", Metric("msgs_per_s")),
             ("p50", Metric("p50_ns")),
@@ -78,8 +78,8 @@ pub const LAYOUTS: &[Layout] = &[
         ],
     },
     Layout {
-        case: "nats_door",
-        title: "The NATS door beside nats-server and Redis",
+        case: "nats_listener",
+        title: "The NATS listener beside nats-server and Redis",
         columns: &[
             ("Message size", Param("bytes")),
             ("Subscribers", Param("subscribers")),

@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use rustix::thread::set_current_timer_slack;
 
-use super::doors::receive;
 use super::line::{BYTES, SequencePayload};
+use super::protocols::receive;
 use crate::clock::monotonic_ns;
-use crate::doors::node::TopicSetup;
-use crate::doors::way::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample};
+use crate::protocols::node::TopicSetup;
+use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
 
 const CASE: &str = "use_cases";

@@ -179,8 +179,8 @@ impl Connection {
 
     /// Connects to the node's listener.
     pub async fn enter(&mut self) -> Result<()> {
-        let door = self.seen().await?.door;
-        let client = Client::connect(&format!("dunlin://{door}"), Options::default())?;
+        let listener = self.seen().await?.listener;
+        let client = Client::connect(&format!("dunlin://{listener}"), Options::default())?;
         self.kv = Some(client.kv());
         Ok(())
     }

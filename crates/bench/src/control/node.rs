@@ -44,7 +44,7 @@ pub struct NodeUsage {
     /// Mean time from proposal to response, ns.
     pub commit_ns: f64,
     /// Address of listener `tcp`.
-    pub door: SocketAddr,
+    pub listener: SocketAddr,
     /// Requests to other nodes.
     pub asked: u64,
     /// Connections that were opened for these requests.
@@ -59,7 +59,7 @@ pub struct Serving {
     /// The node's part in its cluster.
     pub control: Arc<Control>,
     node: Node,
-    door: SocketAddr,
+    listener: SocketAddr,
     cluster: Cluster,
     /// Commits that are no longer counted.
     before: Mutex<(u64, Duration)>,
@@ -74,7 +74,7 @@ const TASK_BYTES_MAX: u64 = 4 << 30;
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let (data_dir, ports): (PathBuf, [u16; 3]) =
         (args.get("dir")?, serde_json::from_str(args.text("ports")?)?);
-    let [between, doors, suite] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let [between, listeners, suite] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let join = match args.text("join")? {
         "" => None,
         address => Some((address.to_owned(), args.text("token")?.parse()?)),
@@ -98,12 +98,12 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         ownership: OwnershipLimits::default(),
     };
     let cluster = Cluster::start(&node, cluster).context("cannot take part in the cluster")?;
-    let doors = ServerConfig { tcp: vec![doors], ..ServerConfig::default() };
-    let server = Server::start(node.clone(), doors).context("cannot open the listener")?;
+    let listeners = ServerConfig { tcp: vec![listeners], ..ServerConfig::default() };
+    let server = Server::start(node.clone(), listeners).context("cannot open the listener")?;
     server.take_part(&cluster).context("cannot take part in the cluster's topics")?;
-    let door = *server.tcp_addresses().first().context("the node has no open listener")?;
+    let listener = *server.tcp_addresses().first().context("the node has no open listener")?;
     let control = Arc::clone(node.control()?);
-    let serving = Serving { control, node, door, cluster, before: Mutex::default() };
+    let serving = Serving { control, node, listener, cluster, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(suite).await?;
@@ -147,7 +147,7 @@ impl Serving {
             snapshot: status.snapshot.unwrap_or(0),
             elections_ns: elections.iter().map(|took| took.as_nanos() as u64).collect(),
             commit_ns,
-            door: self.door,
+            listener: self.listener,
             asked: links.asked,
             opened: links.opened,
             tasks: self.leads_of_tasks(),

@@ -45,10 +45,10 @@ impl OwnCluster {
         let mut ours = Self { nodes: Vec::new(), _disk: disk, _reserved: reserved };
         let (mut join, mut token) = (String::new(), String::new());
         for nth in 0..count {
-            let [between, doors, suite] = [0, 1, 2].map(|at| ports[3 * nth + at]);
+            let [between, listeners, suite] = [0, 1, 2].map(|at| ports[3 * nth + at]);
             let args = vec![
                 ("dir", dir(nth).display().to_string()),
-                ("ports", serde_json::to_string(&[between, doors, suite])?),
+                ("ports", serde_json::to_string(&[between, listeners, suite])?),
                 ("join", join.clone()),
                 ("token", token.clone()),
                 ("shards", shards.to_string()),

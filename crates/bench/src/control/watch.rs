@@ -22,9 +22,9 @@ use crate::payload::{Payload, ReadExtent};
 
 /// Subscribes, writes, and reads all events.
 pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
-    let door = leader.seen().await?.door;
+    let listener = leader.seen().await?.listener;
     let connect = |_| -> Result<(Client, Subscriber)> {
-        let client = Client::connect(&format!("dunlin://{door}"), Options::default())?;
+        let client = Client::connect(&format!("dunlin://{listener}"), Options::default())?;
         let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
         let watcher = client.subscribe(KV, options)?;
         Ok((client, watcher))

@@ -13,8 +13,8 @@ use super::request::SERVICE;
 use super::throughput::SUBJECT;
 use crate::child::Child;
 use crate::cores::Pin;
-use crate::doors::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::point::{Bench, target};
+use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::sockets;
 
 /// Address and protocol of a broker.
@@ -117,13 +117,13 @@ impl Broker {
             TopicSetup::lossless(SERVICE, HISTORY_BYTES),
             TopicSetup::volatile(CROWD, HISTORY_BYTES),
         ];
-        let doors = vec![Protocol::Nats.name().to_owned()];
-        let node = ListenerNode::start(bench, &NodeSetup { spin, doors, topics, users: None })?;
-        Ok(Self { served: Self::nats_door(&node)?, process: Process::Node(node) })
+        let protocols = vec![Protocol::Nats.name().to_owned()];
+        let node = ListenerNode::start(bench, &NodeSetup { spin, protocols, topics, users: None })?;
+        Ok(Self { served: Self::nats_listener(&node)?, process: Process::Node(node) })
     }
 
     /// Listener NATS of a node.
-    pub fn nats_door(node: &ListenerNode) -> Result<BrokerEndpoint> {
+    pub fn nats_listener(node: &ListenerNode) -> Result<BrokerEndpoint> {
         node.address(Protocol::Nats).map(BrokerEndpoint::nats)
     }
 

@@ -151,11 +151,11 @@ pub fn topics(topics: usize) -> Group {
 pub fn watch(options: &Options) -> Group {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
-    let point = |reader: &'static str, pattern: &'static str| {
+    let point = |subscriber: &'static str, pattern: &'static str| {
         let params = Params::new().with("transport", "inproc").with("bytes", 64u64).with("topics", topics);
         let measure =
             move |bench: &Bench| local::watch::measure(topics, pattern, records, bench.options.time);
-        Point::new("watch", target::DUNLIN, params.with("reader", reader), measure)
+        Point::new("watch", target::DUNLIN, params.with("subscriber", subscriber), measure)
     };
     vec![point("one", "bench.0"), point("all", ">")]
 }

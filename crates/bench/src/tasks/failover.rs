@@ -67,7 +67,7 @@ struct FailoverSetup<'b> {
 impl<'b> FailoverSetup<'b> {
     fn start(bench: &'b Bench) -> Result<Self> {
         let nodes = Nodes::start(bench, Size::of(NODES))?;
-        let url = nodes.doors()?;
+        let url = nodes.listeners()?;
         let crew = Crew::start(bench, &url)?;
         let submitting = Submitting::start(&url)?;
         Ok(Self { bench, nodes, crew, ledger: Ledger::default(), submitting })

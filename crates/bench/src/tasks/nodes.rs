@@ -52,15 +52,15 @@ impl Nodes {
     }
 
     /// Listeners of all nodes, as one address.
-    pub fn doors(&self) -> Result<String> {
-        let doors = on_a_runtime(async {
-            let mut doors = Vec::new();
+    pub fn listeners(&self) -> Result<String> {
+        let listeners = on_a_runtime(async {
+            let mut listeners = Vec::new();
             for endpoint in self.nodes.endpoints() {
-                doors.push(Connection::to(&endpoint).seen().await?.door.to_string());
+                listeners.push(Connection::to(&endpoint).seen().await?.listener.to_string());
             }
-            anyhow::Ok(doors)
+            anyhow::Ok(listeners)
         })?;
-        Ok(format!("dunlin://{}", doors?.join(",")))
+        Ok(format!("dunlin://{}", listeners?.join(",")))
     }
 
     /// Kills a node.
@@ -132,7 +132,7 @@ async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
     let leaders = leaders.context("the cluster has no node")?;
     let leader = *leaders.first().context("the tasks have no shard")? as usize - 1;
     let node = nodes.get(leader).context("the leader is not a node of this benchmark")?;
-    Ok((leader, format!("dunlin://{}", node.seen().await?.door)))
+    Ok((leader, format!("dunlin://{}", node.seen().await?.listener)))
 }
 
 /// Resolution of the kernel's clock for process times.

@@ -24,7 +24,7 @@ fn stress_test_delivers_every_record_to_every_subscriber() {
 
 #[test]
 fn every_listener_has_two_measured_throughputs() {
-    let rows = rows("doors");
+    let rows = rows("protocols");
     for transport in ["inproc", "tcp", "nats", "http"] {
         assert_eq!(count(&rows, transport, "msgs_per_s"), 2, "{transport}");
     }
@@ -41,7 +41,7 @@ fn every_use_case_is_measured_through_every_listener() {
 #[test]
 fn raw_nats_clients_stream_fan_out_and_request() {
     // Four sizes and three modes; two fan-outs.
-    let rows = rows("nats_door");
+    let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }
 

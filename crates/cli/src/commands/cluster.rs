@@ -249,8 +249,11 @@ fn as_json(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) ->
     match &surveyed.status {
         Err(why) => shown["error"] = json!(why),
         Ok(status) => {
-            let doors =
-                status.nodes.iter().find(|record| record.node == surveyed.node).map(|record| &record.doors);
+            let listeners = status
+                .nodes
+                .iter()
+                .find(|record| record.node == surveyed.node)
+                .map(|record| &record.listeners);
             for (name, value) in [
                 ("leader", json!(status.leader)),
                 ("term", json!(status.term)),
@@ -261,7 +264,7 @@ fn as_json(client: &ClusterClient, surveyed: &NodeSurvey, all: &[NodeSurvey]) ->
                 ("release", json!(status.release)),
                 ("voters", json!(status.voters)),
                 ("learners", json!(status.learners)),
-                ("doors", json!(doors)),
+                ("listeners", json!(listeners)),
                 ("ready", json!(status.missing.is_none())),
                 ("missing", json!(status.missing)),
                 ("elections_us", json!(status.elections_us)),
@@ -280,7 +283,7 @@ mod tests {
     use super::*;
 
     fn record(node: u64, removed: Option<&str>) -> NodeRecord {
-        let record = json!({"node": node, "address": "", "release": "", "doors": {}, "removed": removed});
+        let record = json!({"node": node, "address": "", "release": "", "listeners": {}, "removed": removed});
         serde_json::from_value(record).expect("a record")
     }
 

@@ -59,13 +59,13 @@ fn show(raw: &RawConfig, console: &Console) -> Result<()> {
             writeln!(out, "{object}")?;
         }
     } else {
-        let mut table = Table::new(&["KEY", "VALUE", "FROM"]);
+        let mut table = Table::new(&["KEY", "VALUE", "SOURCE"]);
         for (key, setting) in raw.iter() {
-            let from = match &setting.origin {
+            let source = match &setting.origin {
                 Origin::Default => console.paint.faint("default"),
                 other => console.paint.strong(&other.to_string()),
             };
-            table.row([key.name.to_owned(), setting.text.clone(), from]);
+            table.row([key.name.to_owned(), setting.text.clone(), source]);
         }
         table.write(&mut out, console.paint)?;
     }

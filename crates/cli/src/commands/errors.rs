@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         Some(wanted) => explain(find(wanted)?, console, &mut out)?,
         None if console.json => CODES.iter().try_for_each(|row| writeln!(out, "{}", object(row)))?,
         None => {
-            let mut table = Table::new(&["NUMBER", "NAME", "TRY AGAIN", "HTTP", "GRPC", "WHAT TO DO"]);
+            let mut table = Table::new(&["NUMBER", "NAME", "RETRY", "HTTP", "GRPC", "WHAT TO DO"]);
             for row in CODES {
                 let (number, retry) = (row.code.number().to_string(), row.retry.to_string());
                 let (http, grpc) = (row.http.to_string(), row.grpc.name().to_owned());

@@ -121,8 +121,8 @@ pub fn wait_and_reload(running: &RunningNode, stop: &StopFlag, reload: &ReloadFl
 /// Returns the READY line with the addresses of the listeners.
 pub fn ready_line(running: &RunningNode) -> String {
     let mut line = format!("READY pid={}", std::process::id());
-    for (door, address) in running.server.addresses() {
-        line.push_str(&format!(" {door}={address}"));
+    for (protocol, address) in running.server.addresses() {
+        line.push_str(&format!(" {protocol}={address}"));
     }
     for path in running.server.unix_paths() {
         line.push_str(&format!(" unix={}", path.display()));

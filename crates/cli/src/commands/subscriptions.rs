@@ -18,7 +18,7 @@ use crate::table::Table;
 Examples:
   dunlin subscriptions                        largest lag first
   dunlin subscriptions 'orders.>' --sort name
-  dunlin subscriptions --json | jq -r 'select(.lost > 0) | .name'
+  dunlin subscriptions --json | jq -r 'select(.missed > 0) | .name'
 
 For each topic, the list contains the subscriptions with the largest lag. A user sees only topics on which it has a
 permission.")]
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Pattern that the topics' names must match [default: all topics]
     #[arg(default_value = "", hide_default_value = true)]
     pattern: String,
-    /// Order of the list: lag (largest first), lost, name or topic
+    /// Order of the list: lag (largest first), missed, name or topic
     #[arg(long, value_enum, default_value = "lag", hide_possible_values = true)]
     sort: Sort,
     /// Maximum number of subscriptions
@@ -37,17 +37,17 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sort {
     Lag,
-    Lost,
+    Missed,
     Name,
     Topic,
 }
 
 /// A subscription and its topic.
-type TopicReader = (String, SubscriptionDescription);
+type TopicSubscription = (String, SubscriptionDescription);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin subscriptions")?;
-    let ReadersFound { readers: mut found, total, groups } = find(&client, &arguments.pattern)?;
+    let SubscriptionsFound { subscribers: mut found, total, groups } = find(&client, &arguments.pattern)?;
     sort(&mut found, arguments.sort);
     let shown = &found[..found.len().min(arguments.limit)];
     let mut out = console.out();
@@ -55,16 +55,16 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         shown.iter().try_for_each(|reads| writeln!(out, "{}", object(reads)))?;
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["NAME", "TOPIC", "LOG", "AT", "BEHIND", "LOST", "KIND"]);
-    for (topic, reader) in shown {
+    let mut table = Table::new(&["NAME", "TOPIC", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
+    for (topic, subscriber) in shown {
         table.row([
-            reader.name.clone(),
+            subscriber.name.clone(),
             topic.clone(),
-            reader.partition.to_string(),
-            reader.position.to_string(),
-            grouped(reader.behind),
-            grouped(reader.lost),
-            if reader.registered { "registered".to_owned() } else { String::new() },
+            subscriber.partition.to_string(),
+            subscriber.position.to_string(),
+            grouped(subscriber.lag),
+            grouped(subscriber.missed),
+            if subscriber.registered { "registered".to_owned() } else { String::new() },
         ]);
     }
     table.write(&mut out, console.paint)?;
@@ -82,19 +82,19 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 /// The subscriptions that were found.
 #[derive(Default)]
-struct ReadersFound {
+struct SubscriptionsFound {
     /// Subscriptions that are listed individually.
-    readers: Vec<TopicReader>,
+    subscribers: Vec<TopicSubscription>,
     /// The number of subscriptions outside of groups.
     total: usize,
     /// The number of groups; each counts as one subscription of its topic.
     groups: usize,
 }
 
-fn find(client: &Client, pattern: &str) -> Result<ReadersFound> {
-    let mut found = ReadersFound::default();
+fn find(client: &Client, pattern: &str) -> Result<SubscriptionsFound> {
+    let mut found = SubscriptionsFound::default();
     for topic in client.topics(pattern).context("cannot list topics")? {
-        if topic.readers == Some(0) {
+        if topic.subscribers == Some(0) {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
@@ -103,30 +103,32 @@ fn find(client: &Client, pattern: &str) -> Result<ReadersFound> {
             described => described.with_context(|| format!("cannot describe {}", topic.name))?,
         };
         let of_groups = described.groups.len() * described.logs.len();
-        let all = (described.readers_total.unwrap_or(0) as usize).saturating_sub(of_groups);
-        found.total += all.max(described.readers.len());
+        let all = (described.subscribers_total.unwrap_or(0) as usize).saturating_sub(of_groups);
+        found.total += all.max(described.subscribers.len());
         found.groups += described.groups.len();
-        found.readers.extend(described.readers.into_iter().map(|reader| (topic.name.clone(), reader)));
+        found
+            .subscribers
+            .extend(described.subscribers.into_iter().map(|subscriber| (topic.name.clone(), subscriber)));
     }
     Ok(found)
 }
 
-fn sort(found: &mut [TopicReader], by: Sort) {
+fn sort(found: &mut [TopicSubscription], by: Sort) {
     found.sort_by(|(a_topic, a), (b_topic, b)| {
         let names = (a_topic, &a.name, a.partition).cmp(&(b_topic, &b.name, b.partition));
         match by {
-            Sort::Lag => (b.behind, b.lost).cmp(&(a.behind, a.lost)).then(names),
-            Sort::Lost => (b.lost, b.behind).cmp(&(a.lost, a.behind)).then(names),
+            Sort::Lag => (b.lag, b.missed).cmp(&(a.lag, a.missed)).then(names),
+            Sort::Missed => (b.missed, b.lag).cmp(&(a.missed, a.lag)).then(names),
             Sort::Name => a.name.cmp(&b.name).then(names),
             Sort::Topic => names,
         }
     });
 }
 
-fn object((topic, reader): &TopicReader) -> serde_json::Value {
+fn object((topic, subscriber): &TopicSubscription) -> serde_json::Value {
     json!({
-        "name": reader.name, "topic": topic, "partition": reader.partition, "position": reader.position.to_string(),
-        "behind": reader.behind, "lost": reader.lost, "registered": reader.registered,
+        "name": subscriber.name, "topic": topic, "partition": subscriber.partition, "position": subscriber.position.to_string(),
+        "lag": subscriber.lag, "missed": subscriber.missed, "registered": subscriber.registered,
     })
 }
 
@@ -138,20 +140,20 @@ mod tests {
 
     #[test]
     fn subscriptions_sort_by_lag_loss_name_or_topic() {
-        let reads = |topic: &str, name: &str, behind, lost| {
+        let reads = |topic: &str, name: &str, lag, missed| {
             let position = Position { epoch: 1, seq: 1 };
             let name = name.to_owned();
             (
                 topic.to_owned(),
-                SubscriptionDescription { name, partition: 0, position, behind, lost, registered: false },
+                SubscriptionDescription { name, partition: 0, position, lag, missed, registered: false },
             )
         };
         let mut found = vec![reads("a", "x", 1, 9), reads("b", "w", 5, 0), reads("a", "v", 1, 0)];
         let mut order = |by| {
             sort(&mut found, by);
-            found.iter().map(|(_, reader)| reader.name.as_str()).collect::<String>()
+            found.iter().map(|(_, subscriber)| subscriber.name.as_str()).collect::<String>()
         };
-        assert_eq!((order(Sort::Lag), order(Sort::Lost)), ("wxv".to_owned(), "xwv".to_owned()));
+        assert_eq!((order(Sort::Lag), order(Sort::Missed)), ("wxv".to_owned(), "xwv".to_owned()));
         assert_eq!((order(Sort::Name), order(Sort::Topic)), ("vwx".to_owned(), "vxw".to_owned()));
     }
 }

@@ -64,8 +64,8 @@ fn wait_whole(report: &mut NodeReport, follow: &Follow, stop: &StopFlag) -> Resu
         }
         if Instant::now() > deadline {
             let why = report
-                .away()
-                .map_or_else(|| "it published nothing about itself".to_owned(), |away| away.why.clone());
+                .outage()
+                .map_or_else(|| "it published nothing about itself".to_owned(), |outage| outage.why.clone());
             bail!("the node at {} sent no status within {PATIENCE:?}: {why}", report.url());
         }
     }
@@ -90,8 +90,8 @@ fn objects(mut report: NodeReport, follow: &Follow, once: bool, stop: &StopFlag)
         if once {
             break;
         }
-        let (at, away) = (report.said_at(), report.away().is_some());
-        while !stop.is_set() && report.said_at() == at && report.away().is_some() == away {
+        let (at, is_down) = (report.said_at(), report.outage().is_some());
+        while !stop.is_set() && report.said_at() == at && report.outage().is_some() == is_down {
             if let Some(NodeEvent::Refused(error)) = follow.next(LOOK, &mut report) {
                 return Err(error);
             }

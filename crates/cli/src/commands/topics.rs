@@ -149,7 +149,16 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
         return Ok(out.flush()?);
     }
     let has_owners = beside.iter().any(|beside| beside.owner.is_some());
-    let mut titles = vec!["TOPIC", "SUBJECTS", "RECORDS", "HELD", "EVER", "READERS", "PARTITIONS", "KIND"];
+    let mut titles = vec![
+        "TOPIC",
+        "SUBJECTS",
+        "RECORDS",
+        "RETAINED BYTES",
+        "APPENDED",
+        "SUBSCRIBERS",
+        "PARTITIONS",
+        "KIND",
+    ];
     if has_owners {
         titles.push("OWNER");
     }
@@ -161,7 +170,7 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
             topic.records.map_or_else(unknown, grouped),
             topic.bytes.map_or_else(unknown, sized),
             topic.appended.map_or_else(unknown, grouped),
-            topic.readers.map_or_else(unknown, |readers| grouped(readers.into())),
+            topic.subscribers.map_or_else(unknown, |subscribers| grouped(subscribers.into())),
             grouped(topic.partitions.into()),
             beside.kind.join(", "),
         ];
@@ -219,6 +228,6 @@ fn object(topic: &TopicSummary, kind: &[String], owner: Option<&Owner>) -> serde
         "owner": owner.map(Owner::object),
         "topic": topic.name, "pattern": topic.pattern, "partitions": topic.partitions, "reliable": topic.reliable,
         "kind": kind,
-        "records": topic.records, "bytes": topic.bytes, "appended": topic.appended, "readers": topic.readers,
+        "records": topic.records, "bytes": topic.bytes, "appended": topic.appended, "subscribers": topic.subscribers,
     })
 }

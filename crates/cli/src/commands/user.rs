@@ -313,7 +313,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
             let object = json!({
                 "user": name, "tenant": tenant, "password": password, "tokens": tokens,
                 "certificates": certificates,
-                "may": {
+                "permissions": {
                     "publish": rule(&permissions.publish), "subscribe": rule(&permissions.subscribe),
                     "create": rule(&permissions.create), "delete": rule(&permissions.delete),
                     "groups": rule(&permissions.groups), "tasks": permissions.tasks.to_string(), "surveys": permissions.surveys,
@@ -323,7 +323,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut shown = Table::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "MAY"]);
+    let mut shown = Table::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "PERMISSIONS"]);
     for UserInfo { name, tenant, password, tokens, permissions, .. } in users.list() {
         let password = if password { "yes" } else { "no" };
         let may = may(permissions).join("; ");

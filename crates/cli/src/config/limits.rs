@@ -30,7 +30,7 @@ pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
         topic: dunlin_topic::Limits {
             producers_max: narrow("limits.producers")?,
             group_members_max: narrow("limits.group_members")?,
-            share_handed_max: narrow("limits.group_unconfirmed")?,
+            share_in_flight_max: narrow("limits.group_unconfirmed")?,
             work_claims_max: narrow("limits.group_claims")?,
             work_member_claims_max: narrow("limits.group_member_claims")?,
             work_look_ahead_max: narrow("limits.group_look_ahead")?,

@@ -92,7 +92,7 @@ fn cluster_of_three_nodes_can_be_administered() {
 
 /// Moves a topic to another node and on to the third, by requests at the first.
 fn a_topic_moves(nodes: &[serde_json::Value]) {
-    let url = format!("dunlin://{}", nodes[0]["doors"]["tcp"].as_str().expect("an address"));
+    let url = format!("dunlin://{}", nodes[0]["listeners"]["tcp"].as_str().expect("an address"));
     let ask = |arguments: &[&str]| {
         let mut command = dunlin(arguments);
         command.env("DUNLIN_URL", &url);

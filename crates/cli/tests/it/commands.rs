@@ -105,8 +105,8 @@ fn subscriptions_are_listed_the_furthest_behind_first() {
             out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         (seen.len() == 2).then_some(seen)
     });
-    assert!(seen.iter().all(|row| row["topic"] == "ticks" && row["lost"] == 0), "{seen:?}");
-    assert!(seen[0]["behind"].as_u64() >= seen[1]["behind"].as_u64(), "{seen:?}");
+    assert!(seen.iter().all(|row| row["topic"] == "ticks" && row["missed"] == 0), "{seen:?}");
+    assert!(seen[0]["lag"].as_u64() >= seen[1]["lag"].as_u64(), "{seen:?}");
     let table = node.run(&["subscriptions", "ticks", "--sort", "name", "--limit", "1"]).done();
     assert!(table.contains("fast") && !table.contains("slow") && table.contains("and 1 more"), "{table}");
 }

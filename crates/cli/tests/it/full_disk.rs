@@ -66,8 +66,8 @@ impl Serving {
         Serving { _program: program, ready, log }
     }
 
-    fn at(&self, door: &str) -> &str {
-        self.ready.split_whitespace().find_map(|word| word.strip_prefix(door)).unwrap()
+    fn at(&self, protocol: &str) -> &str {
+        self.ready.split_whitespace().find_map(|word| word.strip_prefix(protocol)).unwrap()
     }
 
     fn client(&self) -> Client {

@@ -28,9 +28,9 @@ fn serving(collector: &str) -> Node {
     ])
 }
 
-fn address<'n>(node: &'n Node, door: &str) -> &'n str {
-    let found = node.ready.split_whitespace().find_map(|word| word.strip_prefix(&format!("{door}=")));
-    found.expect("READY names the door")
+fn address<'n>(node: &'n Node, protocol: &str) -> &'n str {
+    let found = node.ready.split_whitespace().find_map(|word| word.strip_prefix(&format!("{protocol}=")));
+    found.expect("READY names the listener")
 }
 
 fn connect(address: &str) -> TcpStream {

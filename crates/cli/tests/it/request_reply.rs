@@ -16,7 +16,7 @@ impl Replier {
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
         // The responder replies to requests from its subscription on.
         until("the service has subscribed", || {
-            node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"readers_total\":1")
+            node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"subscribers_total\":1")
         });
         replier
     }
@@ -66,7 +66,7 @@ fn request_without_a_reply_is_refused_at_its_timeout() {
     assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic was created");
     let _deaf = node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
     until("the subscriber has subscribed", || {
-        node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1")
+        node.run(&["topics", "list", "--json"]).out.contains("\"subscribers\":1")
     });
     let outcome = node.run(&["req", "deaf", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -67,8 +67,8 @@ fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
 fn client_at_a_wrong_listener_gets_the_protocol_named() {
     let all = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let node = Node::start_with(&all);
-    for (door, said) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
-        let address = node.ready.split_whitespace().find_map(|word| word.strip_prefix(door)).unwrap();
+    for (protocol, said) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
+        let address = node.ready.split_whitespace().find_map(|word| word.strip_prefix(protocol)).unwrap();
         let url = format!("dunlin://{address}");
         let outcome = run(&["topics", "list", "--url", &url]);
         assert!(outcome.code == Some(2) && outcome.err.contains(said), "{outcome:?}");

@@ -17,8 +17,8 @@ struct Dev {
 impl Dev {
     fn start(dir: &Path, more: &[&str]) -> Dev {
         let (any, tls) = ("127.0.0.1:0", format!("--tls={}", dir.display()));
-        let doors = ["--listen", any, "--nats-listen", any, "--http-listen", any, "--grpc-listen", any];
-        let arguments = [&["dev", &tls], &doors[..], more].concat();
+        let listeners = ["--listen", any, "--nats-listen", any, "--http-listen", any, "--grpc-listen", any];
+        let arguments = [&["dev", &tls], &listeners[..], more].concat();
         let mut child = dunlin(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {

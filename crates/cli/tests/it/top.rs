@@ -26,7 +26,7 @@ fn top_once_prints_the_figures_of_the_node() {
             out.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {out}"))
         };
         assert!(out.starts_with("node 1 ") && out.lines().next().unwrap().ends_with(&node.url), "{out}");
-        assert!(line("  doors").contains("tcp 127.0.0.1:"), "{out}");
+        assert!(line("  listeners").contains("tcp 127.0.0.1:"), "{out}");
         let orders: Vec<&str> = line("orders").split_whitespace().collect();
         assert_eq!(
             (orders[0], orders[3..].iter().find(|cell| **cell == "3")),
@@ -38,7 +38,7 @@ fn top_once_prints_the_figures_of_the_node() {
     }
     let object: Value = serde_json::from_str(&node.run(&["top", "--once", "--json"]).done()).unwrap();
     assert_eq!(
-        (&object["topics"]["topics"][0]["name"], &object["away"]),
+        (&object["topics"]["topics"][0]["name"], &object["unreachable"]),
         (&"orders".into(), &Value::Null),
         "{object}"
     );
@@ -51,13 +51,13 @@ fn top_shows_a_killed_node_as_away_until_it_returns() {
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let mut top: Program = node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
     let objects = objects(top.stdout.take().unwrap());
-    let first = next(&objects, "it is heard of", |object| object["away"].is_null());
+    let first = next(&objects, "it is heard of", |object| object["unreachable"].is_null());
     node.kill();
-    let away = next(&objects, "it is away", |object| !object["away"].is_null());
-    assert_eq!(away["stats"]["node"], first["stats"]["node"], "what it said last is kept");
+    let unreachable = next(&objects, "it is unreachable", |object| !object["unreachable"].is_null());
+    assert_eq!(unreachable["stats"]["node"], first["stats"]["node"], "what it said last is kept");
     let again = Node::start_with(&["--listen", &address]);
     let back = next(&objects, "it is back", |object| {
-        object["away"].is_null() && object["stats"]["node"] != first["stats"]["node"]
+        object["unreachable"].is_null() && object["stats"]["node"] != first["stats"]["node"]
     });
     assert_eq!(back["url"], again.url.as_str());
 }

@@ -13,7 +13,7 @@ fn created_topic_has_the_requested_settings() {
     let create =
         [&create[..], &["--retention-bytes", "1MiB", "--retention-records", "1000", "--retention-age", "1h"]]
             .concat();
-    let create = [&create[..], &["--reliable", "--readers-max", "3", "--when-full", "evict"]].concat();
+    let create = [&create[..], &["--reliable", "--subscribers-max", "3", "--when-full", "evict"]].concat();
     node.run(&create).done();
     assert_eq!(node.run(&create).code, Some(1), "the topic exists");
     node.run(&[&create[..], &["--or-same"]].concat()).done();
@@ -24,7 +24,7 @@ fn created_topic_has_the_requested_settings() {
     assert_eq!(described["retention_bytes"], 1 << 20);
     assert_eq!(described["retention_records"], 1000);
     assert_eq!(described["retention_ms"], 3_600_000);
-    assert_eq!(described["reliable"]["readers_max"], 3);
+    assert_eq!(described["reliable"]["subscribers_max"], 3);
     assert_eq!(described["reliable"]["when_full"], "evict");
     assert_eq!(described["logs"].as_array().unwrap().len(), 2);
 

@@ -117,7 +117,7 @@ fn command_ends_when_its_reconnect_is_refused() {
     input.write_all(b"one\n").unwrap();
     until("both have connected", || {
         let topics = node.run(&["topics", "list", "--json"]).out;
-        topics.contains("\"readers\":1") && topics.contains("\"records\":1")
+        topics.contains("\"subscribers\":1") && topics.contains("\"records\":1")
     });
     node.kill();
     run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");

@@ -70,7 +70,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
     const RECORDS: u64 = 20_000;
     let (running, client) = start(TopicConfig::default());
     let read = Arc::new(AtomicU64::new(0));
-    let readers: Vec<_> = (0..3)
+    let subscribers: Vec<_> = (0..3)
         .map(|_| {
             let mut member = running.client().join(JOBS, sharing()).unwrap();
             let read = Arc::clone(&read);
@@ -91,7 +91,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
         })
         .collect();
     publish(&client, 0..RECORDS);
-    let all: Vec<_> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
+    let all: Vec<_> = subscribers.into_iter().flat_map(|subscriber| subscriber.join().unwrap()).collect();
     assert_eq!(all.len() as u64, RECORDS);
     assert_eq!(all.into_iter().collect::<HashSet<_>>().len() as u64, RECORDS);
 }

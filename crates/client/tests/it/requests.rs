@@ -156,7 +156,7 @@ fn topics_are_listed_page_by_page() {
                 records: 0,
                 bytes: 0,
                 appended: 0,
-                readers: 0,
+                subscribers: 0,
             };
             let lines: Vec<TopicLine<'_>> = names.iter().map(|&name| line(name)).collect();
             link.send(FromNode::Topics(Topics { request, more, topics: List::new(&lines) }));

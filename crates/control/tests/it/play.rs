@@ -11,7 +11,7 @@ pub struct RandomCommand(pub [u8; 6]);
 
 const KEYS: [&[u8]; 6] = [b"a", b"ab", b"b", b"c/1", b"c/2", b"d"];
 const VALUES: [&[u8]; 4] = [b"", b"1", b"22", b"a longer value"];
-const NAMES: [&[u8]; 2] = [b"gate", b"door"];
+const NAMES: [&[u8]; 2] = [b"gate", b"hall"];
 
 impl RandomCommand {
     fn key(&self, at: usize) -> &'static [u8] {

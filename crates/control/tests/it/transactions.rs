@@ -48,8 +48,8 @@ fn system_keys_take_only_system_commands_and_locks_take_none() {
     let delete = || vec![Operation::Delete { key: b"$cluster/a" }];
     assert_eq!(stage.ask(all(delete())), Err(Refusal::Reserved));
     let lease = stage.grant(1_000);
-    stage.acquire("door", lease, false).unwrap();
-    let lock = stage.keys().into_iter().find(|key| key.contains("door")).expect("a lock is a key");
+    stage.acquire("gate", lease, false).unwrap();
+    let lock = stage.keys().into_iter().find(|key| key.contains("gate")).expect("a lock is a key");
     assert_eq!(stage.ask(system(vec![Operation::Delete { key: lock.as_bytes() }])), Err(Refusal::Reserved));
     stage.ask(system(delete())).unwrap();
     assert_eq!(stage.value("$cluster/a"), None);

@@ -148,7 +148,7 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: the client has consumed the partition's records through `seq`. Beyond `share_handed_max`
+    /// For a listener: the client has consumed the partition's records through `seq`. Beyond `share_in_flight_max`
     /// unconsumed records, the member receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
         match &mut self.place {

@@ -106,7 +106,7 @@ impl<M: GroupMachine> State<M> {
     /// Makes publishers wait for the group again.
     pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
         let missing = |part: &&mut GroupPartition<M>| self.registered && !part.cursor.is_registered();
-        let name = reader_name(name);
+        let name = subscriber_name(name);
         self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.take_place(&name))
     }
 
@@ -140,6 +140,6 @@ impl<M: GroupMachine> State<M> {
 }
 
 /// The group's name for waiting publishers and operators.
-pub(super) fn reader_name(group: &str) -> String {
+pub(super) fn subscriber_name(group: &str) -> String {
     format!("group {group}")
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_topic::{
-    CheckedBatch, Event, FeedError, Log, LogName, Notice, OnGap, Position, ReaderInfo, Start,
-    SubscribeOptions, Waiter,
+    CheckedBatch, Event, FeedError, Log, LogName, Notice, OnGap, Position, Start, SubscribeOptions,
+    SubscriberInfo, Waiter,
 };
 
 use super::route::Route;
@@ -16,8 +16,8 @@ use crate::clock::steady_ns;
 pub const NODE_PROTOCOL: &str = "node";
 
 /// Whether a subscriber is another node's mirror.
-pub fn is_mirror(reader: &ReaderInfo) -> bool {
-    reader.protocol == NODE_PROTOCOL && reader.name == SubscribeOptions::MIRROR
+pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
+    subscriber.protocol == NODE_PROTOCOL && subscriber.name == SubscribeOptions::MIRROR
 }
 
 /// A feed of all mirrors of a topic, or of one mirror for a single subscriber.
@@ -111,7 +111,7 @@ impl MirrorFeed {
 
     /// The options of the subscription at the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.private.is_some() { "mirror of one reader" } else { SubscribeOptions::MIRROR };
+        let name = if self.private.is_some() { "mirror of one subscriber" } else { SubscribeOptions::MIRROR };
         let follows = self.stateful && self.private.is_none();
         SubscribeOptions {
             name: name.to_owned(),

@@ -1,6 +1,6 @@
 //! Batches on their way to owners, and their outcomes.
 //!
-//! Limits: `handed_bytes_max` bytes without a response. Of the outcomes that no publisher has read, the last
+//! Limits: `forwarded_bytes_max` bytes without a response. Of the outcomes that no publisher has read, the last
 //! [`KEPT_MAX`] are kept.
 
 use std::collections::BTreeMap;

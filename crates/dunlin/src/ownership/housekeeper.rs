@@ -154,7 +154,7 @@ impl Work {
                 } else if ownership.is_alive(owner) {
                     ownership.peers.feed(owner, feed.again(owner));
                 } else {
-                    route.find_for_reader(ownership);
+                    route.find_for_subscriber(ownership);
                     self.add(PAUSE, Job::MirrorFeed(feed));
                 }
             }

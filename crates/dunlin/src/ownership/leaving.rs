@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_control::{Command, TopicKind};
-use dunlin_topic::{ReaderInfo, Topic};
+use dunlin_topic::{SubscriberInfo, Topic};
 
 use super::route::Route;
 use super::{Ownership, is_mirror};
@@ -58,8 +58,8 @@ impl Node {
     /// Whether another node's subscribers have unread records of a durable topic here.
     pub fn owes_other_nodes(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
-        let is_behind = |reader: &ReaderInfo| is_mirror(reader) && reader.behind > 0;
+        let is_behind = |subscriber: &SubscriberInfo| is_mirror(subscriber) && subscriber.lag > 0;
         let durable = self.registry().page(None, "", usize::MAX, &Stretches::all(), is_durable).topics;
-        durable.iter().any(|topic| topic.readers().iter().any(is_behind))
+        durable.iter().any(|topic| topic.subscribers().iter().any(is_behind))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dunlin_control::{Command, Placement, Reply, TopicKind, Wanted};
 use dunlin_topic::{
-    Clock, ForwardedBatch, Log, Position, PublishError, ReaderInfo, Start, StoredState, SubscribeOptions,
+    Clock, ForwardedBatch, Log, Position, PublishError, Start, StoredState, SubscribeOptions, SubscriberInfo,
     Topic, TopicConfig, Upstream, Waiter,
 };
 
@@ -141,8 +141,8 @@ impl Route {
 
     /// Whether another node reads the topic here.
     pub(super) fn is_fetched(&self) -> bool {
-        let of_node = |reader: &ReaderInfo| reader.name.starts_with(SubscribeOptions::MIRROR);
-        self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
+        let of_node = |subscriber: &SubscriberInfo| subscriber.name.starts_with(SubscribeOptions::MIRROR);
+        self.topic().is_some_and(|topic| topic.subscribers().iter().any(of_node))
     }
 
     /// Ends the route of a deleted topic and notifies waiting publishers. Returns whether its mirrors are still fed;
@@ -318,7 +318,7 @@ impl Route {
     }
 
     /// Finds a living owner for a mirror of a single subscriber.
-    pub(super) fn find_for_reader(&self, ownership: &Arc<Ownership>) {
+    pub(super) fn find_for_subscriber(&self, ownership: &Arc<Ownership>) {
         if self.kind == TopicKind::Volatile
             && let Some(topic) = self.topic().filter(|_| !self.is_over())
         {

@@ -166,9 +166,9 @@ pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
         text = with_line(text, "volatile yes");
-        if let Some(Reliable { readers_max, wait_max, on_full }) = &config.reliable {
+        if let Some(Reliable { subscribers_max, wait_max, on_full }) = &config.reliable {
             let on_full = if *on_full == OnFull::Evict { EVICT } else { REFUSE };
-            text = with_line(text, &format!("reliable {readers_max} {} {on_full}", wait_max.as_nanos()));
+            text = with_line(text, &format!("reliable {subscribers_max} {} {on_full}", wait_max.as_nanos()));
         }
         if let Some(every) = config.test_loss_every {
             text = with_line(text, &format!("lose_every {every}"));
@@ -188,13 +188,13 @@ fn with_line(mut text: String, line: &str) -> String {
 fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
     let mut words = value.split(' ');
     let mut word = || words.next().ok_or_else(|| format!("a line ends early: {line:?}"));
-    let (readers_max, wait_ns, on_full) = (number(line, word()?)?, number(line, word()?)?, word()?);
+    let (subscribers_max, wait_ns, on_full) = (number(line, word()?)?, number(line, word()?)?, word()?);
     let on_full = match on_full {
         EVICT => OnFull::Evict,
         REFUSE => OnFull::Refuse,
         _ => return Err(format!("expected {EVICT} or {REFUSE}: {line:?}")),
     };
-    Ok(Reliable { readers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
+    Ok(Reliable { subscribers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
 /// Parses [`config_in_words`].
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn topic_settings_sent_to_other_nodes_are_complete() {
         let reliable =
-            Reliable { readers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
+            Reliable { subscribers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
         let test_loss_every = std::num::NonZeroU32::new(9);
         let lossy = TopicConfig { durable: None, test_loss_every, ..config() };
         let volatile = TopicConfig { durable: None, reliable: Some(reliable), ..config() };

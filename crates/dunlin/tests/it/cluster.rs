@@ -286,8 +286,8 @@ impl TestCluster {
     }
 
     fn join_with(&self, id: u64, node: Node) -> Arc<Ownership> {
-        let door = NodePeers { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
-        let ownership = node.join_cluster(id, Arc::new(door), self.limits);
+        let peers = NodePeers { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
+        let ownership = node.join_cluster(id, Arc::new(peers), self.limits);
         self.hall.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
         ownership
     }

@@ -76,7 +76,7 @@ fn topic_in_use_or_with_records_is_kept() {
     owner.publisher("written").publish("1").unwrap();
     drop(owner);
     let owner = node.owner_for(Subject::parse("read").unwrap(), 1).unwrap();
-    let mut reader = node.subscribe("read", &from_earliest()).unwrap();
+    let mut subscriber = node.subscribe("read", &from_earliest()).unwrap();
     drop(owner);
     let owner = node.owner_for(Subject::parse("open").unwrap(), 1).unwrap();
     let publisher = node.publisher("open").unwrap();
@@ -84,7 +84,7 @@ fn topic_in_use_or_with_records_is_kept() {
     assert_eq!(names(&node), ["open", "read", "written"]);
     assert_eq!(all(&mut node.subscribe("written", &from_earliest()).unwrap()), ["written=1"]);
     node.publisher("read").unwrap().publish("2").unwrap();
-    assert_eq!(all(&mut reader), ["read=2"]);
+    assert_eq!(all(&mut subscriber), ["read=2"]);
     drop(publisher);
 }
 

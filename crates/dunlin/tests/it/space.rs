@@ -51,9 +51,9 @@ fn region_begins_with_its_prepared_topic() {
     let mut host = host(&node);
     host.prepare(REGION).unwrap();
     host.prepare(REGION).unwrap();
-    let mut reader = node.subscribe(&topic_of(WORLD, REGION), &SubscribeOptions::default()).unwrap();
+    let mut subscriber = node.subscribe(&topic_of(WORLD, REGION), &SubscribeOptions::default()).unwrap();
     begin(&mut host).unwrap();
-    let told = reader.try_next().unwrap();
+    let told = subscriber.try_next().unwrap();
     assert!(told.is_some_and(|event| !matches!(event, dunlin::topic::Event::Notice(Notice::Deleted { .. }))));
 }
 

@@ -36,10 +36,10 @@ fn busiest_topics_and_slowest_subscriptions_come_first() {
         survey.busiest.iter().map(|seen| (seen.topic.name(), seen.totals.records)).collect();
     assert_eq!(busiest, [("b", 3), ("c", 2)]);
     let slowest: Vec<_> =
-        survey.slowest.iter().map(|seen| (seen.reader.name.as_str(), seen.reader.behind)).collect();
+        survey.slowest.iter().map(|seen| (seen.subscriber.name.as_str(), seen.subscriber.lag)).collect();
     assert_eq!(slowest, [("three", 3), ("one", 1)]);
     assert_eq!((survey.topics, survey.subscriptions, survey.totals.records), (3, 3, 6));
-    assert_eq!(survey.slowest[0].reader.protocol, "test");
+    assert_eq!(survey.slowest[0].subscriber.protocol, "test");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn slow_subscriber_is_counted_with_its_loss_times() {
     publish(&node, "t", 5_000);
     let before = node.survey(1, 1);
     assert_eq!(before.totals.losses, LossCounters::default(), "no subscriber was notified yet");
-    assert_eq!((before.slowest[0].reader.lagging_ns, before.slowest[0].reader.lost_ns), (0, 0));
+    assert_eq!((before.slowest[0].subscriber.lagging_ns, before.slowest[0].subscriber.missed_ns), (0, 0));
     let mut lost = 0;
     while let Some(event) = slow.try_next().unwrap() {
         if let Event::Notice(Notice::Gap(gap)) = event {
@@ -76,8 +76,8 @@ fn slow_subscriber_is_counted_with_its_loss_times() {
         }
     }
     let survey = node.survey(1, 1);
-    let (losses, reader) = (survey.totals.losses, &survey.slowest[0].reader);
+    let (losses, subscriber) = (survey.totals.losses, &survey.slowest[0].subscriber);
     assert!(lost > 4_000 && losses.warnings >= 1, "{lost} {losses:?}");
-    assert_eq!((losses.gaps, losses.records, reader.lost, reader.behind), (1, lost, lost, 0));
-    assert!(reader.lagging_ns > 0 && reader.lost_ns > 0, "{reader:?}");
+    assert_eq!((losses.gaps, losses.records, subscriber.missed, subscriber.lag), (1, lost, lost, 0));
+    assert!(subscriber.lagging_ns > 0 && subscriber.missed_ns > 0, "{subscriber:?}");
 }

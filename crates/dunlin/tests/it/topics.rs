@@ -129,9 +129,9 @@ fn deletion_is_reported_and_the_next_topic_has_a_higher_epoch() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();
     let first = publisher.publish("1").unwrap().position;
-    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    let mut subscriber = node.subscribe("a", &from_earliest()).unwrap();
     node.delete_topic("a").unwrap();
-    assert_eq!(all(&mut reader), ["a=1", "a deleted"]);
+    assert_eq!(all(&mut subscriber), ["a=1", "a deleted"]);
     assert_eq!(publisher.publish("2").err(), Some(PublishError::Closed));
     let second = node.publisher("a").unwrap().publish("3").unwrap().position;
     assert!(second.epoch > first.epoch, "{second} after {first}");
@@ -224,8 +224,8 @@ fn start_position_is_valid_for_a_pattern_of_one_log() {
     publisher.publish("2").unwrap();
     let after = SubscribeOptions { start: Start::After(first), ..Default::default() };
     for pattern in ["orders.>", "orders.*", "orders.eu"] {
-        let mut reader = node.subscribe(pattern, &after).unwrap();
-        assert_eq!(all(&mut reader), ["orders.eu=2"], "{pattern}");
+        let mut subscriber = node.subscribe(pattern, &after).unwrap();
+        assert_eq!(all(&mut subscriber), ["orders.eu=2"], "{pattern}");
     }
     assert_eq!(topic.logs().len(), 1);
     // Another topic may be created, with positions of its own.
@@ -236,10 +236,10 @@ fn start_position_is_valid_for_a_pattern_of_one_log() {
 fn stopped_node_notifies_publishers_and_subscribers() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();
-    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    let mut subscriber = node.subscribe("a", &from_earliest()).unwrap();
     node.stop();
     assert_eq!(publisher.publish("1").err(), Some(PublishError::Closed));
-    assert_eq!(all(&mut reader), ["a deleted"]);
+    assert_eq!(all(&mut subscriber), ["a deleted"]);
 }
 
 #[test]

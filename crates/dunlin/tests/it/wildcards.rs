@@ -8,11 +8,11 @@ use crate::{all, from_earliest, node};
 fn wildcard_reads_later_topics_from_their_first_record() {
     let node = node();
     node.publisher("m.a").unwrap().publish("before").unwrap();
-    let mut reader = node.subscribe("m.*", &SubscribeOptions::default()).unwrap();
+    let mut subscriber = node.subscribe("m.*", &SubscribeOptions::default()).unwrap();
     node.publisher("m.b").unwrap().publish("1").unwrap();
     node.publisher("m.a").unwrap().publish("2").unwrap();
     node.publisher("n.a").unwrap().publish("other").unwrap();
-    let mut seen = all(&mut reader);
+    let mut seen = all(&mut subscriber);
     seen.sort();
     assert_eq!(seen, ["m.a=2", "m.b=1"]);
 }
@@ -28,15 +28,15 @@ fn wildcard_opened_during_creation_reads_each_topic_once() {
             }
         })
     };
-    let mut readers: Vec<_> = (0..20)
+    let mut subscribers: Vec<_> = (0..20)
         .map(|_| {
             thread::yield_now();
             node.subscribe("t.*", &from_earliest()).unwrap()
         })
         .collect();
     creator.join().unwrap();
-    for reader in &mut readers {
-        let mut seen = all(reader);
+    for subscriber in &mut subscribers {
+        let mut seen = all(subscriber);
         assert_eq!(seen.len(), 2_000);
         seen.sort();
         seen.dedup();
@@ -57,11 +57,11 @@ fn wildcard_matches_no_inbox_unless_it_names_it() {
 #[test]
 fn one_subscription_reads_several_patterns() {
     let node = node();
-    let mut reader = node.subscribe_all(&["a", "b.*"], &from_earliest()).unwrap();
+    let mut subscriber = node.subscribe_all(&["a", "b.*"], &from_earliest()).unwrap();
     for subject in ["a", "b.1", "c"] {
         node.publisher(subject).unwrap().publish("x").unwrap();
     }
-    let mut seen = all(&mut reader);
+    let mut seen = all(&mut subscriber);
     seen.sort();
     assert_eq!(seen, ["a=x", "b.1=x"]);
 }

@@ -254,7 +254,7 @@ async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply
         node,
         address: join.address.clone(),
         release: String::new(),
-        doors: Default::default(),
+        listeners: Default::default(),
         incarnation: None,
         removed: None,
     };

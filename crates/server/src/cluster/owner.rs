@@ -26,7 +26,7 @@ impl ClusterMember {
     pub(crate) fn owner_of(&self, topic: &Topic) -> Option<TopicOwner> {
         let ownership = self.ownership()?;
         let (node, epoch) = ownership.owner_of(topic);
-        let address = self.record(node).and_then(|mut record| record.doors.remove("tcp"));
+        let address = self.record(node).and_then(|mut record| record.listeners.remove("tcp"));
         let (here, alive) = (node == ownership.id(), self.is_alive(node));
         Some(TopicOwner { node, epoch, here, alive, address })
     }
@@ -46,7 +46,7 @@ impl TopicOwner {
         } else if alive {
             "elsewhere"
         } else {
-            "away"
+            "down"
         };
         let mut settings = vec![
             ("owner".to_owned(), node.to_string()),

@@ -32,7 +32,8 @@ pub struct NodeRecord {
     /// The node's release of Dunlin.
     pub release: String,
     /// The addresses of the node's listeners, by protocol.
-    pub doors: BTreeMap<String, String>,
+    #[serde(alias = "doors")]
+    pub listeners: BTreeMap<String, String>,
     /// The node's last start.
     pub(super) incarnation: Option<Incarnation>,
     /// Why the node was removed; `None` for a member.

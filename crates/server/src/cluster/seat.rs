@@ -57,7 +57,7 @@ pub(crate) struct ClusterMember {
     figures: OnceLock<FiguresSource>,
     /// The threads of connections to other nodes, and of those with large messages.
     handles: OnceLock<(Handle, Handle)>,
-    doors: Mutex<BTreeMap<String, String>>,
+    listeners: Mutex<BTreeMap<String, String>>,
     /// The table of nodes at the last check, so that connections need not wait for the state.
     table: Mutex<Vec<NodeRecord>>,
     /// Whether the table has this node's address and start.
@@ -105,7 +105,7 @@ impl ClusterMember {
             listener: OnceLock::new(),
             figures: OnceLock::new(),
             handles: OnceLock::new(),
-            doors: Mutex::default(),
+            listeners: Mutex::default(),
             table: Mutex::default(),
             announced: AtomicBool::new(false),
             expelled: OnceLock::new(),
@@ -150,7 +150,7 @@ impl ClusterMember {
         addresses: BTreeMap<String, String>,
         on_connection: ConnectionHandler,
     ) {
-        *lock(&self.doors) = addresses;
+        *lock(&self.listeners) = addresses;
         let _ = self.listener.set(on_connection);
     }
 
@@ -207,8 +207,8 @@ impl ClusterMember {
         others.into_iter().map(ask).collect()
     }
 
-    pub(super) fn doors(&self) -> BTreeMap<String, String> {
-        lock(&self.doors).clone()
+    pub(super) fn listeners(&self) -> BTreeMap<String, String> {
+        lock(&self.listeners).clone()
     }
 
     pub(super) fn hand_to_listener(&self, node: u64, stream: Stream) -> io::Result<()> {
@@ -234,7 +234,7 @@ impl ClusterMember {
     pub(crate) fn is_origin(&self, is: impl Fn(&str) -> bool) -> bool {
         let table = lock(&self.table);
         let there = table.iter().filter(|record| record.removed.is_none());
-        there.filter_map(|record| record.doors.get("http")).any(|address| is(address))
+        there.filter_map(|record| record.listeners.get("http")).any(|address| is(address))
     }
 
     /// Another node's entry at the last check.
@@ -247,7 +247,7 @@ impl ClusterMember {
     pub(crate) fn addresses_of(&self, listener: Protocol) -> Vec<String> {
         let Some(ownership) = self.ownership() else { return Vec::new() };
         let takes_part = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
-        let address = |record: &NodeRecord| record.doors.get(listener.name()).cloned();
+        let address = |record: &NodeRecord| record.listeners.get(listener.name()).cloned();
         let is_one = |address: &String| {
             address.parse::<SocketAddr>().map_or(true, |address| !address.ip().is_unspecified())
         };
@@ -300,7 +300,7 @@ impl ClusterMember {
             node: self.identity.node,
             address: self.identity.address.clone(),
             release: super::RELEASE.to_owned(),
-            doors: self.doors(),
+            listeners: self.listeners(),
             incarnation: Some(self.identity.now.clone()),
             removed: None,
         }

@@ -231,8 +231,8 @@ impl OwnershipFollower {
             match if is_known { ownership.announce() } else { Err(unanswered()) } {
                 Ok(()) => {
                     // Other nodes report this address to their clients.
-                    let doors = self.seat.upgrade().map(|seat| seat.doors()).unwrap_or_default();
-                    let address = doors.get("tcp").cloned().unwrap_or_default();
+                    let listeners = self.seat.upgrade().map(|seat| seat.listeners()).unwrap_or_default();
+                    let address = listeners.get("tcp").cloned().unwrap_or_default();
                     if let Err(error) = ownership.take_part(address.into_bytes()) {
                         tracing::error!("this node owns no topics: {error}");
                     }

@@ -1,6 +1,6 @@
 //! The JSON in which nodes exchange figures.
 
-use dunlin::topic::{LogInfo, LossCounters, Position, ReaderInfo, StoredInfo};
+use dunlin::topic::{LogInfo, LossCounters, Position, StoredInfo, SubscriberInfo};
 use dunlin::{GroupInfo, GroupKind};
 use serde::{Deserialize, Serialize};
 
@@ -17,16 +17,15 @@ pub(super) struct LogForm {
 pub(super) struct LossesForm(#[serde(with = "LossesFields")] pub(super) LossCounters);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ReaderForm {
+pub(super) struct SubscriberForm {
     name: String,
     partition: u16,
     epoch: u32,
     seq: u64,
-    behind: u64,
-    lost: u64,
+    lag: u64,
+    missed: u64,
     lagging_ns: u64,
-    lost_ns: u64,
-    #[serde(rename = "door")]
+    missed_ns: u64,
     protocol: String,
     registered: bool,
 }
@@ -106,27 +105,47 @@ mod stored {
     }
 }
 
-impl From<ReaderInfo> for ReaderForm {
-    fn from(reader: ReaderInfo) -> ReaderForm {
-        let ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, protocol, registered } =
-            reader;
+impl From<SubscriberInfo> for SubscriberForm {
+    fn from(subscriber: SubscriberInfo) -> SubscriberForm {
+        let SubscriberInfo {
+            name,
+            partition,
+            position,
+            lag,
+            missed,
+            lagging_ns,
+            missed_ns,
+            protocol,
+            registered,
+        } = subscriber;
         let Position { epoch, seq } = position;
         let protocol = protocol.to_owned();
-        ReaderForm { name, partition, epoch, seq, behind, lost, lagging_ns, lost_ns, protocol, registered }
-    }
-}
-
-impl From<ReaderForm> for ReaderInfo {
-    fn from(form: ReaderForm) -> ReaderInfo {
-        let ReaderForm {
+        SubscriberForm {
             name,
             partition,
             epoch,
             seq,
-            behind,
-            lost,
+            lag,
+            missed,
             lagging_ns,
-            lost_ns,
+            missed_ns,
+            protocol,
+            registered,
+        }
+    }
+}
+
+impl From<SubscriberForm> for SubscriberInfo {
+    fn from(form: SubscriberForm) -> SubscriberInfo {
+        let SubscriberForm {
+            name,
+            partition,
+            epoch,
+            seq,
+            lag,
+            missed,
+            lagging_ns,
+            missed_ns,
             protocol,
             registered,
         } = form;
@@ -134,6 +153,6 @@ impl From<ReaderForm> for ReaderInfo {
         // A node of a newer release may send a protocol that this one does not know.
         let known = Protocol::ALL.iter().map(|protocol| protocol.name()).chain([dunlin::NODE_PROTOCOL]);
         let protocol = known.into_iter().find(|known| *known == protocol).unwrap_or("");
-        ReaderInfo { name, partition, position, behind, lost, lagging_ns, lost_ns, protocol, registered }
+        SubscriberInfo { name, partition, position, lag, missed, lagging_ns, missed_ns, protocol, registered }
     }
 }

@@ -147,7 +147,7 @@ impl MessageBroker for Ratatoskr {
             return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
         };
         let messages = held.appended();
-        let subscribers = (users.readers_total as usize).max(shared.grpc.subscriptions.count(&name));
+        let subscribers = (users.subscribers_total as usize).max(shared.grpc.subscriptions.count(&name));
         Ok(Response::new(rata::GetStatsResponse {
             topic: name,
             message_count: i64::try_from(messages).unwrap_or(i64::MAX),

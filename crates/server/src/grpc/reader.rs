@@ -192,7 +192,7 @@ impl SubscriptionReader {
 
     fn add(&mut self, cursor: Result<Cursor, SubscribeError>) -> Result<(), Refused> {
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
-        let charge = self.place.shared().charge_readers(1, self.options.name.len());
+        let charge = self.place.shared().charge_subscriptions(1, self.options.name.len());
         let charge = charge.map_err(|error| Refused::from(&error))?;
         let reported = cursor.read_through();
         let channel = Box::new(Channel { cursor, reported, sending: None, skipped: false, _charge: charge });

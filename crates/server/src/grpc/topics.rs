@@ -1,12 +1,12 @@
 //! Topics as `dunlin.v1` describes them.
 
-use dunlin::topic::{LogInfo, Pattern, ReaderInfo, Topic};
+use dunlin::topic::{LogInfo, Pattern, SubscriberInfo, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{GroupInfo, GroupKind, Node, Refused};
 
 use super::proto::dunlin as v1;
 use super::translate::{config_from, config_of};
-use crate::figures::{OwnerFigures, READERS_SHOWN, TopicFigures};
+use crate::figures::{OwnerFigures, SUBSCRIBERS_SHOWN, TopicFigures};
 use crate::shared::Shared;
 
 pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Result<(), Refused> {
@@ -56,9 +56,14 @@ pub(super) async fn describe(
         name: topic.name().to_owned(),
         config: Some(config_of(&topic)),
         publishers: users.publishers,
-        readers_total: users.readers_total,
+        subscribers_total: users.subscribers_total,
         logs: logs.iter().map(log_state).collect(),
-        readers: users.readers.iter().take(READERS_SHOWN).map(|(_, reader)| reader_state(reader)).collect(),
+        subscribers: users
+            .subscribers
+            .iter()
+            .take(SUBSCRIBERS_SHOWN)
+            .map(|(_, subscriber)| subscriber_state(subscriber))
+            .collect(),
         groups: groups.iter().map(group_state).collect(),
         figures_unknown: is_unknown,
     })
@@ -90,15 +95,15 @@ fn log_state((partition, info): &(u16, LogInfo)) -> v1::LogState {
     }
 }
 
-fn reader_state(reader: &ReaderInfo) -> v1::ReaderState {
-    v1::ReaderState {
-        name: reader.name.clone(),
-        partition: reader.partition.into(),
-        epoch: reader.position.epoch,
-        seq: reader.position.seq,
-        behind: reader.behind,
-        lost: reader.lost,
-        registered: reader.registered,
+fn subscriber_state(subscriber: &SubscriberInfo) -> v1::SubscriberState {
+    v1::SubscriberState {
+        name: subscriber.name.clone(),
+        partition: subscriber.partition.into(),
+        epoch: subscriber.position.epoch,
+        seq: subscriber.position.seq,
+        lag: subscriber.lag,
+        missed: subscriber.missed,
+        registered: subscriber.registered,
     }
 }
 

@@ -97,10 +97,10 @@ pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> R
 fn reliable_from(reliable: v1::Reliable) -> Reliable {
     let defaults = Reliable::default();
     Reliable {
-        readers_max: match reliable.readers_max {
-            0 => defaults.readers_max,
+        subscribers_max: match reliable.subscribers_max {
+            0 => defaults.subscribers_max,
             // The topic refuses a number over its limit.
-            readers_max => u16::try_from(readers_max).unwrap_or(u16::MAX),
+            subscribers_max => u16::try_from(subscribers_max).unwrap_or(u16::MAX),
         },
         wait_max: match reliable.wait_ms_max {
             0 => defaults.wait_max,
@@ -141,7 +141,7 @@ pub(super) fn config_of(topic: &Topic) -> v1::TopicConfig {
         retain_ms: config.retention.age.map_or(0, ms),
         record_bytes_max: config.record_bytes_max,
         reliable: config.reliable.map(|reliable| v1::Reliable {
-            readers_max: reliable.readers_max.into(),
+            subscribers_max: reliable.subscribers_max.into(),
             wait_ms_max: u32::try_from(ms(reliable.wait_max)).unwrap_or(u32::MAX),
             evict: reliable.on_full == OnFull::Evict,
         }),

@@ -48,11 +48,12 @@ pub(super) async fn events(
 ) -> Result<Response, Problem> {
     let request = EventsRequest::read(query.as_deref(), &headers, &context.peer())?;
     let (protocol, name) = (Protocol::Http, request.options.name.clone());
-    let reader = SubscriberIdentity { protocol, name, peer: context.peer_address() };
+    let identity = SubscriberIdentity { protocol, name, peer: context.peer_address() };
     let validity = context.login().map(SubscriptionAccess::of);
     let subscribed = subscribe::subscribe(&context, &pattern, &request).await;
-    let subscribed = subscribed
-        .inspect_err(|problem| reader.record_departure(context.shared(), DepartureKind::Refused, problem))?;
-    let (events, beginning) = TopicEvents::of(context.shared(), subscribed, request.form, reader);
+    let subscribed = subscribed.inspect_err(|problem| {
+        identity.record_departure(context.shared(), DepartureKind::Refused, problem)
+    })?;
+    let (events, beginning) = TopicEvents::of(context.shared(), subscribed, request.form, identity);
     Ok(EventStream::respond(&context, validity, beginning, events))
 }

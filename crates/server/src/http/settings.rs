@@ -35,7 +35,7 @@ struct Retention {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ReliableSettings {
-    readers_max: Option<u16>,
+    subscribers_max: Option<u16>,
     wait_ms_max: Option<u64>,
     /// `refuse` or `evict`.
     when_full: Option<String>,
@@ -109,7 +109,7 @@ impl ReliableSettings {
             Some(text) => return Err(unsound(format!("when_full {text:?}: expected refuse or evict"))),
         };
         Ok(Reliable {
-            readers_max: self.readers_max.unwrap_or(defaults.readers_max),
+            subscribers_max: self.subscribers_max.unwrap_or(defaults.subscribers_max),
             wait_max: self.wait_ms_max.map_or(defaults.wait_max, Duration::from_millis),
             on_full,
         })
@@ -133,7 +133,7 @@ fn unsound(text: String) -> Problem {
 pub(super) fn settings_json(pattern: &str, config: &TopicConfig) -> Value {
     let reliable = config.reliable.map(|reliable| {
         json!({
-            "readers_max": reliable.readers_max,
+            "subscribers_max": reliable.subscribers_max,
             "wait_ms_max": reliable.wait_max.as_millis() as u64,
             "when_full": match reliable.on_full {
                 OnFull::Refuse => "refuse",

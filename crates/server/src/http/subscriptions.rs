@@ -10,7 +10,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::{Query, shown_time};
 use super::surveys::Surveys;
-use super::topics::reader_json;
+use super::topics::subscriber_json;
 use crate::departures::Departure;
 use crate::figures::{ClusterFigures, FiguresRequest};
 
@@ -52,7 +52,7 @@ async fn subscriptions_at_all_nodes(
     let of_bounds = || survey.busiest.iter().map(|seen| seen.topic.name().to_owned()).collect();
     let asked = shared.ask_for_figures(|| match context.bounds() {
         Some(_) => FiguresRequest { names: of_bounds(), ..FiguresRequest::default() },
-        None => FiguresRequest { readers_max: limit, ..FiguresRequest::default() },
+        None => FiguresRequest { subscribers_max: limit, ..FiguresRequest::default() },
     });
     let here = shared.cluster.get().and_then(|seat| seat.ownership()).map(|ownership| ownership.id());
     let mut found: Vec<(Option<u64>, SubscriptionInfo)> =
@@ -61,16 +61,16 @@ async fn subscriptions_at_all_nodes(
         Some(asked) => asked.await,
         None => ClusterFigures::default(),
     };
-    let elsewhere = answers.take_readers();
+    let elsewhere = answers.take_subscribers();
     let total = match context.bounds() {
         Some(_) => survey.subscriptions + elsewhere.len(),
         None => survey.subscriptions + answers.subscriptions(),
     };
-    found.extend(elsewhere.into_iter().filter_map(|(node, topic, reader)| {
+    found.extend(elsewhere.into_iter().filter_map(|(node, topic, subscriber)| {
         let topic = context.node().topic(&topic)?;
-        Some((Some(node), SubscriptionInfo { topic, reader }))
+        Some((Some(node), SubscriptionInfo { topic, subscriber }))
     }));
-    found.sort_by_key(|(_, subscription)| std::cmp::Reverse(subscription.reader.behind));
+    found.sort_by_key(|(_, subscription)| std::cmp::Reverse(subscription.subscriber.lag));
     let shown = found.iter().take(limit);
     let shown = shown.map(|(node, subscription)| subscription_json(*node, subscription)).collect();
     let silent: Vec<u64> = answers.silent.into_iter().collect();
@@ -79,14 +79,14 @@ async fn subscriptions_at_all_nodes(
 
 /// A client that was refused or cut off.
 pub(crate) fn departure_json(departure: &Departure) -> Value {
-    let Departure { protocol, fate, name, peer, why, behind, times, first_ns, last_ns } = departure;
+    let Departure { protocol, fate, name, peer, why, lag, times, first_ns, last_ns } = departure;
     json!({
-        "door": protocol.name(),
-        "what": fate.name(),
+        "protocol": protocol.name(),
+        "outcome": fate.name(),
         "why": why,
         "name": name,
         "peer": peer.map(|peer| peer.to_string()),
-        "behind": behind,
+        "lag": lag,
         "times": times,
         "first": shown_time(*first_ns),
         "last": shown_time(*last_ns),
@@ -95,7 +95,7 @@ pub(crate) fn departure_json(departure: &Departure) -> Value {
 
 /// A subscription, with its node in a cluster.
 pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionInfo) -> Value {
-    let mut object = reader_json(node, &subscription.reader);
+    let mut object = subscriber_json(node, &subscription.subscriber);
     object["topic"] = subscription.topic.name().into();
     object["why"] = why(subscription).into();
     object
@@ -103,19 +103,19 @@ pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionIn
 
 /// The subscription's state in a sentence.
 fn why(subscription: &SubscriptionInfo) -> String {
-    let reader = &subscription.reader;
-    let now = match reader.behind {
+    let subscriber = &subscription.subscriber;
+    let now = match subscriber.lag {
         0 => "it has read everything".to_owned(),
-        behind => format!("it is behind by {behind} records"),
+        lag => format!("it is behind by {lag} records"),
     };
-    if reader.lost_ns > 0 {
-        let (lost, at) = (reader.lost, shown_time(reader.lost_ns));
+    if subscriber.missed_ns > 0 {
+        let (missed, at) = (subscriber.missed, shown_time(subscriber.missed_ns));
         return format!(
-            "{now}; it lost {lost} records, last at {at}, because they left the log before it read them"
+            "{now}; it missed {missed} records, last at {at}, because they left the log before it read them"
         );
     }
-    if reader.lagging_ns > 0 {
-        let at = shown_time(reader.lagging_ns);
+    if subscriber.lagging_ns > 0 {
+        let at = shown_time(subscriber.lagging_ns);
         return format!("{now}; it was warned at {at} that it was behind by half of the log");
     }
     now

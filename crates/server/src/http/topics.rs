@@ -7,7 +7,7 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::state::Reply;
-use dunlin::topic::{LogInfo, Position, ReaderInfo, Topic};
+use dunlin::topic::{LogInfo, Position, SubscriberInfo, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{GroupKind, Refused};
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use super::query::{Query, shown_time};
 use super::routes::PathName;
 use super::settings::{Settings, settings_json};
 use super::topic_filter::{TopicFilter, state_of};
-use crate::figures::{ClusterFigures, OwnerFigures, READERS_SHOWN, TopicFigures};
+use crate::figures::{ClusterFigures, OwnerFigures, SUBSCRIBERS_SHOWN, TopicFigures};
 
 /// The default page.
 const LISTED: usize = 100;
@@ -51,7 +51,7 @@ fn line(context: &Context, topic: &Arc<Topic>, answers: &ClusterFigures) -> Valu
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
         "retained_records": held.as_ref().map(OwnerFigures::records), "retained_bytes": held.as_ref().map(OwnerFigures::bytes),
-        "records": held.as_ref().map(OwnerFigures::appended), "readers": users.map(|users| users.readers_total),
+        "records": held.as_ref().map(OwnerFigures::appended), "subscribers": users.map(|users| users.subscribers_total),
         "owner": context.shared().owner_of(topic), "state": state_of(topic),
     })
 }
@@ -70,18 +70,18 @@ pub(super) async fn describe(
         held.logs.iter().map(log).collect::<Vec<_>>()
     });
     let groups = held.as_ref().map(|held| held.groups.iter().map(group_json).collect::<Vec<_>>());
-    let readers = users.as_ref().map(|users| {
-        let shown = users.readers.iter().take(READERS_SHOWN);
-        shown.map(|(node, reader)| reader_json(*node, reader)).collect::<Vec<_>>()
+    let subscribers = users.as_ref().map(|users| {
+        let shown = users.subscribers.iter().take(SUBSCRIBERS_SHOWN);
+        shown.map(|(node, subscriber)| subscriber_json(*node, subscriber)).collect::<Vec<_>>()
     });
     Ok(Json(json!({
         "name": topic.name(),
         "config": settings_json(topic.pattern(), topic.config()),
         "owner": context.shared().owner_of(&topic),
         "publishers": users.as_ref().map(|users| users.publishers),
-        "readers_total": users.as_ref().map(|users| users.readers_total),
+        "subscribers_total": users.as_ref().map(|users| users.subscribers_total),
         "logs": logs,
-        "readers": readers,
+        "subscribers": subscribers,
         "groups": groups,
     })))
 }
@@ -102,19 +102,19 @@ fn log_json(partition: u16, info: LogInfo) -> Value {
 }
 
 /// A subscriber's position, lag and losses.
-pub(super) fn reader_json(node: Option<u64>, reader: &ReaderInfo) -> Value {
+pub(super) fn subscriber_json(node: Option<u64>, subscriber: &SubscriberInfo) -> Value {
     let when = |ns: u64| (ns > 0).then(|| shown_time(ns));
     json!({
-        "name": reader.name,
+        "name": subscriber.name,
         "node": node,
-        "door": if reader.protocol.is_empty() { "in process" } else { reader.protocol },
-        "partition": reader.partition,
-        "position": reader.position.to_string(),
-        "lag": reader.behind,
-        "lost": reader.lost,
-        "lagging_at": when(reader.lagging_ns),
-        "lost_at": when(reader.lost_ns),
-        "registered": reader.registered,
+        "protocol": if subscriber.protocol.is_empty() { "in process" } else { subscriber.protocol },
+        "partition": subscriber.partition,
+        "position": subscriber.position.to_string(),
+        "lag": subscriber.lag,
+        "missed": subscriber.missed,
+        "lagging_at": when(subscriber.lagging_ns),
+        "missed_at": when(subscriber.missed_ns),
+        "registered": subscriber.registered,
     })
 }
 

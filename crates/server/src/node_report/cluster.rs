@@ -111,7 +111,7 @@ pub(super) fn say(shared: &Shared) -> Value {
         .iter()
         .map(|record| {
             json!({
-                "node": record.node, "address": record.address, "release": record.release, "doors": record.doors,
+                "node": record.node, "address": record.address, "release": record.release, "listeners": record.listeners,
                 "alive": alive.get(&record.node).copied().unwrap_or(false), "removed": record.removed,
                 "topics_owned": owned.get(&record.node).copied().unwrap_or(0),
             })
@@ -144,14 +144,14 @@ fn shards(shared: &Shared) -> Vec<Value> {
 
 /// The report of a node without a cluster.
 fn say_alone(shared: &Shared) -> Value {
-    let mut doors = BTreeMap::new();
+    let mut listeners = BTreeMap::new();
     for (protocol, address) in shared.addresses() {
-        doors.entry(protocol.name()).or_insert_with(|| address.to_string());
+        listeners.entry(protocol.name()).or_insert_with(|| address.to_string());
     }
     let status = shared.node.control_if_any().and_then(|control| control.status().ok());
     let id = super::number_of(shared);
     let own = json!({
-        "node": id, "address": null, "release": env!("CARGO_PKG_VERSION"), "doors": doors, "alive": true,
+        "node": id, "address": null, "release": env!("CARGO_PKG_VERSION"), "listeners": listeners, "alive": true,
         "removed": null, "topics_owned": shared.node.topics(None, "", OWNED_LOOKED_AT).topics.len(),
     });
     json!({

@@ -39,7 +39,7 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
         },
         "topics": survey.topics,
         "subscriptions": survey.subscriptions,
-        "doors": listeners(shared),
+        "listeners": listeners(shared),
         "connections": {
             "open": shared.session_count(), "limit": shared.limits.sessions_max, "refused": shared.traffic.refusals(),
         },
@@ -107,7 +107,7 @@ fn listeners(shared: &Shared) -> Vec<Value> {
         let listens = if protocol == Protocol::Ws { Protocol::Http } else { protocol };
         let address = addresses.iter().find(|(other, _)| *other == listens);
         let address = address.map(|(_, address)| address.to_string());
-        json!({"door": protocol.name(), "address": address, "open": open, "accepted": accepted})
+        json!({"protocol": protocol.name(), "address": address, "open": open, "accepted": accepted})
     };
     shared.traffic.listeners().map(of).collect()
 }

@@ -90,7 +90,7 @@ fn line(
         "records_per_s": rates.map(|rates| rates[0]), "bytes_per_s": rates.map(|rates| rates[1]),
         "records": held.map(OwnerFigures::appended), "retained_records": held.map(OwnerFigures::records),
         "retained_bytes": held.map(OwnerFigures::memory_bytes),
-        "readers": users.map(|users| users.readers_total), "waiting": users.map(|users| users.waiting),
+        "subscribers": users.map(|users| users.subscribers_total), "waiting": users.map(|users| users.waiting),
         "gaps": users.map(|users| users.losses.gaps), "gap_records": users.map(|users| users.losses.records),
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
         "owner": shared.owner_of(topic),

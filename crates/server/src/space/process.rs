@@ -41,7 +41,7 @@ pub struct WorldConfig<const D: usize> {
     pub between: SocketAddr,
     /// History of a region's topic, bytes; default 64 MiB.
     pub history_bytes: u64,
-    /// Data from which the program creates the world again, for readers of its description; default null.
+    /// Data from which the program creates the world again, for subscribers of its description; default null.
     pub recipe: Value,
 }
 

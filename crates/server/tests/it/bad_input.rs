@@ -190,7 +190,7 @@ fn named(name: &str) -> TopicConfig<'_> {
         retain_records: 0,
         retain_ms: 0,
         record_bytes_max: 0,
-        reliable_readers_max: 0,
+        reliable_subscribers_max: 0,
         wait_ms_max: 0,
         when_full: WhenFull::Refuse,
     }
@@ -224,16 +224,16 @@ fn client_that_never_reads_does_not_delay_others() {
     let mut stalled = Peer::connect(&server);
     stalled.subscribe(1, "s", StartAt::Latest, u64::MAX);
     stalled.await_subscribed();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Latest, u64::MAX);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Latest, u64::MAX);
+    subscriber.await_subscribed();
     let publishing = std::thread::spawn(move || {
         let mut publisher = node.publisher("s").unwrap();
         for number in 0..2_000u64 {
             publisher.publish(&[number as u8; 1_000]).unwrap();
         }
     });
-    assert_eq!(reader.records(2_000).len(), 2_000);
+    assert_eq!(subscriber.records(2_000).len(), 2_000);
     publishing.join().unwrap();
 }
 

@@ -68,15 +68,15 @@ fn burst_larger_than_the_history_reaches_a_plain_subscriber() {
     const MESSAGES: usize = 40_000;
     let (node, server) = serve_nats(|_| {});
     assert!(node.config().topic.retention.bytes < 1_000 * MESSAGES as u64);
-    let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
-    reader.subscribe("burst 1");
+    let (mut subscriber, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    subscriber.subscribe("burst 1");
     let payload = "x".repeat(990);
     let burst: String = (0..MESSAGES).map(|n| format!("PUB burst 1000\r\n{n:010}{payload}\r\n")).collect();
     writer.send(burst.as_bytes());
     // All records are published before any is read.
     writer.settle();
     for n in 0..MESSAGES {
-        let got = reader.message();
+        let got = subscriber.message();
         assert_eq!(got.payload[..10], *format!("{n:010}").as_bytes());
     }
 }

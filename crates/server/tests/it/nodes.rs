@@ -278,7 +278,7 @@ fn long_history_is_read_through_another_node_at_own_speed() {
     let mut reader = hall.client(2).subscribe("t", from(Start::Earliest)).unwrap();
     until("its node reads on before it does", || {
         let topic = hall.node(1).topic("t").unwrap();
-        topic.readers().iter().any(|reader| reader.behind < 4_000)
+        topic.subscribers().iter().any(|reader| reader.lag < 4_000)
     });
     let (numbers, notices) = read_until(&mut reader, 4_000);
     let holes: Vec<_> = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect();

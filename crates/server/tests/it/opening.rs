@@ -21,14 +21,14 @@ use crate::grpc::run;
 use crate::http::peer::Peer as HttpPeer;
 use crate::nats_peer::NatsPeer;
 
-fn doors() -> ServerConfig {
+fn listeners() -> ServerConfig {
     let any = || vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     ServerConfig { tcp: any(), nats: any(), http: any(), grpc: any(), threads: 1, ..ServerConfig::default() }
 }
 
 /// The address of a protocol.
-fn address(doors: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAddr {
-    doors.iter().find(|(other, _)| *other == protocol).unwrap().1
+fn address(listeners: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAddr {
+    listeners.iter().find(|(other, _)| *other == protocol).unwrap().1
 }
 
 /// Options of a client that gives up soon.
@@ -74,7 +74,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 
 #[test]
 fn opening_node_reports_its_progress_and_then_admits_clients() {
-    let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
+    let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let addresses = opening.addresses().to_vec();
     let url = format!("dunlin://{}", address(&addresses, Protocol::Tcp));
     let told = find("a client receives OPENING", || {
@@ -101,7 +101,7 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
     });
 
     let node = Node::start(Config::default()).unwrap();
-    let server = Server::open(node, doors(), opening).unwrap();
+    let server = Server::open(node, listeners(), opening).unwrap();
     assert_eq!(server.addresses(), addresses);
     let client = Client::connect(&url, unhurried()).unwrap();
     let mut publisher = client.publisher("t").unwrap();
@@ -112,18 +112,18 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
 
 #[test]
 fn client_of_an_opening_node_connects_once_it_is_open() {
-    let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
+    let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);
     let connecting = thread::spawn(move || Client::connect(&url, unhurried()));
     relay.until_refused();
-    let _server = Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap();
+    let _server = Server::open(Node::start(Config::default()).unwrap(), listeners(), opening).unwrap();
     connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
 
 #[test]
 fn client_waits_for_an_opening_node_despite_a_dead_one() {
-    let opening = Opening::start(&doors(), "its topics are being counted").unwrap();
+    let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.
     let nobody = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -137,7 +137,7 @@ fn client_waits_for_an_opening_node_despite_a_dead_one() {
 
     let connecting = thread::spawn(move || Client::connect(&all, unhurried()));
     relay.until_refused();
-    let _server = Server::open(Node::start(Config::default()).unwrap(), doors(), opening).unwrap();
+    let _server = Server::open(Node::start(Config::default()).unwrap(), listeners(), opening).unwrap();
     connecting.join().unwrap().unwrap().publisher("t").unwrap().publish("x").unwrap();
 }
 

@@ -10,9 +10,9 @@ use crate::serve;
 #[test]
 fn published_records_are_acknowledged_and_read_by_another() {
     let (_node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(7, "a.b", StartAt::Earliest, 1 << 20);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(7, "a.b", StartAt::Earliest, 1 << 20);
+    subscriber.await_subscribed();
     let mut writer = Peer::connect(&server);
     writer.open_publisher(1, "a.b");
     writer.publish(1, 1, &[b"one", b"two"]);
@@ -24,7 +24,7 @@ fn published_records_are_acknowledged_and_read_by_another() {
     }
     let expected: Vec<(u64, Vec<u8>)> =
         vec![(1, b"one".to_vec()), (2, b"two".to_vec()), (3, b"three".to_vec())];
-    assert_eq!(reader.records(3), expected);
+    assert_eq!(subscriber.records(3), expected);
 }
 
 #[test]
@@ -36,8 +36,8 @@ fn message_larger_than_the_read_buffer_arrives_whole() {
     writer.publish(1, 1, &[&payload]);
     writer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..Default::default() };
-    let mut reader = node.subscribe("large", &options).unwrap();
-    let Ok(Some(dunlin::topic::Event::Record(record))) = reader.try_next() else { panic!() };
+    let mut subscriber = node.subscribe("large", &options).unwrap();
+    let Ok(Some(dunlin::topic::Event::Record(record))) = subscriber.try_next() else { panic!() };
     assert!(record.payload() == payload);
 }
 
@@ -64,7 +64,7 @@ fn full_reliable_topic_delays_only_its_own_publisher() {
     node.create_topic("full", config, false).unwrap();
     let options =
         SubscribeOptions { registered: true, name: "slow".to_owned(), ..SubscribeOptions::default() };
-    let mut reader = node.subscribe("full", &options).unwrap();
+    let mut subscriber = node.subscribe("full", &options).unwrap();
 
     let mut writer = Peer::connect(&server);
     writer.open_publisher(1, "full");
@@ -82,8 +82,8 @@ fn full_reliable_topic_delays_only_its_own_publisher() {
     assert!(refused.clone().unwrap().starts_with("FULL: slow"), "{refused:?}");
     let mut read = 0;
     while read < 20 {
-        assert!(reader.wait(Some(PATIENCE)).unwrap());
-        read += reader.drain(100, |_| ()).unwrap();
+        assert!(subscriber.wait(Some(PATIENCE)).unwrap());
+        read += subscriber.drain(100, |_| ()).unwrap();
     }
 }
 
@@ -94,7 +94,7 @@ fn blocked_publisher_continues_once_there_is_room() {
     let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
     node.create_topic("full", config, false).unwrap();
     let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
-    let mut reader = node.subscribe("full", &options).unwrap();
+    let mut subscriber = node.subscribe("full", &options).unwrap();
     let mut writer = Peer::connect(&server);
     writer.open_publisher(1, "full");
     let payload = [7; 1_000];
@@ -103,9 +103,9 @@ fn blocked_publisher_continues_once_there_is_room() {
     }
     let mut read = 0;
     while read < 500 {
-        let found = reader.drain(50, |event| assert!(matches!(event, dunlin::topic::Event::Record(_))));
+        let found = subscriber.drain(50, |event| assert!(matches!(event, dunlin::topic::Event::Record(_))));
         read += found.unwrap();
-        assert!(read == 500 || reader.wait(Some(PATIENCE)).unwrap());
+        assert!(read == 500 || subscriber.wait(Some(PATIENCE)).unwrap());
     }
 }
 

@@ -14,58 +14,58 @@ const PLENTY: u64 = 1 << 40;
 #[test]
 fn subscription_delivers_all_records_in_order() {
     let (node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
     let publishing = std::thread::spawn(move || {
         let mut publisher = node.publisher("s").unwrap();
         for number in 0..50_000u64 {
             publisher.publish(&number.to_le_bytes()).unwrap();
         }
     });
-    for (seq, payload) in reader.records(50_000) {
+    for (seq, payload) in subscriber.records(50_000) {
         assert_eq!(u64::from_le_bytes(payload.try_into().unwrap()), seq - 1);
     }
     publishing.join().unwrap();
 }
 
 #[test]
-fn each_of_many_readers_gets_every_record() {
+fn each_of_many_subscribers_gets_every_record() {
     let (node, server) = serve();
-    let mut readers: Vec<Peer> = (0..250).map(|_| Peer::connect(&server)).collect();
-    for reader in &mut readers {
-        reader.subscribe(1, "s", StartAt::Latest, PLENTY);
-        reader.await_subscribed();
+    let mut subscribers: Vec<Peer> = (0..250).map(|_| Peer::connect(&server)).collect();
+    for subscriber in &mut subscribers {
+        subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
+        subscriber.await_subscribed();
     }
     let mut publisher = node.publisher("s").unwrap();
     // The thread is busy: one subscriber is ready for the next record at once.
     for number in 0..1_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
-        assert_eq!(readers[0].records(1)[0].0, number + 1);
+        assert_eq!(subscribers[0].records(1)[0].0, number + 1);
     }
-    for reader in &mut readers[1..] {
-        let records = reader.records(1_000);
+    for subscriber in &mut subscribers[1..] {
+        let records = subscriber.records(1_000);
         assert!((1..=1_000).eq(records.into_iter().map(|(seq, _)| seq)));
     }
     // A single record arrives too, when the subscribers sleep on the log again.
     publisher.publish(&[0]).unwrap();
-    for reader in &mut readers {
-        assert_eq!(reader.records(1)[0].0, 1_001);
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.records(1)[0].0, 1_001);
     }
 }
 
 #[test]
 fn payloads_by_reference_arrive_like_others() {
     let (node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
     let mut publisher = node.publisher("s").unwrap();
     let sizes = [5_000, 100, 300_001, 70_007, 8];
     for (at, size) in sizes.into_iter().enumerate() {
         publisher.publish(bytes::Bytes::from(vec![at as u8; size])).unwrap();
     }
-    for (at, (seq, payload)) in reader.records(sizes.len()).into_iter().enumerate() {
+    for (at, (seq, payload)) in subscriber.records(sizes.len()).into_iter().enumerate() {
         assert_eq!(seq, at as u64 + 1);
         assert!(payload == vec![at as u8; sizes[at]]);
     }
@@ -78,17 +78,17 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
     for _ in 0..100 {
         publisher.publish(&[0; 1_000]).unwrap();
     }
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Earliest, 10_000);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Earliest, 10_000);
+    subscriber.await_subscribed();
     let (mut sent, mut last, mut asked, mut answered) = (0, None, false, false);
     while !answered {
         // Without credit, nothing but the response arrives.
         if sent >= 10_000 && !asked {
             asked = true;
-            reader.say(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
+            subscriber.say(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
         }
-        reader.next(|m| {
+        subscriber.next(|m| {
             match m {
                 FromNode::Batch(run) => {
                     sent += run.header.bytes as usize + dunlin::wire::RUN_HEAD_BYTES;
@@ -105,22 +105,23 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
     let position = Position { epoch: last.epoch, seq: last.last_seq() };
     let consumed = [ChannelPosition { channel: last.topic_id, position }];
     let credit = Credit { subscription: 1, granted: 50_000, consumed: List::new(&consumed) };
-    reader.say(FromClient::Credit(credit));
-    let next = reader.next(|m| if let FromNode::Batch(run) = m { Some(run.header) } else { None }).unwrap();
+    subscriber.say(FromClient::Credit(credit));
+    let next =
+        subscriber.next(|m| if let FromNode::Batch(run) = m { Some(run.header) } else { None }).unwrap();
     assert_eq!(next.prev_seq, last.last_seq());
 }
 
 #[test]
 fn subscription_without_credit_delays_no_other() {
     let (node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "starved", StartAt::Latest, 0);
-    reader.subscribe(2, "fed", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "starved", StartAt::Latest, 0);
+    subscriber.subscribe(2, "fed", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
+    subscriber.await_subscribed();
     node.publisher("starved").unwrap().publish("x").unwrap();
     node.publisher("fed").unwrap().publish("y").unwrap();
-    assert_eq!(reader.records(1), vec![(1, b"y".to_vec())]);
+    assert_eq!(subscriber.records(1), vec![(1, b"y".to_vec())]);
 }
 
 #[test]
@@ -128,17 +129,17 @@ fn slow_tcp_subscriber_gets_exact_gaps() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     node.create_topic("s", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Earliest, 5_000);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Earliest, 5_000);
+    subscriber.await_subscribed();
     let mut publisher = node.publisher("s").unwrap();
     for number in 0..10_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
     }
-    reader.say(FromClient::Credit(Credit { subscription: 1, granted: PLENTY, consumed: List::new(&[]) }));
+    subscriber.say(FromClient::Credit(Credit { subscription: 1, granted: PLENTY, consumed: List::new(&[]) }));
     let (mut stands_at, mut missed) = (0, 0);
     while stands_at < 10_000 {
-        let (first, last, gap) = reader
+        let (first, last, gap) = subscriber
             .next(|m| match m {
                 FromNode::Batch(run) => Some((run.header.prev_seq + 1, run.header.last_seq(), false)),
                 FromNode::Gap(gap) => Some((gap.first, gap.last, true)),
@@ -157,16 +158,16 @@ fn filtered_subscriber_learns_its_position() {
     let (node, server) = serve();
     let config = TopicConfig { pattern: Some("o.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("o", config, false).unwrap();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "o.eu", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "o.eu", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
     for (subject, payload) in [("o.us", "1"), ("o.eu", "2"), ("o.us", "3")] {
         node.publisher(subject).unwrap().publish(payload).unwrap();
     }
-    assert_eq!(reader.records(1), vec![(2, b"2".to_vec())]);
-    let through = reader.next(|m| if let FromNode::Advance(a) = m { Some(a.through.seq) } else { None });
+    assert_eq!(subscriber.records(1), vec![(2, b"2".to_vec())]);
+    let through = subscriber.next(|m| if let FromNode::Advance(a) = m { Some(a.through.seq) } else { None });
     assert_eq!(through, Some(3));
-    let stands_at = reader.next(|m| match m {
+    let stands_at = subscriber.next(|m| match m {
         FromNode::Heartbeat(beat) => beat.channels.iter().next().map(|channel| channel.position.seq),
         _ => None,
     });
@@ -176,16 +177,16 @@ fn filtered_subscriber_learns_its_position() {
 #[test]
 fn tcp_wildcard_reads_topics_created_later() {
     let (node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "m.*", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "m.*", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
     for name in ["m.a", "n.a", "m.b"] {
         node.publisher(name).unwrap().publish("x").unwrap();
     }
     // The first topic's record may come before the second is announced.
     let (mut topics, mut seqs) = (Vec::new(), Vec::new());
     while topics.len() < 2 || seqs.len() < 2 {
-        reader.next(|m| match m {
+        subscriber.next(|m| match m {
             FromNode::Log(log) => {
                 topics.push(log.topic.to_owned());
                 Some(())
@@ -208,14 +209,14 @@ fn resumed_wildcard_continues_and_adds_new_topics() {
     let position = node.publisher("m.a").unwrap().publish("seen").unwrap().position;
     node.publisher("m.a").unwrap().publish("not seen").unwrap();
     node.publisher("m.b").unwrap().publish("new").unwrap();
-    let mut reader = Peer::connect(&server);
+    let mut subscriber = Peer::connect(&server);
     let position = Position { epoch: position.epoch, seq: position.seq };
     let logs = [LogPosition { topic: "m.a", partition: 0, position }];
-    reader.say(FromClient::Resume(Resume { subscription: 3, logs: List::new(&logs) }));
-    reader.subscribe(3, "m.*", StartAt::Resume, PLENTY);
+    subscriber.say(FromClient::Resume(Resume { subscription: 3, logs: List::new(&logs) }));
+    subscriber.subscribe(3, "m.*", StartAt::Resume, PLENTY);
     let mut payloads = Vec::new();
     while payloads.len() < 2 {
-        let run = reader
+        let run = subscriber
             .next(|m| if let FromNode::Batch(r) = m { Some((r.header, r.frames.to_vec())) } else { None });
         let (header, frames) = run.unwrap();
         assert_eq!(header.count, 1);
@@ -229,36 +230,36 @@ fn resumed_wildcard_continues_and_adds_new_topics() {
 #[test]
 fn deleted_topic_ends_its_tcp_subscription() {
     let (node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
     node.delete_topic("s").unwrap();
-    assert!(reader.next_text().unwrap().starts_with("Deleted"));
-    assert!(reader.next_text().unwrap().starts_with("SubscriptionEnded"));
+    assert!(subscriber.next_text().unwrap().starts_with("Deleted"));
+    assert!(subscriber.next_text().unwrap().starts_with("SubscriptionEnded"));
 }
 
 #[test]
 fn unsubscribe_ends_the_subscription_as_requested() {
     let (node, server) = serve();
-    let mut reader = Peer::connect(&server);
-    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
-    reader.await_subscribed();
-    reader.say(FromClient::Unsubscribe { subscription: 1 });
-    let ended = reader.next_text().unwrap();
+    let mut subscriber = Peer::connect(&server);
+    subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
+    subscriber.await_subscribed();
+    subscriber.say(FromClient::Unsubscribe { subscription: 1 });
+    let ended = subscriber.next_text().unwrap();
     assert!(ended.contains("code: Ended"), "{ended}");
     node.publisher("s").unwrap().publish("x").unwrap();
-    reader.subscribe(1, "s", StartAt::Earliest, PLENTY);
-    assert_eq!(reader.records(1).len(), 1);
+    subscriber.subscribe(1, "s", StartAt::Earliest, PLENTY);
+    assert_eq!(subscriber.records(1).len(), 1);
 }
 
 #[test]
 fn stopping_server_sends_goodbye() {
     let (_node, server) = serve();
-    let mut reader = Peer::connect(&server);
+    let mut subscriber = Peer::connect(&server);
     let stopping = std::thread::spawn(move || server.stop());
-    assert!(reader.next_text().unwrap().starts_with("Goodbye"));
-    assert_eq!(reader.next_text(), None);
-    drop(reader);
+    assert!(subscriber.next_text().unwrap().starts_with("Goodbye"));
+    assert_eq!(subscriber.next_text(), None);
+    drop(subscriber);
     stopping.join().unwrap();
 }
 

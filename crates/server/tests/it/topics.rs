@@ -16,7 +16,7 @@ fn config<'a>(name: &'a str, pattern: &'a str) -> TopicConfig<'a> {
         retain_records: 0,
         retain_ms: 5_000,
         record_bytes_max: 0,
-        reliable_readers_max: 3,
+        reliable_subscribers_max: 3,
         wait_ms_max: 0,
         when_full: WhenFull::Evict,
     }
@@ -87,13 +87,13 @@ fn operators_see_the_lag_of_each_subscriber() {
     node.publisher("a").unwrap().publish("1").unwrap();
     let mut peer = Peer::connect(&server);
     peer.say(FromClient::DescribeTopic(NamedTopic { request: 1, topic: "a" }));
-    let reader = peer.next(|m| match m {
-        FromNode::Topic(state) => state.readers.iter().next().map(|r| (r.name.to_owned(), r.behind)),
+    let subscriber = peer.next(|m| match m {
+        FromNode::Topic(state) => state.subscribers.iter().next().map(|r| (r.name.to_owned(), r.lag)),
         _ => None,
     });
-    assert_eq!(reader, Some(("slow".to_owned(), 1)));
+    assert_eq!(subscriber, Some(("slow".to_owned(), 1)));
     drop(slow);
-    dunlin_wait::until("the reader is gone", || node.topic("a").unwrap().readers().is_empty());
+    dunlin_wait::until("the subscriber is gone", || node.topic("a").unwrap().subscribers().is_empty());
 }
 
 #[test]

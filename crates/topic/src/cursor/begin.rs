@@ -54,7 +54,7 @@ impl Cursor {
             here: options.here,
             feeds_mirror: options.feeds_mirror(),
             listens: true,
-            reader: None,
+            subscriber: None,
             select: (!select.is_empty()).then(|| Box::new(select)),
             following: None,
             reading: None,
@@ -78,7 +78,7 @@ impl Cursor {
         let begin = self.log.start(start, follows)?;
         self.next = begin.next;
         if options.registered || self.log.is_private() {
-            self.reader = self.log.register(&options.name, begin.next)?;
+            self.subscriber = self.log.register(&options.name, begin.next)?;
         }
         let names_no_place = matches!(start, Start::Latest | Start::Snapshot);
         self.unasked = (may_move && names_no_place).then_some(begin.next);
@@ -87,7 +87,7 @@ impl Cursor {
         }
         if self.consumption == ConsumeMode::Reads && !options.name.is_empty() {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
-            self.reading = Some(self.log.show_reader(options, self.reader.is_some(), before));
+            self.reading = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
         // A resuming subscriber always receives the publisher presence, because its previous node may have
         // reported another one.
@@ -128,9 +128,9 @@ impl Cursor {
         let start = Start::After(Position { seq: self.next.seq - 1, ..self.next });
         let way = self.log.upstream.get().and_then(|upstream| upstream.detour(&self.log, start, false));
         let Some(log) = way else { return false };
-        let Ok(reader) = log.register("", self.next) else { return false };
+        let Ok(subscriber) = log.register("", self.next) else { return false };
         self.go_to_log(log);
-        self.reader = reader;
+        self.subscriber = subscriber;
         true
     }
 

@@ -14,7 +14,7 @@ impl Cursor {
     pub(super) fn may_sleep_narrow(&mut self) -> bool {
         let waits_otherwise = self.armed.is_some()
             || self.ended
-            || self.reader.is_some()
+            || self.subscriber.is_some()
             || self.following.is_some()
             || !self.log.has_index();
         match &mut self.select {

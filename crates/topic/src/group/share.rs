@@ -34,7 +34,7 @@ impl Share {
         Share {
             members: Members::new(limits),
             fed_through: after_seq,
-            handed_max: limits.share_handed_max.max(1).into(),
+            handed_max: limits.share_in_flight_max.max(1).into(),
             returned: VecDeque::new(),
         }
     }

@@ -162,7 +162,7 @@ impl Log {
 
     /// Creates a private mirror of the same log, which holds up to `memory_bytes` unread bytes.
     pub fn mirror_for_one(of: &Log, memory_bytes: u64) -> Arc<Log> {
-        let reliable = Reliable { readers_max: 1, ..Reliable::default() };
+        let reliable = Reliable { subscribers_max: 1, ..Reliable::default() };
         let retention = Retention { bytes: memory_bytes, ..Retention::default() };
         let config = TopicConfig {
             retention,

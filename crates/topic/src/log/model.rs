@@ -38,17 +38,17 @@ impl Wake for Task {
 }
 
 /// A cursor, its waiter, and its sleeping thread.
-struct Reader {
+struct Subscriber {
     cursor: Cursor,
     waiter: Arc<Waiter>,
     task: Arc<Task>,
 }
 
-impl Reader {
-    fn of(log: &Arc<Log>) -> Reader {
+impl Subscriber {
+    fn of(log: &Arc<Log>) -> Subscriber {
         let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
         let cursor = Cursor::new(Arc::clone(log), &options, None, ConsumeMode::Reads).unwrap();
-        Reader { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
+        Subscriber { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
     }
 
     /// Reads one record; sleeps until it is there.
@@ -78,14 +78,14 @@ impl Reader {
 }
 
 #[test]
-fn reader_that_goes_to_sleep_while_a_record_comes_is_woken() {
+fn subscriber_that_goes_to_sleep_while_a_record_comes_is_woken() {
     loom::model(|| {
         let log = log();
-        let mut reader = Reader::of(&log);
+        let mut subscriber = Subscriber::of(&log);
         let publisher = thread::spawn(move || publish(&log));
-        reader.read();
+        subscriber.read();
         publisher.join().unwrap();
-        reader.leave();
+        subscriber.leave();
     });
 }
 
@@ -95,11 +95,11 @@ fn one_publish_wakes_two_sleepers() {
     bounded.preemption_bound = Some(2);
     bounded.check(|| {
         let log = log();
-        let readers = [Reader::of(&log), Reader::of(&log)];
-        let sleeping = readers.map(|mut reader| {
+        let subscribers = [Subscriber::of(&log), Subscriber::of(&log)];
+        let sleeping = subscribers.map(|mut subscriber| {
             thread::spawn(move || {
-                reader.read();
-                reader.leave();
+                subscriber.read();
+                subscriber.leave();
             })
         });
         publish(&log);
@@ -113,10 +113,10 @@ fn leaving_sleeper_passes_its_wake_on() {
     bounded.preemption_bound = Some(2);
     bounded.check(|| {
         let log = log();
-        let mut leaving = Reader::of(&log);
+        let mut leaving = Subscriber::of(&log);
         assert!(leaving.cursor.arm(&leaving.waiter, 0));
         assert!(leaving.waiter.set_waker(&Waker::from(Arc::clone(&leaving.task))));
-        let mut staying = Reader::of(&log);
+        let mut staying = Subscriber::of(&log);
         let threads = [thread::spawn(move || leaving.leave()), thread::spawn(move || staying.read())];
         publish(&log);
         threads.into_iter().for_each(|thread| thread.join().unwrap());

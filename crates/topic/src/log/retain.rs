@@ -134,7 +134,7 @@ impl Log {
         pending.first
     }
 
-    /// Whether the oldest segment is kept for a reader that has yet to read it.
+    /// Whether the oldest segment is kept for a subscriber that has yet to read it.
     fn is_kept(&self, state: &State, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.held.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
@@ -217,7 +217,7 @@ impl Log {
         let Some(oldest) = state.held.front() else { return Ok(()) };
         let last = oldest.last_seq();
         if let Some(rare) = &mut state.rare {
-            rare.readers.permit_giving_up(last, evict)?;
+            rare.registered.permit_giving_up(last, evict)?;
         }
         if let Some(held) = state.held.pop_front() {
             state.held_bytes -= held.bytes;

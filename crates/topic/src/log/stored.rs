@@ -275,7 +275,7 @@ impl State {
     fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
-            woken.extend(rare.readers.take_publishers().map(|waiter| (waiter, Waiter::ROOM)));
+            woken.extend(rare.registered.take_publishers().map(|waiter| (waiter, Waiter::ROOM)));
         }
         woken
     }

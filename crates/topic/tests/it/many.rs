@@ -178,14 +178,14 @@ fn refused_new_topic_does_not_end_the_others() {
     let newcomers = NewLogs::new();
     let options = SubscribeOptions { registered: true, ..earliest() };
     let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&newcomers)), options.clone(), MANUAL);
-    let reliable = Reliable { readers_max: 1, ..Reliable::default() };
+    let reliable = Reliable { subscribers_max: 1, ..Reliable::default() };
     let full = topic_of(TopicConfig { reliable: Some(reliable), ..config(1 << 20) }, &budget(), MANUAL);
     let _first = subscriber(&full, &options);
     let open = named("open", 1 << 20, MANUAL);
     publish(&open, 3);
     newcomers.add(full.logs()[0].clone(), None);
     newcomers.add(open.logs()[0].clone(), None);
-    assert_eq!(reader.ready(), Err(SubscribeError::Limit { limit: "readers_max", value: 1 }));
+    assert_eq!(reader.ready(), Err(SubscribeError::Limit { limit: "subscribers_max", value: 1 }));
     let mut logs = Logs::default();
     reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
     assert_eq!(logs.records(), 3);

@@ -14,20 +14,20 @@ fn wide_topic(retention_bytes: u64) -> Arc<Topic> {
 }
 
 /// A cursor of a listener's session, with its waiter.
-struct Reader {
+struct Subscriber {
     cursor: Cursor,
     waiter: Arc<Waiter>,
     seen: Vec<u64>,
     gaps: usize,
 }
 
-impl Reader {
-    fn of(topic: &Arc<Topic>, pattern: &str) -> Reader {
+impl Subscriber {
+    fn of(topic: &Arc<Topic>, pattern: &str) -> Subscriber {
         let selection = Pattern::parse(pattern).unwrap().select(&Pattern::parse("users.>").unwrap());
         let Selection::Tails(tails) = selection else { panic!("{pattern} selects some") };
         let (log, filter) = (Arc::clone(&topic.logs()[0]), Filter::of_tails(tails));
         let cursor = Cursor::new(log, &from(Start::Latest), Some(filter), ConsumeMode::Explicit).unwrap();
-        Reader { cursor, waiter: Waiter::new(), seen: Vec::new(), gaps: 0 }
+        Subscriber { cursor, waiter: Waiter::new(), seen: Vec::new(), gaps: 0 }
     }
 
     /// Reads everything, then goes to sleep.
@@ -65,105 +65,110 @@ fn publish(topic: &Arc<Topic>, user: usize) -> u64 {
 #[test]
 fn record_wakes_only_cursors_of_its_subject() {
     let topic = wide_topic(1 << 20);
-    let mut readers: Vec<Reader> =
-        (0..100).map(|user| Reader::of(&topic, &format!("users.{user}.>"))).collect();
-    readers.iter_mut().for_each(Reader::read);
+    let mut subscribers: Vec<Subscriber> =
+        (0..100).map(|user| Subscriber::of(&topic, &format!("users.{user}.>"))).collect();
+    subscribers.iter_mut().for_each(Subscriber::read);
     for user in [3, 3, 50, 99, 100] {
         let seq = publish(&topic, user);
-        for (at, reader) in readers.iter_mut().enumerate() {
-            assert_eq!(reader.was_woken(), at == user, "reader {at} of record {seq} for {user}");
+        for (at, subscriber) in subscribers.iter_mut().enumerate() {
+            assert_eq!(subscriber.was_woken(), at == user, "subscriber {at} of record {seq} for {user}");
         }
     }
-    let seen: Vec<&[u64]> = [3, 50, 99].map(|at| &readers[at].seen[..]).to_vec();
+    let seen: Vec<&[u64]> = [3, 50, 99].map(|at| &subscribers[at].seen[..]).to_vec();
     assert_eq!(seen, [&[1, 2][..], &[3], &[4]]);
 }
 
 #[test]
 fn woken_cursor_continues_after_the_skipped_records() {
     let topic = wide_topic(1 << 20);
-    let mut reader = Reader::of(&topic, "users.1.>");
-    reader.read();
+    let mut subscriber = Subscriber::of(&topic, "users.1.>");
+    subscriber.read();
     (0..1_000).for_each(|_| _ = publish(&topic, 2));
-    assert!(!reader.was_woken());
+    assert!(!subscriber.was_woken());
     let seq = publish(&topic, 1);
-    assert!(reader.waiter.take_ready(|_| ()));
-    reader.cursor.woken();
-    assert_eq!((reader.cursor.next().seq, reader.cursor.prev_seq()), (seq, 0), "nothing of it is looked at");
-    reader.read();
-    assert_eq!(reader.seen, [seq]);
+    assert!(subscriber.waiter.take_ready(|_| ()));
+    subscriber.cursor.woken();
+    assert_eq!(
+        (subscriber.cursor.next().seq, subscriber.cursor.prev_seq()),
+        (seq, 0),
+        "nothing of it is looked at"
+    );
+    subscriber.read();
+    assert_eq!(subscriber.seen, [seq]);
 }
 
 #[test]
 fn sleeping_cursor_passes_records_of_other_subjects() {
     let topic = wide_topic(1 << 20);
-    let mut reader = Reader::of(&topic, "users.1.>");
-    reader.read();
-    assert!(!reader.cursor.pass_unwanted(), "nothing has come");
+    let mut subscriber = Subscriber::of(&topic, "users.1.>");
+    subscriber.read();
+    assert!(!subscriber.cursor.pass_unwanted(), "nothing has come");
     let last = [2, 2, 2].map(|user| publish(&topic, user))[2];
-    assert!(!reader.was_woken());
-    assert!(reader.cursor.pass_unwanted());
-    assert_eq!((reader.cursor.read_through().seq, reader.cursor.behind()), (last, 0));
+    assert!(!subscriber.was_woken());
+    assert!(subscriber.cursor.pass_unwanted());
+    assert_eq!((subscriber.cursor.read_through().seq, subscriber.cursor.behind()), (last, 0));
     let wanted = publish(&topic, 1);
-    assert!(!reader.cursor.pass_unwanted(), "what is for it is not passed");
-    assert!(reader.was_woken());
-    assert_eq!(reader.seen, [wanted]);
+    assert!(!subscriber.cursor.pass_unwanted(), "what is for it is not passed");
+    assert!(subscriber.was_woken());
+    assert_eq!(subscriber.seen, [wanted]);
 }
 
 #[test]
 fn sleeping_cursor_is_not_overrun_by_skipped_records() {
     let topic = wide_topic(64 << 10);
-    let mut reader = Reader::of(&topic, "users.1.>");
-    reader.read();
+    let mut subscriber = Subscriber::of(&topic, "users.1.>");
+    subscriber.read();
     let mut woken = 0;
     for _ in 0..20_000 {
         publish(&topic, 2);
-        woken += usize::from(reader.was_woken());
-        assert!(reader.cursor.behind() < 1_000, "it is told to go on long before the history is over");
+        woken += usize::from(subscriber.was_woken());
+        assert!(subscriber.cursor.behind() < 1_000, "it is told to go on long before the history is over");
     }
     assert!((1..1_000).contains(&woken), "{woken} times");
-    assert_eq!((reader.gaps, reader.seen.len()), (0, 0));
+    assert_eq!((subscriber.gaps, subscriber.seen.len()), (0, 0));
 }
 
 #[test]
 fn cursors_that_sleep_and_read_at_any_time_miss_nothing() {
     let topic = wide_topic(1 << 20);
     let patterns = ["users.1.>", "users.*.x", "users.2.x", "users.3.y", "users.2.*", "users.1.x"];
-    let mut readers: Vec<Reader> = patterns.iter().map(|pattern| Reader::of(&topic, pattern)).collect();
+    let mut subscribers: Vec<Subscriber> =
+        patterns.iter().map(|pattern| Subscriber::of(&topic, pattern)).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut published = Vec::new();
     for _ in 0..20_000 {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let at = (random >> 8) as usize % readers.len();
+        let at = (random >> 8) as usize % subscribers.len();
         match random % 4 {
             // Reads without a wake-up, like a session that was woken for another cursor.
-            0 => readers[at].read(),
-            1 => drop(readers[at].was_woken()),
+            0 => subscribers[at].read(),
+            1 => drop(subscribers[at].was_woken()),
             _ => {
                 let user = (random >> 16) as usize % 4;
                 published.push((publish(&topic, user), format!("users.{user}.x")));
             }
         }
     }
-    for (reader, pattern) in readers.iter_mut().zip(patterns) {
+    for (subscriber, pattern) in subscribers.iter_mut().zip(patterns) {
         // Every cursor with something to read is awake or was woken.
-        reader.was_woken();
-        if !reader.cursor.is_armed() {
-            reader.read();
+        subscriber.was_woken();
+        if !subscriber.cursor.is_armed() {
+            subscriber.read();
         }
         let pattern = Pattern::parse(pattern).unwrap();
         let wanted =
             published.iter().filter(|(_, subject)| pattern.matches(Subject::parse(subject).unwrap()));
-        assert!(reader.seen.iter().eq(wanted.map(|(seq, _)| seq)), "{pattern}");
+        assert!(subscriber.seen.iter().eq(wanted.map(|(seq, _)| seq)), "{pattern}");
     }
 }
 
 #[test]
 fn deleted_topic_wakes_narrow_cursors() {
     let topic = wide_topic(1 << 20);
-    let mut reader = Reader::of(&topic, "users.1.>");
-    reader.read();
+    let mut subscriber = Subscriber::of(&topic, "users.1.>");
+    subscriber.read();
     topic.close();
-    assert!(reader.waiter.take_ready(|_| ()));
+    assert!(subscriber.waiter.take_ready(|_| ()));
 }

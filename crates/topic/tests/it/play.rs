@@ -34,7 +34,7 @@ const LIMITS: Limits = Limits {
     pending_bytes_max: 0,
     group_members_max: 3,
     group_lost_ranges_max: 16,
-    share_handed_max: 20,
+    share_in_flight_max: 20,
     work_claims_max: 5,
     work_member_claims_max: 3,
     work_look_ahead_max: 12,

@@ -18,7 +18,7 @@ fn named_subscriber_is_listed_with_its_position_and_losses() {
     ledger.publish(10, 100);
     assert_eq!(slow.drain(3, |_| ()).unwrap(), 3);
     while quick.try_next().unwrap().is_some() {}
-    let seen: Vec<_> = topic.readers().into_iter().map(|r| (r.name, r.position.seq, r.behind)).collect();
+    let seen: Vec<_> = topic.subscribers().into_iter().map(|r| (r.name, r.position.seq, r.lag)).collect();
     assert_eq!(seen, [("slow".to_owned(), 3, 7), ("quick".to_owned(), 10, 0)]);
 
     ledger.publish(2_000, 100);
@@ -29,11 +29,11 @@ fn named_subscriber_is_listed_with_its_position_and_losses() {
         }
     }
     assert!(lost > 0);
-    let readers = topic.readers();
-    let slow_now = readers.iter().find(|reader| reader.name == "slow").unwrap();
-    assert_eq!((slow_now.lost, slow_now.behind), (lost, 0));
+    let listed = topic.subscribers();
+    let slow_now = listed.iter().find(|one| one.name == "slow").unwrap();
+    assert_eq!((slow_now.missed, slow_now.lag), (lost, 0));
     drop(slow);
-    assert_eq!(topic.readers().len(), 1, "who has gone is not shown");
+    assert_eq!(topic.subscribers().len(), 1, "who has gone is not shown");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use dunlin_topic::*;
 use crate::stage::*;
 
 fn reliable(wait_max: Duration, on_full: OnFull) -> TopicConfig {
-    let reliable = Reliable { readers_max: 4, wait_max, on_full };
+    let reliable = Reliable { subscribers_max: 4, wait_max, on_full };
     TopicConfig { reliable: Some(reliable), ..config(64 << 10) }
 }
 
@@ -69,7 +69,7 @@ fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
     let topic = topic_of(reliable(wait_max, OnFull::Refuse), &budget(), RUNNING);
     let mut reader = subscriber(&topic, &registered("slow"));
     let (held, refused) = fill(&topic);
-    let PublishError::Full { reader: name, needed, waited } = refused else { panic!("{refused}") };
+    let PublishError::Full { subscriber: name, needed, waited } = refused else { panic!("{refused}") };
     assert_eq!((name.as_str(), needed), ("slow", 1));
     assert!(waited >= wait_max);
     let mut witness = Witness::from_seq(1);
@@ -139,7 +139,7 @@ fn registered_reader_over_the_limit_is_refused() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let readers: Vec<_> = (0..4).map(|_| subscriber(&topic, &registered("one of four"))).collect();
     let fifth = || Cursor::new(topic.logs()[0].clone(), &registered("fifth"), None, ConsumeMode::Reads);
-    assert_eq!(fifth().unwrap_err(), SubscribeError::Limit { limit: "readers_max", value: 4 });
+    assert_eq!(fifth().unwrap_err(), SubscribeError::Limit { limit: "subscribers_max", value: 4 });
     drop(readers);
     assert!(fifth().is_ok());
 }

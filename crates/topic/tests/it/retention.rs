@@ -179,7 +179,7 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
     let log = &topic.logs()[0];
     let mut ledger = Ledger::of(&topic);
-    let reading = log.show_reader(&earliest(), false, Position { epoch: 1, seq: 0 });
+    let reading = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
     reading.keep_history();
     ledger.publish(4_000, 100);
     assert_eq!((log.info().oldest_seq, log.pressure()), (1, 0), "all is kept for it, and it reads nothing");
@@ -202,7 +202,7 @@ fn extra_history_is_not_kept_once_half_the_budget_is_used() {
     budget.charge(600 << 10).unwrap();
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget, MANUAL);
     let log = &topic.logs()[0];
-    let reading = log.show_reader(&earliest(), false, Position { epoch: 1, seq: 0 });
+    let reading = log.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
     reading.keep_history();
     Ledger::of(&topic).publish(4_000, 100);
     assert!(log.info().bytes <= 64 << 10, "{} bytes", log.info().bytes);

@@ -86,7 +86,7 @@ impl Values {
             retain_records: 1,
             retain_ms: 2,
             record_bytes_max: self.number,
-            reliable_readers_max: 3,
+            reliable_subscribers_max: 3,
             wait_ms_max: 4,
             when_full: if self.yes { WhenFull::Evict } else { WhenFull::Refuse },
         }
@@ -331,17 +331,17 @@ fn topics(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
         records: v.seq,
         bytes: 2,
         appended: 3,
-        readers: 4,
+        subscribers: 4,
     };
     each(FromNode::Topics(Topics { request: v.number, more: v.yes, topics: List::new(&[line, line]) }));
     let log =
         LogState { partition: v.half, first: v.position(), last_seq: v.seq, bytes: 3, last_append_ns: 4 };
-    let reader = ReaderState {
+    let subscriber = SubscriberState {
         name: &v.text,
         partition: v.half,
         position: v.position(),
-        behind: 1,
-        lost: 2,
+        lag: 1,
+        missed: 2,
         registered: v.yes,
     };
     let group = GroupState { name: &v.name, kind: GroupKind::Share, members: 1, waiting: v.seq, claimed: 3 };
@@ -349,9 +349,9 @@ fn topics(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
         request: v.number,
         config: v.config(),
         publishers: 1,
-        readers_total: 2,
+        subscribers_total: 2,
         logs: List::new(&[log]),
-        readers: List::new(&[reader]),
+        subscribers: List::new(&[subscriber]),
         groups: List::new(&[group]),
     }));
 }

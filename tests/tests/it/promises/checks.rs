@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Draft, Meta, Payload, Publish, Retention, TopicConfig};
 
-use super::door::{Message, Reader, Received, SubscribeWish};
+use super::listener::{Message, Reader, Received, SubscribeWish};
 use super::trial::{PATIENCE, Trial, number, numbered, publish_numbers, publish_padded};
 
 /// A guarantee in the table's words, and its test.

@@ -17,7 +17,7 @@ use v1::dunlin_client::DunlinClient;
 use v1::start::At;
 use v1::subscribe_response::Event;
 
-use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 pub struct Grpc;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
 /// A plain NATS subscription.

@@ -13,7 +13,7 @@ use dunlin::topic::{
 };
 use dunlin_client::{Client, Credentials, Group, GroupEvent, GroupOptions, Member, Options};
 
-use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, TOKEN};
 
 pub struct InProcess;

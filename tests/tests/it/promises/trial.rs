@@ -15,7 +15,7 @@ use dunlin_server::{Server, ServerConfig};
 use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 
-use super::door::{Listener, ListenerClient, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{Listener, ListenerClient, Reader, Received, ReceivedRecord, SubscribeWish};
 
 /// How long the suite waits for expected events.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -109,7 +109,7 @@ impl NodeUnderTest {
 
 /// The test of one guarantee with one listener.
 pub struct Trial<'a> {
-    pub door: &'a dyn Listener,
+    pub listener: &'a dyn Listener,
     pub node: NodeUnderTest,
 }
 
@@ -132,14 +132,14 @@ impl Trial<'_> {
     }
 
     pub fn visitor(&self) -> Result<Box<dyn ListenerClient>> {
-        self.door.enter(&self.node, self.door.address(&self.node))
+        self.listener.enter(&self.node, self.listener.address(&self.node))
     }
 
     /// A client whose connection the proxy can cut; `None` without a connection.
     pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
-        let Some(address) = self.door.address(&self.node) else { return Ok(None) };
+        let Some(address) = self.listener.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
-        Ok(Some((self.door.enter(&self.node, Some(proxy.address))?, proxy)))
+        Ok(Some((self.listener.enter(&self.node, Some(proxy.address))?, proxy)))
     }
 
     pub fn reader(&self, subject: &str) -> Result<Box<dyn Reader>> {

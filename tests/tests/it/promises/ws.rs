@@ -17,7 +17,7 @@ use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{FrameHeader, FrameSocket};
 use tungstenite::{Message as Text, WebSocket};
 
-use super::door::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
+use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::rust::RemoteClient;
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
@@ -252,7 +252,7 @@ impl WsReader {
                 let seq = said["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
                 Received::State(seq.with_context(|| format!("no position in {said}"))?)
             }
-            "checksum" | "publishers" | "at" | "subscribed" => return Ok(()),
+            "checksum" | "publishers" | "position" | "subscribed" => return Ok(()),
             other => bail!("{other}: {said}"),
         });
         Ok(())

@@ -18,7 +18,7 @@ let returning = 0;
  */
 export function know(nodes: ClusterNode[]): void {
   const own = location.host;
-  const places = nodes.filter((node) => !node.removed).map((node) => node.doors?.http).filter((at): at is string => Boolean(at) && at !== own);
+  const places = nodes.filter((node) => !node.removed).map((node) => node.listeners?.http).filter((at): at is string => Boolean(at) && at !== own);
   if (places.length > 0) others = places.map((at) => `${location.protocol}//${at}`);
 }
 

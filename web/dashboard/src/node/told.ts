@@ -13,37 +13,37 @@ export interface Stats {
   totals: { records: number; bytes: number; gaps: number; gap_records: number; lagging: number };
   topics: number;
   subscriptions: number;
-  doors: { door: string; address: string; open: number; accepted: number }[];
+  listeners: { protocol: string; address: string; open: number; accepted: number }[];
   connections: { open: number; limit: number; refused: number };
   memory: { used_bytes: number; limit_bytes: number };
   process: Record<"rss_bytes" | "cpu_percent" | "threads" | "open_files", number | null>;
-  slowest: Reader[];
+  slowest: Subscriber[];
   recent: Departure[];
   missing: string[];
   history?: { step_ms: number; records: number[]; bytes: number[] };
 }
 
-export interface Reader {
+export interface Subscriber {
   name: string;
   topic?: string;
-  door: string;
+  protocol: string;
   partition: number;
   position: string;
   lag: number;
-  lost: number;
+  missed: number;
   lagging_at: string | null;
-  lost_at: string | null;
+  missed_at: string | null;
   registered: boolean;
   why?: string;
 }
 
 export interface Departure {
-  door: string;
-  what: string;
+  protocol: string;
+  outcome: string;
   why: string;
   name: string;
   peer: string | null;
-  behind: number | null;
+  lag: number | null;
   times: number;
   first: string;
   last: string;
@@ -56,7 +56,7 @@ export interface BusyTopic {
   /** The counts; null, here and below, if a responsible node does not respond. */
   records: number | null;
   retained_bytes: number | null;
-  readers: number | null;
+  subscribers: number | null;
   gaps: number | null;
 }
 
@@ -70,7 +70,7 @@ export interface ClusterNode {
   node: number;
   address: string | null;
   release: string;
-  doors: { tcp?: string; http?: string; nats?: string; grpc?: string };
+  listeners: { tcp?: string; http?: string; nats?: string; grpc?: string };
   alive: boolean;
   removed: string | null;
   topics_owned: number;

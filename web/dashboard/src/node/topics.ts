@@ -1,7 +1,7 @@
 // Types of topics in responses of GET /v1/topics.
 
 import { ask } from "./ask.ts";
-import type { Reader } from "./told.ts";
+import type { Subscriber } from "./told.ts";
 
 export interface TopicLine {
   name: string;
@@ -41,9 +41,9 @@ export interface TopicInfo {
   owner: Owner | null;
   /** The number; null, here and below, if a responsible node does not respond. */
   publishers: number | null;
-  readers_total?: number | null;
+  subscribers_total?: number | null;
   logs: TopicLog[] | null;
-  readers: Reader[] | null;
+  subscribers: Subscriber[] | null;
   groups: { name: string; kind: string; members: number; waiting: number; claimed: number }[] | null;
 }
 

@@ -39,14 +39,14 @@ function Figures({ told }: { told: Told }) {
   const { reach } = useConnection();
   const members = told.nodes.filter((node) => !node.removed);
   const alive = members.filter((node) => node.alive).length;
-  const away = members.length - alive;
+  const down = members.length - alive;
   const majority = Math.floor(told.voters.length / 2) + 1;
   const spare = alive - majority;
   const alone = members.length < 2;
   const behind = (told.last ?? 0) - (told.applied ?? 0);
   return (
     <Stats label="Of the cluster">
-      <Stat label="Nodes" value={`${alive} of ${members.length}`} tone={away > 0 ? "bad" : "good"} note={away > 0 ? `${away} away` : "all there"} figure="cluster.alive" raw={reach === "up" ? alive : undefined} />
+      <Stat label="Nodes" value={`${alive} of ${members.length}`} tone={down > 0 ? "bad" : "good"} note={down > 0 ? `${down} down` : "all up"} figure="cluster.alive" raw={reach === "up" ? alive : undefined} />
       <Stat label="Leader" value={told.leader === null ? (alone ? "–" : "none") : `node ${told.leader}`} tone={told.leader === null && !alone ? "bad" : undefined} note="of keys and leases" figure="cluster.leader" raw={told.leader ?? 0} />
       <Stat label="Term" value={exact(told.term)} figure="cluster.term" raw={told.term ?? undefined} />
       <Shards shards={told.tasks_shards ?? []} />

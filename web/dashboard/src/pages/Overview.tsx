@@ -27,11 +27,11 @@ export function Overview() {
         <Memory />
       </div>
       <div class="grid">
-        <Slowest readers={stats.slowest ?? []} total={stats.subscriptions} />
+        <Slowest subscribers={stats.slowest ?? []} total={stats.subscriptions} />
         <Busy busy={busy} />
       </div>
       <div class="grid">
-        <Doors stats={stats} />
+        <Listeners stats={stats} />
         <Departures list={stats.recent ?? []} />
       </div>
     </>
@@ -43,11 +43,11 @@ function Now({ stats }: { stats: Stats }) {
   const used = memory.used_bytes / memory.limit_bytes;
   return (
     <Figures label="Now">
-      <Stat label="Records" value={rate(rates?.records_per_s)} note={`${count(totals.records)} in all`} figure="records" raw={totals.records} />
-      <Stat label="Bytes" value={byteRate(rates?.bytes_per_s)} note={`${bytes(totals.bytes)} in all`} figure="bytes" raw={totals.bytes} />
+      <Stat label="Records" value={rate(rates?.records_per_s)} note={`${count(totals.records)} total`} figure="records" raw={totals.records} />
+      <Stat label="Bytes" value={byteRate(rates?.bytes_per_s)} note={`${bytes(totals.bytes)} total`} figure="bytes" raw={totals.bytes} />
       <Stat label="Topics" value={exact(stats.topics)} figure="topics" raw={stats.topics} />
-      <Stat label="Readers" value={exact(stats.subscriptions)} figure="subscriptions" raw={stats.subscriptions} />
-      <Stat label="Gaps told" value={exact(totals.gaps)} note={`${count(totals.gap_records)} records missed`} tone={(rates?.gaps_per_s ?? 0) > 0 ? "warn" : undefined} figure="gaps" raw={totals.gaps} title="Readers that were overtaken, and were told exactly what they missed" />
+      <Stat label="Subscribers" value={exact(stats.subscriptions)} figure="subscriptions" raw={stats.subscriptions} />
+      <Stat label="Gaps" value={exact(totals.gaps)} note={`${count(totals.gap_records)} records missed`} tone={(rates?.gaps_per_s ?? 0) > 0 ? "warn" : undefined} figure="gaps" raw={totals.gaps} title="Subscribers that were overtaken, and were told exactly what they missed" />
       <Stat label="Connections" value={exact(connections.open)} note={`of ${count(connections.limit)}`} figure="connections" raw={connections.open} />
       <Stat label="Memory of topics" value={bytes(memory.used_bytes)} note={`${percent(used)} of ${bytes(memory.limit_bytes)}`} tone={used > 0.9 ? "bad" : used > 0.75 ? "warn" : undefined} figure="memory" raw={memory.used_bytes} />
       <Stat label="Process" value={bytes(process.rss_bytes)} note={`${percent((process.cpu_percent ?? 0) / 100)} of a core`} figure="rss" raw={process.rss_bytes ?? undefined} />
@@ -87,21 +87,21 @@ function Busy({ busy }: { busy: Busiest | undefined }) {
         { head: "Topic", class: "name", cell: (topic) => <a class="mono" href={link("topics", topic.name)}>{topic.name}</a> },
         { head: "Records", num: true, by: (topic) => topic.records_per_s ?? 0, cell: (topic) => rate(topic.records_per_s) },
         { head: "Bytes", num: true, by: (topic) => topic.bytes_per_s ?? 0, cell: (topic) => byteRate(topic.bytes_per_s) },
-        { head: "Readers", num: true, by: (topic) => topic.readers ?? 0, cell: (topic) => exact(topic.readers) },
+        { head: "Subscribers", num: true, by: (topic) => topic.subscribers ?? 0, cell: (topic) => exact(topic.subscribers) },
         { head: "Gaps", num: true, by: (topic) => topic.gaps ?? 0, cell: (topic) => exact(topic.gaps) },
       ]} />
     </Card>
   );
 }
 
-function Doors({ stats }: { stats: Stats }) {
+function Listeners({ stats }: { stats: Stats }) {
   return (
-    <Card title="Doors" flush>
-      <Table label="Doors" rows={stats.doors ?? []} id={(door) => door.door + door.address} columns={[
-        { head: "Door", cell: (door) => door.door },
-        { head: "Address", class: "mono", cell: (door) => door.address || "–" },
-        { head: "Open", num: true, by: (door) => door.open, cell: (door) => <span data-figure={`door.${door.door}`} data-raw={door.open}>{exact(door.open)}</span> },
-        { head: "Came in", num: true, by: (door) => door.accepted, cell: (door) => exact(door.accepted) },
+    <Card title="Listeners" flush>
+      <Table label="Listeners" rows={stats.listeners ?? []} id={(listener) => listener.protocol + listener.address} columns={[
+        { head: "Protocol", cell: (listener) => listener.protocol },
+        { head: "Address", class: "mono", cell: (listener) => listener.address || "–" },
+        { head: "Open", num: true, by: (listener) => listener.open, cell: (listener) => <span data-figure={`listener.${listener.protocol}`} data-raw={listener.open}>{exact(listener.open)}</span> },
+        { head: "Accepted", num: true, by: (listener) => listener.accepted, cell: (listener) => exact(listener.accepted) },
       ]} />
     </Card>
   );

@@ -9,7 +9,7 @@ import { toNode } from "../shell.ts";
 /** Adds the node's address to a command line. */
 function useToNode(): (line: string) => string {
   const { data } = useNode<Stats>("stats");
-  const address = data?.doors?.find((door) => door.door === "tcp")?.address;
+  const address = data?.listeners?.find((listener) => listener.protocol === "tcp")?.address;
   return (line) => toNode(line, address, location.hostname);
 }
 

@@ -1,7 +1,7 @@
 import { figure } from "../browser.mjs";
 import { equal, metric, until } from "../checks.mjs";
 
-export const promise = "a killed node of three is said to be away and then to be back; with its own node killed the page goes on through another";
+export const promise = "a killed node of three is said to be down and then to be up again; with its own node killed the page goes on through another";
 
 export async function run({ browser, nodes }) {
   const three = await nodes.cluster();
@@ -19,10 +19,10 @@ export async function run({ browser, nodes }) {
   await until("the term is that of /metrics", async () => (await figure(page, "cluster.term")) === (await metric(three[0], "dunlin_raft_term")));
 
   await nodes.kill(three[2]);
-  await page.locator('[data-node="3"][data-state="away"]').waitFor();
+  await page.locator('[data-node="3"][data-state="down"]').waitFor();
   await page.locator('[data-event="gone"]').first().waitFor();
   three[2] = await nodes.again(three[2]);
-  await page.locator('[data-node="3"][data-state="there"]').waitFor();
+  await page.locator('[data-node="3"][data-state="up"]').waitFor();
   await page.locator('[data-event="back"]').first().waitFor();
 
   // One request may find another node before other requests have failed. The banner about the missing node has
@@ -37,9 +37,9 @@ export async function run({ browser, nodes }) {
   equal(await page.locator("[data-said=through]").count(), 1, "the page shows that it goes through another node");
   equal(await page.locator("[data-said=restarted]").count(), 0, "no node was started again: another one answers");
   await page.unroute(`${three[0].url}/v1/node/cluster`);
-  await page.locator('[data-node="1"][data-state="away"]').waitFor();
+  await page.locator('[data-node="1"][data-state="down"]').waitFor();
   three[0] = await nodes.again(three[0]);
-  await page.locator('[data-node="1"][data-state="there"]').waitFor();
+  await page.locator('[data-node="1"][data-state="up"]').waitFor();
   await until("the page is at home again", async () => (await page.locator("[data-said=through]").count()) === 0);
   equal(page.complaints.join("\n"), "", "complaints");
   for (const node of three) await nodes.kill(node);

@@ -4,7 +4,7 @@ import { equal } from "../checks.mjs";
 
 export const promise = "every page, light and wide, dark and on a phone: axe finds nothing, nothing stands out at the side, nothing complains";
 
-const PAGES = ["overview", "topics", "topics/browse.eu?from=earliest", "topics/browse.eu?tab=readers", "topics/browse.eu?tab=publish",
+const PAGES = ["overview", "topics", "topics/browse.eu?from=earliest", "topics/browse.eu?tab=subscribers", "topics/browse.eu?tab=publish",
   "topics/browse.eu?tab=settings", "feeds", "cluster", "work", "work?tab=workers", "work?tab=tasks", "space", "benchmarks", "no-such-page"];
 /**
  * The addresses that are tested in the size of a phone, one for each page. Other addresses consist of the same parts.

@@ -6,23 +6,23 @@ export const promise = "who is slow, and by how much, fits into 1180 pixels; the
 const TOPIC = "layout.a-topic-with-a-name-that-is-rather-long.europe-central";
 
 export async function run({ browser, nodes, node }) {
-  await readers(browser, nodes, node);
+  await subscribers(browser, nodes, node);
   await map(browser, nodes, node);
 }
 
-/** A reader with long names and a gap, so that every column of its row has text. */
-async function readers(browser, nodes, node) {
+/** A subscriber with long names and a gap, so that every column of its row has text. */
+async function subscribers(browser, nodes, node) {
   const url = `${node.url}/v1/topics/${TOPIC}`;
   equal((await fetch(url, { method: "PUT", body: JSON.stringify({ retention: { bytes: 1 << 20 } }) })).ok, true, "the topic is made");
-  const reader = nodes.start("sub", TOPIC, "--name", "settlement-of-the-european-desk-2", "--sleep", "1ms", "--url", `dunlin://${node.tcp}`);
-  reader.stdout.resume();
+  const subscriber = nodes.start("sub", TOPIC, "--name", "settlement-of-the-european-desk-2", "--sleep", "1ms", "--url", `dunlin://${node.tcp}`);
+  subscriber.stdout.resume();
   await until("it reads", async () => (await (await fetch(`${node.url}/v1/subscriptions`)).text()).includes("settlement-of-the-european-desk-2"));
   const lines = `${"x".repeat(200)}\n`.repeat(5_000);
   for (let batch = 0; batch < 10; batch += 1) {
     equal((await fetch(`${url}/batch`, { method: "POST", headers: { "content-type": "text/plain" }, body: lines })).ok, true, "the batch is taken");
   }
   const page = await browser.open(`${node.url}/#/overview`, { width: 1180, height: 800 });
-  const table = page.getByRole("group", { name: "Slowest readers" });
+  const table = page.getByRole("group", { name: "Slowest subscribers" });
   await table.locator("tr", { hasText: "settlement" }).locator("td.num .bad").waitFor();
   const box = await table.boundingBox();
   for (const cell of await table.locator("th, td").all()) {
@@ -32,7 +32,7 @@ async function readers(browser, nodes, node) {
   holds(box.x + box.width <= 1180, `the table's box ends at ${box.x + box.width}`);
   equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "the page does not move sideways");
   equal(page.complaints.join("\n"), "", "complaints");
-  reader.kill("SIGTERM");
+  subscriber.kill("SIGTERM");
 }
 
 async function map(browser, nodes, node) {

@@ -30,7 +30,7 @@ export async function run({ browser, node }) {
   await page.getByRole("button", { name: "Go on" }).click();
   await page.locator(".rec", { hasText: "while held" }).waitFor();
 
-  await page.getByRole("tab", { name: "Readers" }).click();
+  await page.getByRole("tab", { name: "Subscribers" }).click();
   await page.getByRole("tab", { name: "Publish" }).click();
   await page.getByRole("textbox", { name: "Payload" }).fill("from the page");
   await page.getByRole("button", { name: "Publish", exact: true }).click();

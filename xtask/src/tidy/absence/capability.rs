@@ -85,7 +85,7 @@ pub const CAPABILITIES: &[Capability] = &[
         values: &[],
         instead: "go through the trait of the crate that replicates",
     },
-    Capability { name: "tonic", paths: &["tonic"], values: &[], instead: "speak gRPC in its door alone" },
+    Capability { name: "tonic", paths: &["tonic"], values: &[], instead: "speak gRPC in its listener alone" },
     Capability {
         name: "unsafe",
         paths: &["unsafe"],

@@ -115,7 +115,7 @@ impl CombinedDemo<'_> {
         loop {
             voice.say(
                 "topics",
-                "recorded markets are published, each through another node; each node has its readers",
+                "recorded markets are published, each through another node; each node has its subscribers",
             )?;
             let Some(ended) = show.run(nodes, stop, &say)? else { return Ok(()) };
             let sentences = ended.sentences();

@@ -188,7 +188,7 @@ fn warm(seed: u64) -> PrintedTable {
     });
     (
         "warm pool".to_owned(),
-        &["PREPARED", "TOTAL", "FAILED STARTS", "SHARE", "HOURS AN HOUR"],
+        &["PREPARED", "TOTAL", "FAILED STARTS", "SHARE", "WORKER HOURS PER HOUR"],
         rows.collect(),
     )
 }
@@ -214,7 +214,7 @@ fn tenants(seed: u64) -> PrintedTable {
     });
     (
         format!("tenants at saturation; Jain's index {jain:.4}"),
-        &["TENANT", "CORES MAY", "CORES", "MEMORY MAY", "MEMORY", "COMPLIANT"],
+        &["TENANT", "CORE QUOTA", "CORES", "MEMORY QUOTA", "MEMORY", "COMPLIANT"],
         rows.collect(),
     )
 }
@@ -236,7 +236,7 @@ fn noisy(seed: u64) -> PrintedTable {
     });
     (
         "tenant-a submits ten times as much".to_owned(),
-        &["USUAL LOAD", "TENANT", "BEFORE", "MEANWHILE", "CHANGE"],
+        &["USUAL LOAD", "TENANT", "BEFORE", "DURING", "CHANGE"],
         rows.collect(),
     )
 }
@@ -340,7 +340,7 @@ fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> 
     });
     Ok((
         format!("a month in {}: the rows overlap, and the last is all of them in one run", prices.currency),
-        &["STRATEGY", "BEFORE", "AFTER", "SAVES", "RISK", "SEEN"],
+        &["STRATEGY", "BEFORE", "AFTER", "SAVES", "RISK", "OBSERVED"],
         rows.collect(),
     ))
 }

@@ -61,9 +61,9 @@ impl Nodes {
             let dir = nodes.base.join(format!("node-{number}"));
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
             let is_usual = nodes.extras.dashboard && number == 1;
-            let door = |usual: u16| if is_usual { usual_or_any(usual) } else { any() };
-            let tcp = door(USUAL_TCP)?;
-            let http = nodes.extras.dashboard.then(|| door(USUAL_HTTP)).transpose()?;
+            let listener = |usual: u16| if is_usual { usual_or_any(usual) } else { any() };
+            let tcp = listener(USUAL_TCP)?;
+            let http = nodes.extras.dashboard.then(|| listener(USUAL_HTTP)).transpose()?;
             let node = Node { dir, tcp, http, cluster: any()?, child: None };
             nodes.nodes.push(node);
             nodes.restart(number - 1).with_context(|| format!("node {number} did not start"))?;

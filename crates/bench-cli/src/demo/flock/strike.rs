@@ -1,4 +1,4 @@
-//! Stops a node with SIGKILL, restores the cluster, and measures what readers and publishers notice.
+//! Stops a node with SIGKILL, restores the cluster, and measures what subscribers and publishers notice.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use super::{ClusterDemoState, LOOK, PATIENCE};
 
 /// How long a killed node stays down.
 const AWAY: Duration = Duration::from_millis(1_500);
-/// The readers of each node.
-const READERS: u64 = 2;
-/// How long to wait for cut readers. Readers that have read everything receive nothing more.
-const READERS_WITHIN: Duration = Duration::from_secs(10);
+/// The subscribers of each node.
+const SUBSCRIBERS: u64 = 2;
+/// How long to wait for cut subscribers. Readers that have read everything receive nothing more.
+const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// When nodes are killed.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +36,8 @@ pub struct NodeKill {
     led: bool,
     /// The time from the kill until all nodes were up and complete.
     healed: Duration,
-    /// The number of cut readers, and the longest silence.
-    readers: (u64, Duration),
+    /// The number of cut subscribers, and the longest silence.
+    subscribers: (u64, Duration),
     /// The longest wait of any publisher meanwhile.
     writers: Duration,
 }
@@ -61,11 +61,14 @@ impl NodeKill {
         nodes.restart(victim)?;
         nodes.wait_whole(PATIENCE, stop)?;
         let healed = killed.elapsed();
-        while !stop.is_set() && stage.cut_off().0 < READERS && killed.elapsed() < healed + READERS_WITHIN {
+        while !stop.is_set()
+            && stage.cut_off().0 < SUBSCRIBERS
+            && killed.elapsed() < healed + SUBSCRIBERS_WITHIN
+        {
             std::thread::sleep(LOOK);
         }
-        let (readers, writers) = (stage.cut_off(), stage.waited());
-        let strike = NodeKill { node: victim + 1, led, healed, readers, writers };
+        let (subscribers, writers) = (stage.cut_off(), stage.waited());
+        let strike = NodeKill { node: victim + 1, led, healed, subscribers, writers };
         say(&format!("{}  node {} is back: {strike}", lines(stage), victim + 1))?;
         Ok(strike)
     }
@@ -78,10 +81,10 @@ impl NodeKill {
 
 impl std::fmt::Display for NodeKill {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "all is whole after {}", seconds(self.healed))?;
-        match self.readers {
-            (0, _) => f.write_str(", its readers noticed nothing")?,
-            (_, longest) => write!(f, ", its readers were cut off for {}", seconds(longest))?,
+        write!(f, "the cluster recovered after {}", seconds(self.healed))?;
+        match self.subscribers {
+            (0, _) => f.write_str(", its subscribers noticed nothing")?,
+            (_, longest) => write!(f, ", its subscribers were cut off for {}", seconds(longest))?,
         }
         write!(f, ", publishers waited {} at the most", seconds(self.writers))
     }
@@ -93,20 +96,20 @@ pub fn write(strikes: &[NodeKill], out: &mut impl Write, console: &Console) -> i
         let object = |strike: &NodeKill| {
             json!({
                 "killed": strike.node, "led": strike.led, "healed_s": strike.healed.as_secs_f64(),
-                "readers_cut_off": strike.readers.0, "readers_s": strike.readers.1.as_secs_f64(),
+                "subscribers_cut_off": strike.subscribers.0, "subscribers_s": strike.subscribers.1.as_secs_f64(),
                 "publishers_s": strike.writers.as_secs_f64(),
             })
         };
         return strikes.iter().try_for_each(|strike| writeln!(out, "{}", object(strike)));
     }
     writeln!(out, "\nNodes that were killed, and came back")?;
-    let mut table = Table::new(&["KILLED", "WHOLE AGAIN", "ITS READERS CUT OFF", "PUBLISHERS WAITED"]);
+    let mut table = Table::new(&["KILLED", "RECOVERED", "SUBSCRIBERS CUT OFF", "PUBLISHERS WAITED"]);
     for strike in strikes {
         let led = if strike.led { ", the leader" } else { "" };
         table.row([
             format!("node {}{led}", strike.node),
             seconds(strike.healed),
-            if strike.readers.0 == 0 { "–".to_owned() } else { seconds(strike.readers.1) },
+            if strike.subscribers.0 == 0 { "–".to_owned() } else { seconds(strike.subscribers.1) },
             seconds(strike.writers),
         ]);
     }

@@ -181,7 +181,7 @@ fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAd
 }
 
 fn is_listener_option(name: &str) -> bool {
-    name == "listen" || DEV_DEFAULTS.iter().any(|(door, _)| *door == name)
+    name == "listen" || DEV_DEFAULTS.iter().any(|(option, _)| *option == name)
 }
 
 /// Refuses keys about joining, which `dev` sets itself.

@@ -14,7 +14,7 @@ use crate::arguments::Global;
 use crate::commands::parse::{self, world};
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outage::{OutageReport, away};
+use crate::outage::{OutageReport, unreachable};
 use crate::outcome::Refusal;
 use crate::signals::StopFlag;
 use crate::table::Table;
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     while !stop.is_set() {
         let (asked, ends) = (client.clone(), stop.clone());
         // Do not wait for an unreachable node.
-        let breaks_off = move || ends.is_set() || away(&asked).is_some();
+        let breaks_off = move || ends.is_set() || unreachable(&asked).is_some();
         let change = interruptible(breaks_off, || viewer.next_timeout(LOOK)).map_err(refused)?;
         outage.look(&client, console.errors)?;
         let Some(change) = change else {
@@ -157,8 +157,8 @@ fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<(
     let mut all: Vec<(EntityId, &VisibleEntity<3>)> =
         viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
     all.sort_by(|a, b| {
-        let away = |one: &VisibleEntity<3>| distance(viewer, center, one).unwrap_or(f32::MAX);
-        away(a.1).total_cmp(&away(b.1)).then(a.0.cmp(&b.0))
+        let distance_of = |one: &VisibleEntity<3>| distance(viewer, center, one).unwrap_or(f32::MAX);
+        distance_of(a.1).total_cmp(&distance_of(b.1)).then(a.0.cmp(&b.0))
     });
     let mut out = console.out();
     if console.json {
@@ -169,11 +169,12 @@ fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<(
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["ENTITY", "KIND", "REGION", "AWAY", "AT"]);
+    let mut table = Table::new(&["ENTITY", "KIND", "REGION", "DISTANCE", "POSITION"]);
     for (id, one) in all {
-        let away = distance(viewer, center, one).map_or_else(|| "-".to_owned(), |away| format!("{away:.1}"));
+        let distance =
+            distance(viewer, center, one).map_or_else(|| "-".to_owned(), |distance| format!("{distance:.1}"));
         let (kind, region) = (one.kind.to_string(), one.region.0.to_string());
-        table.row([id.to_string(), kind, region, away, place(&one.position)]);
+        table.row([id.to_string(), kind, region, distance, place(&one.position)]);
     }
     table.write(&mut out, console.paint)?;
     Ok(out.flush()?)
@@ -182,7 +183,7 @@ fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<(
 fn object(viewer: &Viewer<3>, center: EntityId, one: &VisibleEntity<3>) -> Value {
     json!({
         "kind": one.kind, "region": one.region.0, "tick": one.tick, "position": one.position, "velocity": one.velocity,
-        "away": distance(viewer, center, one),
+        "distance": distance(viewer, center, one),
     })
 }
 

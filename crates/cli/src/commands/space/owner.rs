@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             writeln!(out, "{line}")?;
         }
     } else {
-        let mut table = Table::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDS BY"]);
+        let mut table = Table::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDBY"]);
         let or_none =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         for RegionStatus { region, owner, url, standby, begins, began } in regions {

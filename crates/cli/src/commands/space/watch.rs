@@ -24,7 +24,7 @@ use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
-use crate::outage::{OutageReport, away};
+use crate::outage::{OutageReport, unreachable};
 use crate::outcome::Refusal;
 use crate::signals::StopFlag;
 
@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
                 continue;
             }
             if missing_count == 0 || late || arguments.once || drawn.elapsed() > every + PUT_OFF {
-                watcher.tell(&census, draws, away(&client), console)?;
+                watcher.tell(&census, draws, unreachable(&client), console)?;
                 (drawn, before) = (Instant::now(), census);
                 if arguments.once {
                     return watcher.check_whole();
@@ -161,7 +161,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 /// Reads the owners. With `waits`, waits for an unreachable node; otherwise the last known owners stay.
 fn look(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits: bool) -> Result<()> {
     let (asked, ends) = (client.clone(), stop.clone());
-    let breaks_off = move || ends.is_set() || !waits && away(&asked).is_some();
+    let breaks_off = move || ends.is_set() || !waits && unreachable(&asked).is_some();
     match interruptible(breaks_off, || watcher.look()) {
         Err(_) if stop.is_set() || !waits && client.disconnection().is_some() => Ok(()),
         looked => looked,

@@ -265,7 +265,7 @@ pub fn queues(queues: &[QueueView], console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["TENANT", "QUEUE", "KIND", "NEEDS", "READY", "OLDEST MS", "COST µs"]);
+    let mut table = Table::new(&["TENANT", "QUEUE", "KIND", "NEEDS", "READY", "OLDEST ms", "COST µs"]);
     for queue in queues {
         table.row([
             line(&queue.tenant),
@@ -307,8 +307,8 @@ pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
         "TENANT",
         "WEIGHT",
         "RUNNING",
-        "OF",
-        "WAITING",
+        "LIMIT",
+        "QUEUED",
         "READY",
         "DEAD",
         "SUBMITTED",
@@ -362,8 +362,17 @@ pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut table =
-        Table::new(&["WORKER", "NAME", "KINDS", "LABELS", "HAS", "TAKES", "DONE", "LIVES FOR ms", "STATE"]);
+    let mut table = Table::new(&[
+        "WORKER",
+        "NAME",
+        "KINDS",
+        "LABELS",
+        "RUNNING",
+        "SLOTS",
+        "DONE",
+        "LEASE ENDS IN ms",
+        "STATE",
+    ]);
     for worker in workers {
         table.row([
             hex(worker.worker),

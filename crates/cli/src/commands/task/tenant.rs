@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
     let mut out = console.out();
     match console.json {
         true => writeln!(out, "{}", json!({"tenant": arguments.name, "weight": arguments.weight}))?,
-        false => writeln!(out, "tenant {} is as it was asked to be", arguments.name)?,
+        false => writeln!(out, "tenant {} is set", arguments.name)?,
     }
     Ok(out.flush()?)
 }

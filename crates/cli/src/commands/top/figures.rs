@@ -21,19 +21,19 @@ pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
     let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
     let (memory, connections) = (&stats["memory"], &stats["connections"]);
     vec![
-        ("records", format!("{}, {} in all", rate(&rates["records_per_s"]), whole(&totals["records"]))),
-        ("bytes", format!("{}/s, {} in all", bytes(&rates["bytes_per_s"]), bytes(&totals["bytes"]))),
+        ("records", format!("{}, {} total", rate(&rates["records_per_s"]), whole(&totals["records"]))),
+        ("bytes", format!("{}/s, {} total", bytes(&rates["bytes_per_s"]), bytes(&totals["bytes"]))),
         (
             "gaps",
             format!(
-                "{}, {} in all: {} records missed and told",
+                "{}, {} total: {} missed records",
                 rate(&rates["gaps_per_s"]),
                 whole(&totals["gaps"]),
                 whole(&totals["gap_records"])
             ),
         ),
-        ("topics", format!("{}, {} readers", whole(&stats["topics"]), whole(&stats["subscriptions"]))),
-        ("doors", doors(stats)),
+        ("topics", format!("{}, {} subscribers", whole(&stats["topics"]), whole(&stats["subscriptions"]))),
+        ("listeners", listeners(stats)),
         (
             "clients",
             format!(
@@ -83,26 +83,28 @@ pub fn who(report: &NodeReport) -> String {
 
 /// The node's URL, or how long it has been unreachable.
 pub fn heard(report: &NodeReport) -> String {
-    match (report.away(), report.silent_for()) {
-        (Some(away), Some(silent)) => format!("AWAY for {}: {}", lasting(silent), plain(&away.why)),
+    match (report.outage(), report.silent_for()) {
+        (Some(outage), Some(silent)) => {
+            format!("unreachable for {}: {}", lasting(silent), plain(&outage.why))
+        }
         _ => report.url().to_owned(),
     }
 }
 
-pub fn readers(report: &NodeReport) -> StatusTable {
-    let row = |reader: &Value| {
+pub fn subscribers(report: &NodeReport) -> StatusTable {
+    let row = |subscriber: &Value| {
         vec![
-            text(&reader["name"]),
-            text(&reader["topic"]),
-            text(&reader["door"]),
-            whole(&reader["lag"]),
-            whole(&reader["lost"]),
-            text(&reader["why"]),
+            text(&subscriber["name"]),
+            text(&subscriber["topic"]),
+            text(&subscriber["protocol"]),
+            whole(&subscriber["lag"]),
+            whole(&subscriber["missed"]),
+            text(&subscriber["why"]),
         ]
     };
     StatusTable {
-        title: "slowest readers".to_owned(),
-        heading: &["READER", "TOPIC", "DOOR", "BEHIND", "MISSED", "WHY"],
+        title: "slowest subscribers".to_owned(),
+        heading: &["SUBSCRIBER", "TOPIC", "PROTOCOL", "LAG", "MISSED", "WHY"],
         rows: list(&report.of("stats")["slowest"]).map(row).collect(),
     }
 }
@@ -115,14 +117,14 @@ pub fn topics(report: &NodeReport) -> StatusTable {
             rate(&topic["records_per_s"]),
             format!("{}/s", bytes(&topic["bytes_per_s"])),
             whole(&topic["records"]),
-            whole(&topic["readers"]),
+            whole(&topic["subscribers"]),
             whole(&topic["gaps"]),
             whole(&topic["owner"]["node"]),
         ]
     };
     StatusTable {
         title: format!("busiest topics of {}", whole(&topics["total"])),
-        heading: &["TOPIC", "RECORDS", "BYTES", "IN ALL", "READERS", "GAPS", "OWNER"],
+        heading: &["TOPIC", "RECORDS", "BYTES", "TOTAL", "SUBSCRIBERS", "GAPS", "OWNER"],
         rows: list(&topics["topics"]).map(row).collect(),
     }
 }
@@ -134,14 +136,14 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
         let state = match (node["removed"].is_null(), node["alive"].as_bool() == Some(true)) {
             (false, _) => "removed",
             (true, true) => "up",
-            (true, false) => "AWAY",
+            (true, false) => "DOWN",
         };
         vec![
             whole(&node["node"]),
             if is_leader { format!("{state}, leads") } else { state.to_owned() },
             whole(&node["topics_owned"]),
-            text(&node["doors"]["tcp"]),
-            text(&node["doors"]["http"]),
+            text(&node["listeners"]["tcp"]),
+            text(&node["listeners"]["http"]),
         ]
     };
     let missing =
@@ -152,7 +154,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
     };
     StatusTable {
         title,
-        heading: &["NODE", "STATE", "OWNS", "DUNLIN", "HTTP"],
+        heading: &["NODE", "STATE", "TOPICS OWNED", "DUNLIN", "HTTP"],
         rows: list(&cluster["nodes"]).map(row).collect(),
     }
 }
@@ -161,7 +163,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
 fn led(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {
-            true => "nobody".to_owned(),
+            true => "no node".to_owned(),
             false => format!("node {} (term {})", whole(&shard["leader"]), whole(&shard["term"])),
         })
         .collect();
@@ -189,7 +191,7 @@ pub fn work(report: &NodeReport) -> StatusTable {
             whole(&work["held"]),
             whole(&work["workers_up"])
         ),
-        heading: &["TENANT", "SHARE", "QUEUED", "RUNNING", "DONE", "IN ALL", "FAILED"],
+        heading: &["TENANT", "SHARE", "QUEUED", "RUNNING", "DONE", "TOTAL", "FAILED"],
         rows: list(&work["tenants"]).map(row).collect(),
     }
 }
@@ -208,20 +210,20 @@ pub fn spaces(report: &NodeReport) -> StatusTable {
     });
     StatusTable {
         title: "worlds".to_owned(),
-        heading: &["WORLD", "REGION", "PROCESS", "EPOCH", "STANDS BY"],
+        heading: &["WORLD", "REGION", "PROCESS", "EPOCH", "STANDBY"],
         rows: rows.collect(),
     }
 }
 
-fn doors(stats: &Value) -> String {
-    let door = |door: &Value| {
+fn listeners(stats: &Value) -> String {
+    let listener = |listener: &Value| {
         let address =
-            door["address"].as_str().map_or_else(String::new, |address| format!(" {}", plain(address)));
-        format!("{}{address} {}", text(&door["door"]), whole(&door["open"]))
+            listener["address"].as_str().map_or_else(String::new, |address| format!(" {}", plain(address)));
+        format!("{}{address} {}", text(&listener["protocol"]), whole(&listener["open"]))
     };
     // Hide listeners that have no address and no connections.
-    let is_open = |door: &&Value| !door["address"].is_null() || door["open"].as_u64() > Some(0);
-    list(&stats["doors"]).filter(is_open).map(door).collect::<Vec<_>>().join(", ")
+    let is_open = |listener: &&Value| !listener["address"].is_null() || listener["open"].as_u64() > Some(0);
+    list(&stats["listeners"]).filter(is_open).map(listener).collect::<Vec<_>>().join(", ")
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -285,7 +287,7 @@ mod tests {
             "stats".to_owned(),
             json!({"slowest": [{"name": "\u{1b}[2Jx", "topic": "t\r\n", "lag": 5}]}),
         );
-        let row = &readers(&report).rows[0];
+        let row = &subscribers(&report).rows[0];
         assert_eq!(
             (row[0].as_str(), row[1].as_str(), row[3].as_str()),
             ("\u{fffd}[2Jx", "t\u{fffd}\u{fffd}", "5")
@@ -295,13 +297,13 @@ mod tests {
     #[test]
     fn leader_and_absent_nodes_are_marked() {
         let mut report = NodeReport::new("dunlin://a");
-        let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "doors": {}});
+        let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "listeners": {}});
         report.say(
             "cluster".to_owned(),
             json!({"cluster": "c", "leader": 2, "term": 4, "nodes": [node(1, false), node(2, true)]}),
         );
         let nodes = nodes(&report);
-        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["AWAY", "up, leads"]);
+        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["DOWN", "up, leads"]);
         assert_eq!(nodes.title, "cluster, term 4");
     }
 
@@ -317,7 +319,7 @@ mod tests {
         );
         assert_eq!(
             nodes(&report).title,
-            "cluster, term 3, tasks led by node 2 (term 4), nobody, node 1 (term 6)"
+            "cluster, term 3, tasks led by node 2 (term 4), no node, node 1 (term 6)"
         );
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::report::NodeReport;
 use crate::arguments::Global;
 use crate::connect::connect;
-use crate::outage::away;
+use crate::outage::unreachable;
 
 /// The pause between attempts to reach the node.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -61,7 +61,7 @@ impl Follow {
         while let Some(heard) = next {
             match heard {
                 StatusEvent::Said { about, what } => report.say(about, what),
-                StatusEvent::Away(why) => report.go_away(why),
+                StatusEvent::Away(why) => report.mark_unreachable(why),
                 StatusEvent::Refused(error) => return Some(NodeEvent::Refused(error)),
             }
             news = Some(NodeEvent::NodeReport);
@@ -111,8 +111,8 @@ fn read(
     sender: &Sender<StatusEvent>,
 ) -> Result<(), SubscribeError> {
     loop {
-        if let Some(away) = away(client) {
-            return Err(SubscribeError::Connection(away.why));
+        if let Some(lost) = unreachable(client) {
+            return Err(SubscribeError::Connection(lost.why));
         }
         let mut listens = true;
         let count = subscriber.drain(EVENTS_MAX, |event| {

@@ -16,7 +16,7 @@ pub fn write(report: &NodeReport, out: &mut impl Write, paint: Paint) -> io::Res
         writeln!(out, "  {name:<9}{figure}")?;
     }
     let tables = [
-        figures::readers(report),
+        figures::subscribers(report),
         figures::topics(report),
         figures::nodes(report),
         figures::work(report),

@@ -17,7 +17,7 @@ pub struct NodeReport {
     said: BTreeMap<String, Value>,
     /// Records per second, oldest first.
     history: VecDeque<u64>,
-    away: Option<NodeOutage>,
+    outage: Option<NodeOutage>,
 }
 
 /// The node cannot be reached.
@@ -29,11 +29,11 @@ pub struct NodeOutage {
 
 impl NodeReport {
     pub fn new(url: &str) -> NodeReport {
-        NodeReport { url: url.to_owned(), said: BTreeMap::new(), history: VecDeque::new(), away: None }
+        NodeReport { url: url.to_owned(), said: BTreeMap::new(), history: VecDeque::new(), outage: None }
     }
 
     pub fn say(&mut self, about: String, what: Value) {
-        self.away = None;
+        self.outage = None;
         if about == "stats"
             && let Some(rate) = what["rates"]["records_per_s"].as_f64()
         {
@@ -45,17 +45,17 @@ impl NodeReport {
         self.said.insert(about, what);
     }
 
-    pub fn go_away(&mut self, why: String) {
-        let since = self.away.as_ref().map_or_else(Instant::now, |away| away.since);
-        self.away = Some(NodeOutage { since, why });
+    pub fn mark_unreachable(&mut self, why: String) {
+        let since = self.outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+        self.outage = Some(NodeOutage { since, why });
     }
 
-    pub fn away(&self) -> Option<&NodeOutage> {
-        self.away.as_ref()
+    pub fn outage(&self) -> Option<&NodeOutage> {
+        self.outage.as_ref()
     }
 
     pub fn silent_for(&self) -> Option<Duration> {
-        self.away.as_ref().map(|away| away.since.elapsed())
+        self.outage.as_ref().map(|outage| outage.since.elapsed())
     }
 
     pub fn url(&self) -> &str {
@@ -87,9 +87,11 @@ impl NodeReport {
         let mut object: Map<String, Value> =
             self.said.iter().map(|(about, what)| (about.clone(), what.clone())).collect();
         object.insert("url".to_owned(), self.url.clone().into());
-        let away =
-            self.away.as_ref().map(|away| json!({"why": away.why, "s": away.since.elapsed().as_secs_f64()}));
-        object.insert("away".to_owned(), away.into());
+        let outage = self
+            .outage
+            .as_ref()
+            .map(|outage| json!({"why": outage.why, "s": outage.since.elapsed().as_secs_f64()}));
+        object.insert("unreachable".to_owned(), outage.into());
         Value::Object(object)
     }
 }
@@ -111,15 +113,15 @@ mod tests {
     #[test]
     fn absence_lasts_from_its_first_report_to_the_next_message() {
         let mut report = NodeReport::new("dunlin://a");
-        report.go_away("refused".to_owned());
-        let since = report.away().unwrap().since;
-        report.go_away("refused again".to_owned());
+        report.mark_unreachable("refused".to_owned());
+        let since = report.outage().unwrap().since;
+        report.mark_unreachable("refused again".to_owned());
         assert_eq!(
-            (report.away().unwrap().since, report.away().unwrap().why.as_str()),
+            (report.outage().unwrap().since, report.outage().unwrap().why.as_str()),
             (since, "refused again")
         );
-        assert_eq!(report.object()["away"]["why"], "refused again");
+        assert_eq!(report.object()["unreachable"]["why"], "refused again");
         report.say("stats".to_owned(), json!({}));
-        assert!(report.away().is_none() && report.object()["away"].is_null());
+        assert!(report.outage().is_none() && report.object()["unreachable"].is_null());
     }
 }

@@ -40,7 +40,8 @@ pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
 }
 
 fn draw_head(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
-    let style = if report.away().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
+    let style =
+        if report.outage().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
     let text = format!(" {}  {}", figures::who(report), figures::heard(report));
     frame.render_widget(Paragraph::new(text).style(style).bold(), area);
 }
@@ -52,11 +53,11 @@ fn draw_chart(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn draw_tables(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
-    let (readers, topics) = (figures::readers(report), figures::topics(report));
+    let (subscribers, topics) = (figures::subscribers(report), figures::topics(report));
     let (nodes, work, spaces) = (figures::nodes(report), figures::work(report), figures::spaces(report));
     let halves = |area: Rect| Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas::<2>(area);
     if area.width < WIDE {
-        let tables = [readers, topics, nodes, work, spaces];
+        let tables = [subscribers, topics, nodes, work, spaces];
         let heights = tables.each_ref().map(|table| Constraint::Fill(1 + table.rows.len().min(8) as u16));
         let areas: [Rect; 5] = Layout::vertical(heights).areas(area);
         tables.iter().zip(areas).for_each(|(table, area)| draw_table(table, frame, area));
@@ -66,7 +67,7 @@ fn draw_tables(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
     let [above, below] =
         Layout::vertical([Constraint::Fill(1), Constraint::Max((below.max(3) + 3) as u16)]).areas(area);
     let [left, right] = halves(above);
-    draw_table(&readers, frame, left);
+    draw_table(&subscribers, frame, left);
     draw_table(&topics, frame, right);
     let thirds = [Constraint::Fill(4), Constraint::Fill(5), Constraint::Fill(3)];
     let [left, middle, right] = Layout::horizontal(thirds).areas(below);
@@ -100,8 +101,8 @@ fn draw_table(listed: &StatusTable, frame: &mut Frame<'_>, area: Rect) {
     let shown = widths.len();
     let heading = Row::new(listed.heading.iter().take(shown).copied()).style(Style::new().bold().cyan());
     let rows = listed.rows.iter().map(|row| {
-        let is_away = row.iter().any(|cell| cell == "AWAY");
-        let style = if is_away { Style::new().red().bold() } else { Style::new() };
+        let is_down = row.iter().any(|cell| cell == "DOWN");
+        let style = if is_down { Style::new().red().bold() } else { Style::new() };
         Row::new(row.iter().take(shown).cloned()).style(style)
     });
     frame.render_widget(Table::new(rows, widths).header(heading).column_spacing(2).block(block), area);
@@ -121,16 +122,15 @@ mod tests {
             "id": 1, "name": "dev", "version": "0.1.0", "uptime_s": 75.2, "topics": 3, "subscriptions": 2,
             "rates": {"records_per_s": 1204331.0, "bytes_per_s": 5e6, "gaps_per_s": 0.0},
             "totals": {"records": 12, "bytes": 900, "gaps": 1, "gap_records": 41},
-            "doors": [{"door": "tcp", "address": "127.0.0.1:4220", "open": 2}],
+            "listeners": [{"protocol": "tcp", "address": "127.0.0.1:4220", "open": 2}],
             "connections": {"open": 2, "limit": 100, "refused": 0}, "memory": {"used_bytes": 1024, "limit_bytes": 4096, "keys": {"used_bytes": 12, "limit_bytes": 9216}, "tasks": null},
             "process": {"rss_bytes": 4096, "cpu_percent": 41.5, "threads": 9, "open_files": 44},
-            "slowest": [{"name": "me", "topic": "orders", "door": "tcp", "lag": 5120, "lost": 41, "why": "it sleeps"}],
+            "slowest": [{"name": "me", "topic": "orders", "protocol": "tcp", "lag": 5120, "missed": 41, "why": "it sleeps"}],
         });
         report.say("stats".to_owned(), stats);
-        let topic = json!({"name": "orders", "records_per_s": 10.0, "bytes_per_s": 10.0, "records": 1, "readers": 1, "gaps": 0});
+        let topic = json!({"name": "orders", "records_per_s": 10.0, "bytes_per_s": 10.0, "records": 1, "subscribers": 1, "gaps": 0});
         report.say("topics".to_owned(), json!({"total": 3, "topics": [topic]}));
-        let node =
-            json!({"node": 3, "alive": false, "removed": null, "topics_owned": 0, "doors": {"tcp": "a:1"}});
+        let node = json!({"node": 3, "alive": false, "removed": null, "topics_owned": 0, "listeners": {"tcp": "a:1"}});
         report.say("cluster".to_owned(), json!({"leader": 1, "term": 4, "nodes": [node]}));
         let tenant =
             json!({"name": "acme", "share": 0.25, "queued": 7, "running": 2, "completed": 9, "failed": 0});
@@ -157,10 +157,10 @@ mod tests {
                 "node 1 dev",
                 "for keys",
                 "1.20 M/s",
-                "slowest readers",
+                "slowest subscribers",
                 "5,120",
                 "orders",
-                "AWAY",
+                "DOWN",
                 "acme",
                 "Jain's index 0.980",
                 "birds",
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn absence_of_a_node_is_shown_above_its_last_figures() {
         let mut report = report();
-        report.go_away("connection refused".to_owned());
+        report.mark_unreachable("connection refused".to_owned());
         let text = drawn(&report, 120, 40);
-        assert!(text.lines().next().unwrap().contains("AWAY for 0 s: connection refused"), "{text}");
+        assert!(text.lines().next().unwrap().contains("unreachable for 0 s: connection refused"), "{text}");
         assert!(text.contains("1.20 M/s"), "{text}");
     }
 

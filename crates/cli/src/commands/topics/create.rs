@@ -18,7 +18,7 @@ Examples:
   dunlin topics create orders --pattern 'orders.>' --partitions 4
   dunlin topics create trades --durable --retention-bytes 10GiB
   dunlin topics create prices --reducer last  keep the last value of each key; see it with `dunlin sub prices --from snapshot`
-  dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict
+  dunlin topics create fills --reliable --subscribers-max 2 --wait-ms-max 500 --when-full evict
 
 Options that are not given take the node's defaults; `dunlin config show` on the node prints them.";
 
@@ -49,7 +49,7 @@ pub struct Arguments {
     reliable: bool,
     /// Maximum number of registered subscribers [default: 64]
     #[arg(long, value_name = "COUNT", requires = "reliable")]
-    readers_max: Option<u16>,
+    subscribers_max: Option<u16>,
     /// Maximum time that a publisher waits for room, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "reliable")]
     wait_ms_max: Option<u32>,
@@ -129,7 +129,7 @@ impl Arguments {
     fn reliable(&self) -> Reliable {
         let default = Reliable::default();
         Reliable {
-            readers_max: self.readers_max.unwrap_or(default.readers_max),
+            subscribers_max: self.subscribers_max.unwrap_or(default.subscribers_max),
             wait_max: self.wait_ms_max.map_or(default.wait_max, |ms| Duration::from_millis(ms.into())),
             on_full: match self.when_full {
                 Some(WhenFull::Evict) => OnFull::Evict,

@@ -22,7 +22,7 @@ pub fn write(topic: &TopicDescription, console: &Console) -> Result<()> {
     } else {
         write_head(topic, console, &mut out)?;
         write_logs(&topic.logs, console, &mut out)?;
-        write_readers(topic, console, &mut out)?;
+        write_subscribers(topic, console, &mut out)?;
         write_groups(topic, console, &mut out)?;
     }
     Ok(out.flush()?)
@@ -39,15 +39,15 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     if let Some(owner) = Owner::of(&topic.settings) {
         writeln!(out, "  owner       {}", owner.in_full())?;
     }
-    writeln!(out, "  keeps       {}{records}{age}", sized(retention.bytes))?;
+    writeln!(out, "  retention   {}{records}{age}", sized(retention.bytes))?;
     writeln!(out, "  record      {} at most", sized(config.record_bytes_max.into()))?;
     if let Some(reliable) = &config.reliable {
         let then = if reliable.on_full == OnFull::Evict { "evicts the slowest" } else { "refuses" };
         let wait = humantime::format_duration(reliable.wait_max);
         writeln!(
             out,
-            "  reliable    {} readers at most; publishers wait {wait}, then it {then}",
-            reliable.readers_max
+            "  reliable    {} subscribers at most; publishers wait {wait}, then it {then}",
+            reliable.subscribers_max
         )?;
     }
     if let Some(reducer) = &config.reducer {
@@ -70,7 +70,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     }
     let count = |count: Option<u32>| count.map_or_else(unknown, |count| grouped(count.into()));
     writeln!(out, "  publishers  {}", count(topic.publishers))?;
-    writeln!(out, "  readers     {}", count(topic.readers_total))?;
+    writeln!(out, "  subscribers {}", count(topic.subscribers_total))?;
     if topic.logs.is_empty() {
         writeln!(out, "  records     unknown: the node that owns the topic does not answer")?;
     }
@@ -96,7 +96,7 @@ fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) 
     if logs.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["LOG", "FIRST", "LAST", "RECORDS", "HELD", "LAST APPENDED"]);
+    let mut table = Table::new(&["LOG", "FIRST", "LAST", "RECORDS", "RETAINED BYTES", "LAST APPENDED"]);
     for log in logs {
         table.row([
             log.partition.to_string(),
@@ -111,24 +111,24 @@ fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) 
     Ok(table.write(out, console.paint)?)
 }
 
-fn write_readers(topic: &TopicDescription, console: &Console, out: &mut impl Write) -> Result<()> {
-    if topic.readers.is_empty() {
+fn write_subscribers(topic: &TopicDescription, console: &Console, out: &mut impl Write) -> Result<()> {
+    if topic.subscribers.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["READER", "LOG", "AT", "BEHIND", "LOST", "KIND"]);
-    for reader in &topic.readers {
+    let mut table = Table::new(&["SUBSCRIBER", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
+    for subscriber in &topic.subscribers {
         table.row([
-            reader.name.clone(),
-            reader.partition.to_string(),
-            reader.position.to_string(),
-            grouped(reader.behind),
-            grouped(reader.lost),
-            if reader.registered { "registered".to_owned() } else { String::new() },
+            subscriber.name.clone(),
+            subscriber.partition.to_string(),
+            subscriber.position.to_string(),
+            grouped(subscriber.lag),
+            grouped(subscriber.missed),
+            if subscriber.registered { "registered".to_owned() } else { String::new() },
         ]);
     }
     writeln!(out)?;
     table.write(out, console.paint)?;
-    let more = (topic.readers_total.unwrap_or(0) as usize).saturating_sub(topic.readers.len());
+    let more = (topic.subscribers_total.unwrap_or(0) as usize).saturating_sub(topic.subscribers.len());
     if more > 0 {
         writeln!(out, "and {} more, less far behind", grouped(more as u64))?;
     }
@@ -174,7 +174,7 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
     let reliable = config.reliable.as_ref().map(|reliable| {
         let when_full = if reliable.on_full == OnFull::Evict { "evict" } else { "refuse" };
         json!({
-            "readers_max": reliable.readers_max, "wait_ms_max": reliable.wait_max.as_millis() as u64,
+            "subscribers_max": reliable.subscribers_max, "wait_ms_max": reliable.wait_max.as_millis() as u64,
             "when_full": when_full,
         })
     });
@@ -201,9 +201,9 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
         "owner": Owner::of(&topic.settings).map(|owner| owner.object()),
         "settings": topic.settings.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "publishers": topic.publishers,
-        "readers_total": topic.readers_total,
+        "subscribers_total": topic.subscribers_total,
         "logs": topic.logs.iter().map(log_object).collect::<Vec<_>>(),
-        "readers": topic.readers.iter().map(reader_object).collect::<Vec<_>>(),
+        "subscribers": topic.subscribers.iter().map(subscriber_object).collect::<Vec<_>>(),
         "groups": groups,
     })
 }
@@ -215,9 +215,9 @@ fn log_object(log: &LogDescription) -> serde_json::Value {
     })
 }
 
-fn reader_object(reader: &SubscriptionDescription) -> serde_json::Value {
+fn subscriber_object(subscriber: &SubscriptionDescription) -> serde_json::Value {
     json!({
-        "reader": reader.name, "partition": reader.partition, "epoch": reader.position.epoch,
-        "seq": reader.position.seq, "behind": reader.behind, "lost": reader.lost, "registered": reader.registered,
+        "subscriber": subscriber.name, "partition": subscriber.partition, "epoch": subscriber.position.epoch,
+        "seq": subscriber.position.seq, "lag": subscriber.lag, "missed": subscriber.missed, "registered": subscriber.registered,
     })
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 pub struct Owner {
     node: u64,
     epoch: u32,
-    /// `here`, `elsewhere` or `away`.
+    /// `here`, `elsewhere` or `down`.
     is: String,
     address: Option<String>,
 }
@@ -25,8 +25,8 @@ impl Owner {
     }
 
     pub fn in_short(&self) -> String {
-        let away = if self.is == "away" { ", away" } else { "" };
-        format!("node {}, epoch {}{away}", self.node, self.epoch)
+        let down = if self.is == "down" { ", down" } else { "" };
+        format!("node {}, epoch {}{down}", self.node, self.epoch)
     }
 
     /// The owner in a sentence, with a note that the counts are those of the queried node.
@@ -34,7 +34,7 @@ impl Owner {
         let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
         let is = match self.is.as_str() {
             "here" => "this node",
-            "away" => "unreachable; the rest describes this node's copy",
+            "down" => "down; the rest describes this node's copy",
             _ => "another node; the rest describes this node's copy",
         };
         format!("node {}{at}, epoch {}: {is}", self.node, self.epoch)

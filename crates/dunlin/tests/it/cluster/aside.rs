@@ -32,16 +32,16 @@ fn durable_topic_recreated_elsewhere_is_kept_but_not_served() {
     assert!(told_why.len() == 1 && told_why[0].0 == "t" && told_why[0].1.contains("node 1"), "{told_why:?}");
     let refused = stage.node(3).refused_topics();
     assert!(refused.len() == 1 && refused[0].name == "t", "{refused:?}");
-    let mut reader = stage.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
-    assert_eq!(told(&mut reader, 1), ["anew"]);
+    let mut subscriber = stage.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut subscriber, 1), ["anew"]);
     publish(&stage.node(3), "t", "through it");
-    assert_eq!(told(&mut reader, 1), ["through it"]);
+    assert_eq!(told(&mut subscriber, 1), ["through it"]);
     // The deletion of the new topic does not affect the old one.
     stage.node(2).delete_topic("t").unwrap();
     until("it is gone", || stage.node(3).topic("t").is_none());
     stage.node(3).stop();
     stage.hall.nodes.lock().unwrap().remove(&3);
     let alone = open(&disk);
-    let mut reader = alone.subscribe("t", &from(Start::Earliest)).unwrap();
-    assert_eq!(told(&mut reader, 1), ["before"]);
+    let mut subscriber = alone.subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut subscriber, 1), ["before"]);
 }

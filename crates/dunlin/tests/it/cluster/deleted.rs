@@ -66,8 +66,8 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
     }
     hears(&stage, 2);
     let position = anew.join().unwrap();
-    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
-    assert_eq!(told(&mut reader, 1), ["anew"]);
+    let mut subscriber = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut subscriber, 1), ["anew"]);
     assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last(), position);
 }
 
@@ -95,6 +95,6 @@ fn node_that_missed_a_deletion_serves_the_recreated_topic() {
     stage.until_owned_by("t", 1);
     publish(&stage.node(1), "t", "anew");
     publish(&stage.node(2), "t", "through it");
-    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
-    assert_eq!(told(&mut reader, 2), ["anew", "through it"]);
+    let mut subscriber = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut subscriber, 2), ["anew", "through it"]);
 }

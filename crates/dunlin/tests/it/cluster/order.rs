@@ -27,7 +27,7 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
 fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String> {
     let stage = TestCluster::of(3);
     stage.topic_at(2, "t");
-    let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    let mut subscriber = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
     let node = stage.node(1);
     let mut receipts = Vec::new();
     let mut publish = |number: u64| {
@@ -42,7 +42,7 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
     stage.hall.on_the_way.lock().unwrap().clear();
     let mut all = Vec::new();
     while all.len() < receipts.len() {
-        all.extend(told(&mut reader, 1).into_iter().filter(|event| !event.starts_with("epoch")));
+        all.extend(told(&mut subscriber, 1).into_iter().filter(|event| !event.starts_with("epoch")));
     }
     let (waiter, log) = (Waiter::new(), Arc::clone(&node.topic("t").unwrap().logs()[0]));
     for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == AckLevel::ByOwner) {

@@ -30,8 +30,8 @@ fn topic_that_moves_before_its_feed_begins_is_fed() {
         publish(&stage.node(2), "t", "first");
         *stage.hall.moves_before_feed.lock().unwrap() = Some((1, to));
         let begun = subscribing(&stage, 1, Start::Earliest).recv_timeout(PATIENCE);
-        let mut reader = begun.unwrap_or_else(|_| panic!("moved to node {to}: the wait timed out"));
-        assert_eq!(told(&mut reader, 1), ["first"], "moved to node {to}");
+        let mut subscriber = begun.unwrap_or_else(|_| panic!("moved to node {to}: the wait timed out"));
+        assert_eq!(told(&mut subscriber, 1), ["first"], "moved to node {to}");
     }
 }
 
@@ -43,8 +43,8 @@ fn next_owner_asks_again_where_the_handover_breaks_off() {
     stage.hall.breaking.lock().unwrap().insert((2, 1));
     stage.ownership(3).move_topic("t", 2).unwrap();
     stage.until_owned_by("t", 2);
-    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
-    assert_eq!(told(&mut reader, 1), ["before"]);
+    let mut subscriber = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut subscriber, 1), ["before"]);
 }
 
 #[test]

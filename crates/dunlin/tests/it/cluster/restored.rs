@@ -28,8 +28,8 @@ fn durable_topic_without_its_records_begins_a_new_epoch() {
     let next = publish(&stage.node(2), "t", "new");
     assert!(next.epoch > last.epoch, "{next} after {last}");
     for id in [1, 2] {
-        let mut reader = stage.node(id).subscribe("t", &from(Start::After(last))).unwrap();
-        assert_eq!(told(&mut reader, 2), ["epoch after 2 of None", "new"], "at node {id}");
+        let mut subscriber = stage.node(id).subscribe("t", &from(Start::After(last))).unwrap();
+        assert_eq!(told(&mut subscriber, 2), ["epoch after 2 of None", "new"], "at node {id}");
     }
 }
 

@@ -133,8 +133,8 @@ fn group_without_members_delays_no_subscriber() {
     let (_, waker) = wakes();
     assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     let (reads, waker) = wakes();
-    let mut reader = node.subscribe("jobs", &SubscribeOptions::default()).unwrap();
-    assert!(reader.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    let mut subscriber = node.subscribe("jobs", &SubscribeOptions::default()).unwrap();
+    assert!(subscriber.poll_ready(&mut Context::from_waker(&waker)).is_pending());
     drop(member);
     publish(&node, "jobs", [1]);
     assert_eq!(reads.0.load(Ordering::SeqCst), 1);

@@ -27,7 +27,7 @@ pub struct Record {
     /// The time of the event according to the publisher.
     #[prost(fixed64, optional, tag = "6")]
     pub event_time_ns: ::core::option::Option<u64>,
-    /// The time from which readers skip the record.
+    /// The time from which subscribers skip the record.
     #[prost(fixed64, optional, tag = "7")]
     pub expires_ns: ::core::option::Option<u64>,
     /// Selects the partition.
@@ -91,15 +91,15 @@ pub struct TopicConfig {
     #[prost(message, optional, tag = "9")]
     pub reducer: ::core::option::Option<Reducer>,
 }
-/// Publishers wait for registered readers.
+/// Publishers wait for registered subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reliable {
     #[prost(uint32, tag = "1")]
-    pub readers_max: u32,
+    pub subscribers_max: u32,
     /// How long a publisher waits for room; 0 for the default.
     #[prost(uint32, tag = "2")]
     pub wait_ms_max: u32,
-    /// Whether a reader that makes no room in time is removed; otherwise the publish is refused.
+    /// Whether a subscriber that makes no room in time is removed; otherwise the publish is refused.
     #[prost(bool, tag = "3")]
     pub evict: bool,
 }
@@ -203,12 +203,12 @@ pub struct DescribeTopicResponse {
     #[prost(uint32, tag = "3")]
     pub publishers: u32,
     #[prost(uint32, tag = "4")]
-    pub readers_total: u32,
+    pub subscribers_total: u32,
     #[prost(message, repeated, tag = "5")]
     pub logs: ::prost::alloc::vec::Vec<LogState>,
     /// Some readers; the readers with the most unread records first.
     #[prost(message, repeated, tag = "6")]
-    pub readers: ::prost::alloc::vec::Vec<ReaderState>,
+    pub subscribers: ::prost::alloc::vec::Vec<SubscriberState>,
     #[prost(message, repeated, tag = "7")]
     pub groups: ::prost::alloc::vec::Vec<GroupState>,
     /// Whether a responsible node does not respond: empty fields and zeros may then be unknown.
@@ -231,7 +231,7 @@ pub struct LogState {
     pub last_append_ns: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ReaderState {
+pub struct SubscriberState {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
@@ -241,9 +241,9 @@ pub struct ReaderState {
     #[prost(uint64, tag = "4")]
     pub seq: u64,
     #[prost(uint64, tag = "5")]
-    pub behind: u64,
+    pub lag: u64,
     #[prost(uint64, tag = "6")]
-    pub lost: u64,
+    pub missed: u64,
     #[prost(bool, tag = "7")]
     pub registered: bool,
 }
@@ -524,7 +524,7 @@ pub mod subscribe_response {
         Publishers(super::Publishers),
     }
 }
-/// The reader's positions before its first record. A subscription to many logs has several of these messages.
+/// The subscriber's positions before its first record. A subscription to many logs has several of these messages.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Subscribed {
     #[prost(message, repeated, tag = "1")]
@@ -548,7 +548,7 @@ pub struct Records {
     #[prost(message, repeated, tag = "5")]
     pub records: ::prost::alloc::vec::Vec<Record>,
 }
-/// Records that the log deleted before this reader read them.
+/// Records that the log deleted before this subscriber read them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Gap {
     #[prost(string, tag = "1")]
@@ -574,7 +574,7 @@ pub struct Lagging {
     #[prost(uint64, tag = "4")]
     pub retained: u64,
 }
-/// The log began a new epoch, and its owner does not know whether the reader saw the end of the old one.
+/// The log began a new epoch, and its owner does not know whether the subscriber saw the end of the old one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EpochChanged {
     #[prost(string, tag = "1")]
@@ -594,7 +594,7 @@ pub struct EpochChanged {
     #[prost(uint64, tag = "7")]
     pub new_first: u64,
 }
-/// No record through this position was for this reader.
+/// No record through this position was for this subscriber.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Advance {
     #[prost(message, optional, tag = "1")]
@@ -614,7 +614,7 @@ pub struct SnapshotPart {
     #[prost(bytes = "bytes", tag = "5")]
     pub part: ::prost::bytes::Bytes,
 }
-/// The checksum of the state, for a reader that has applied all records.
+/// The checksum of the state, for a subscriber that has applied all records.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Checksum {
     #[prost(message, optional, tag = "1")]
@@ -622,7 +622,7 @@ pub struct Checksum {
     #[prost(fixed64, tag = "2")]
     pub checksum: u64,
 }
-/// Whether a publisher of a stateful topic is connected, for a reader of the state that has
+/// Whether a publisher of a stateful topic is connected, for a subscriber of the state that has
 /// applied all records. Sent at each change, and at the beginning if none is connected.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Publishers {
@@ -1216,11 +1216,11 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "PublishStream"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the reader's positions.
+        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the subscriber's positions.
         /// With start.snapshot, a stateful topic (an order book, the last value of each key) delivers its state and then the changes.
         ///
         /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
-        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered reader that
+        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered subscriber that
         /// was too slow, UNAVAILABLE (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
         pub async fn subscribe(
             &mut self,
@@ -1396,11 +1396,11 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the reader's positions.
+        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the subscriber's positions.
         /// With start.snapshot, a stateful topic (an order book, the last value of each key) delivers its state and then the changes.
         ///
         /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
-        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered reader that
+        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered subscriber that
         /// was too slow, UNAVAILABLE (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
         async fn subscribe(
             &self,

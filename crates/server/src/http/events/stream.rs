@@ -27,7 +27,7 @@ pub(super) struct TopicEvents {
     subscriber: Subscriber,
     stream_positions: StreamPositions,
     form: RecordFormat,
-    reader: SubscriberIdentity,
+    identity: SubscriberIdentity,
     /// The memory charge.
     _charge: Charge,
 }
@@ -38,7 +38,7 @@ impl TopicEvents {
         shared: &Arc<Shared>,
         subscribed: EventSubscription,
         form: RecordFormat,
-        reader: SubscriberIdentity,
+        identity: SubscriberIdentity,
     ) -> (TopicEvents, String) {
         let EventSubscription { subscriber, mut stream_positions, gone, charge } = subscribed;
         let mut beginning = String::new();
@@ -52,7 +52,7 @@ impl TopicEvents {
             write_id(&id, &mut beginning);
         }
         let shared = Arc::clone(shared);
-        (TopicEvents { shared, subscriber, stream_positions, form, reader, _charge: charge }, beginning)
+        (TopicEvents { shared, subscriber, stream_positions, form, identity, _charge: charge }, beginning)
     }
 
     fn read(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem> {
@@ -113,7 +113,7 @@ impl EventSource for TopicEvents {
 
     fn ends(&mut self, why: &Problem) {
         if !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed) {
-            self.reader.record_departure(&self.shared, DepartureKind::CutOff, why);
+            self.identity.record_departure(&self.shared, DepartureKind::CutOff, why);
         }
     }
 }

@@ -58,7 +58,7 @@ pub(in crate::http) async fn subscribe(
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
-    let charge = shared.charge_readers(1 + selected.logs.len(), pattern.as_str().len())?;
+    let charge = shared.charge_subscriptions(1 + selected.logs.len(), pattern.as_str().len())?;
     let is_one = selected.logs.len() == 1
         && (selected.newcomers.is_none() || node.owns_all_of(&selected.logs[0].0, &pattern));
     if is_one {

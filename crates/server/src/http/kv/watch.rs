@@ -43,7 +43,7 @@ pub(in crate::http) async fn watch(
     let prefix = query.get("prefix").unwrap_or("").as_bytes().to_vec();
     let validity = context.login().map(SubscriptionAccess::of);
     context.node().may_query(&ControlQuery::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
-    let charge = context.shared().charge_readers(1, 0)?;
+    let charge = context.shared().charge_subscriptions(1, 0)?;
     let subscriber = subscribe(&context, &query, &headers).await?;
     let mut changes = WatchEvents { subscriber, prefix, last_position: Position::default(), _charge: charge };
     let mut beginning = String::new();

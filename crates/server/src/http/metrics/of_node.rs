@@ -79,7 +79,7 @@ fn write_totals(survey: &Survey, out: &mut Exposition) {
 fn write_connections(shared: &Shared, out: &mut Exposition) {
     let listeners: Vec<_> = shared.traffic.listeners().collect();
     let of = |pick: fn(&(crate::protocol::Protocol, u64, u64)) -> u64| {
-        listeners.iter().map(move |protocol| ([("door", protocol.0.name().to_owned())], pick(protocol)))
+        listeners.iter().map(move |protocol| ([("protocol", protocol.0.name().to_owned())], pick(protocol)))
     };
     out.family(Gauge, "dunlin_connections", "Connections that are open.", of(|protocol| protocol.1));
     out.family(

@@ -7,14 +7,14 @@ use super::exposition::MetricKind::{Counter, Gauge};
 
 pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
     let slowest = unlike(slowest);
-    let lag = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.reader.behind));
+    let lag = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.subscriber.lag));
     out.family(Gauge, "dunlin_subscription_lag_records", "Lag of one of the slowest subscriptions.", lag);
-    let lost = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.reader.lost));
+    let missed = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.subscriber.missed));
     out.family(
         Counter,
-        "dunlin_subscription_lost_records_total",
-        "Records lost by one of the slowest subscriptions.",
-        lost,
+        "dunlin_subscription_missed_records_total",
+        "Records missed by one of the slowest subscriptions.",
+        missed,
     );
 }
 
@@ -33,12 +33,12 @@ fn unlike(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
 }
 
 fn labels(seen: &SubscriptionInfo) -> Labels {
-    let reader = &seen.reader;
-    let protocol = if reader.protocol.is_empty() { "in_process" } else { reader.protocol };
+    let subscriber = &seen.subscriber;
+    let protocol = if subscriber.protocol.is_empty() { "in_process" } else { subscriber.protocol };
     [
-        ("door", protocol.to_owned()),
-        ("name", reader.name.clone()),
+        ("protocol", protocol.to_owned()),
+        ("name", subscriber.name.clone()),
         ("topic", seen.topic.name().to_owned()),
-        ("partition", reader.partition.to_string()),
+        ("partition", subscriber.partition.to_string()),
     ]
 }

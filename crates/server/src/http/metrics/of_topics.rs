@@ -36,7 +36,7 @@ pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, o
     numbers(Gauge, "dunlin_topic_memory_bytes", "Memory of the retained records.", |seen| {
         seen.retained_bytes
     });
-    numbers(Gauge, "dunlin_topic_waiting_readers", "Subscribers that have read everything.", |seen| {
+    numbers(Gauge, "dunlin_topic_waiting_subscribers", "Subscribers that have read everything.", |seen| {
         seen.waiting
     });
     numbers(Gauge, "dunlin_topic_publishers", "Open publishers.", |seen| seen.topic.publishers().into());

@@ -28,7 +28,7 @@ pub(super) struct SocketSubscription {
     subscriber: Subscriber,
     stream_positions: StreamPositions,
     validity: Option<SubscriptionAccess>,
-    pub(super) reader: SubscriberIdentity,
+    pub(super) identity: SubscriberIdentity,
     /// The memory charge.
     _charge: Charge,
 }
@@ -53,7 +53,7 @@ impl SocketSubscription {
             protocol: Protocol::Ws,
         })?;
         let validity = context.login().map(SubscriptionAccess::of);
-        let reader = SubscriberIdentity {
+        let identity = SubscriberIdentity {
             protocol: Protocol::Ws,
             name: request.options.name.clone(),
             peer: context.peer_address(),
@@ -65,7 +65,7 @@ impl SocketSubscription {
             subscriber,
             stream_positions,
             validity,
-            reader,
+            identity,
             _charge: charge,
         };
         let mut object = Map::new();
@@ -142,7 +142,7 @@ impl SocketSubscription {
     /// Adds the position from which a subscriber can resume.
     fn say_where(&mut self, out: &mut Vec<String>) {
         if let Some(at) = self.stream_positions.take_id() {
-            out.push(json!({"op": "at", "id": self.id, "resume": at}).to_string());
+            out.push(json!({"op": "position", "id": self.id, "resume": at}).to_string());
         }
     }
 

@@ -344,7 +344,7 @@ impl JsonSocket {
         if let Some(reading) = self.readings.remove(&id)
             && !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed)
         {
-            reading.reader.record_departure(self.context.shared(), DepartureKind::CutOff, why);
+            reading.identity.record_departure(self.context.shared(), DepartureKind::CutOff, why);
         }
         self.send(&[answer("end", "id", id, why.json())]).await
     }
@@ -414,7 +414,7 @@ impl JsonSocket {
         // The permission may have been revoked in the meantime.
         let begun = begun.and_then(|(mut reading, said)| match reading.check() {
             Ok(()) => Ok((reading, said)),
-            Err(refused) => Err((Some(reading.reader.name.clone()), Box::new(Problem::from(refused)))),
+            Err(refused) => Err((Some(reading.identity.name.clone()), Box::new(Problem::from(refused)))),
         });
         match begun {
             Ok((reading, said)) => {

@@ -1,7 +1,7 @@
 //! Batches that were forwarded to other owners, until the owners respond. A refusal is reported when it arrives,
 //! which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: the node's `handed_bytes_max`; beyond it the session forwards no batch.
+//! Limit: the node's `forwarded_bytes_max`; beyond it the session forwards no batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -97,7 +97,7 @@ impl Session {
         }
         let number = self.next_number();
         let member = self.name();
-        let charge = self.shared.charge_readers(1, member.len())?;
+        let charge = self.shared.charge_subscriptions(1, member.len())?;
         let Some(of) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
         let queue = of.queue.as_deref().unwrap_or_default();
         let group = group_of(queue, &of.pattern, filter.is_some());

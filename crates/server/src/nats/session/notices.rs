@@ -20,7 +20,7 @@ impl Session {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let Some(subscription) = self.subscriptions.get(&channel.subscription) else { return };
         match notice {
-            Notice::Gap(gap) => channel.reading.lost(gap.records()),
+            Notice::Gap(gap) => channel.reading.missed(gap.records()),
             Notice::Lagging(_) => channel.reading.lagging(),
             _ => {}
         }

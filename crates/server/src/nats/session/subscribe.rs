@@ -157,7 +157,7 @@ impl Session {
         sid: &[u8],
     ) -> Result<(), SubscribeError> {
         let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
-        let charge = self.shared.charge_readers(1, texts)?;
+        let charge = self.shared.charge_subscriptions(1, texts)?;
         let newcomers = NewLogs::waking(Arc::clone(&self.waiter));
         let logs = self.node.watch(&pattern, &newcomers)?;
         let number = self.next_number();
@@ -261,7 +261,7 @@ impl Session {
             return Err(SubscribeError::Limit { limit: "channels_max", value: channels_max as u64 });
         }
         let name = self.name();
-        let charge = self.shared.charge_readers(1, name.len())?;
+        let charge = self.shared.charge_subscriptions(1, name.len())?;
         let options = SubscribeOptions {
             name,
             protocol: Protocol::Nats.name(),
@@ -342,7 +342,7 @@ impl Session {
         subscription.channels.push(channel);
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
-        let reading = cursor.log().show_reader(options, cursor.is_registered(), before);
+        let reading = cursor.log().list_subscriber(options, cursor.is_registered(), before);
         if !subscription.is_sequenced {
             reading.keep_history();
         }

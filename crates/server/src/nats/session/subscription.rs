@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::topic::{
-    Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, ReaderProgress, SubscribeOptions,
+    Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, SubscribeOptions, SubscriberProgress,
 };
 use dunlin::{CursorFuture, Inbox};
 
@@ -61,7 +61,7 @@ pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
     /// Progress of the channel, shown to operators.
-    pub(super) reading: Arc<ReaderProgress>,
+    pub(super) reading: Arc<SubscriberProgress>,
     /// Whether the channel skips records that the connection published itself.
     pub(super) skips_own: bool,
     /// The last record to deliver.

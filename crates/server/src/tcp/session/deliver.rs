@@ -144,7 +144,7 @@ impl Session {
                         channel.in_flight = None;
                     }
                     match &notice {
-                        Notice::Gap(gap) => channel.reading.lost(gap.records()),
+                        Notice::Gap(gap) => channel.reading.missed(gap.records()),
                         Notice::Lagging(_) => channel.reading.lagging(),
                         _ => {}
                     }

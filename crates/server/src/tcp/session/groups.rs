@@ -41,7 +41,7 @@ impl Session {
     fn begin_membership(&mut self, join: &JoinGroup<'_>) -> Result<(), Refused> {
         self.check_subscriptions()?;
         let texts = join.topic.len() + join.group.len() + join.member.len();
-        let charge = self.shared.charge_readers(1, texts).map_err(|error| Refused::from(&error))?;
+        let charge = self.shared.charge_subscriptions(1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
         let group_member = self.open_membership(join, token)?;
         let mut channels = Vec::new();

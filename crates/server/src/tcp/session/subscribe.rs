@@ -65,7 +65,7 @@ impl Session {
     ) -> Result<Subscription, Refused> {
         self.check_subscriptions()?;
         let texts = subscribe.pattern.len() + subscribe.name.len();
-        let charge = self.shared.charge_readers(1, texts).map_err(|error| Refused::from(&error))?;
+        let charge = self.shared.charge_subscriptions(1, texts).map_err(|error| Refused::from(&error))?;
         let pattern = Pattern::parse(subscribe.pattern)
             .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         if self.inbox.holds(subscribe.pattern) {
@@ -172,7 +172,7 @@ impl Session {
         let options = late.as_ref().unwrap_or(&subscription.options);
         let mut cursor = self.node.open_cursor(log, options, start, filter, ConsumeMode::Explicit);
         let channels_max = self.shared.limits.channels_max;
-        let charge = self.shared.charge_readers(1, subscription.options.name.len());
+        let charge = self.shared.charge_subscriptions(1, subscription.options.name.len());
         let refused = match (cursor.take_now(), charge) {
             (Some(Err(error)), _) | (_, Err(error)) => Refused::from(&error),
             _ if self.channels.len() + self.opening.len() >= channels_max => {
@@ -229,7 +229,7 @@ impl Session {
         }
         subscription.channels.push(channel);
         let options = &subscription.options;
-        let reading = cursor.log().show_reader(options, cursor.is_registered(), reported);
+        let reading = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
         let debt = Default::default();
         let opened = Channel {
             subscription: number,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::CursorFuture;
-use dunlin::topic::ReaderProgress;
+use dunlin::topic::SubscriberProgress;
 use dunlin::topic::{
     Budget, BudgetSpent, Charge, Cursor, Filter, Log, NewLogs, Pattern, Position, Snapshot, SubscribeOptions,
 };
@@ -79,7 +79,7 @@ pub(super) struct Channel {
     /// The client's position when it has read everything that was sent.
     pub(super) reported: Position,
     /// Progress of the channel, shown to operators.
-    pub(super) reading: Arc<ReaderProgress>,
+    pub(super) reading: Arc<SubscriberProgress>,
     /// Bytes sent beyond the channel's share, to be compensated.
     pub(super) debt: Cell<usize>,
     /// Whether the socket took no more of the channel in the last write.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use dunlin::topic::{
-    ConfigError, Durable, LogInfo, Pattern, Position, ReaderInfo, ReducerConfig, StateInfo, Subject, Topic,
-    TopicConfig,
+    ConfigError, Durable, LogInfo, Pattern, Position, ReducerConfig, StateInfo, Subject, SubscriberInfo,
+    Topic, TopicConfig,
 };
 use dunlin::wire::{
     CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
-    NamedTopic, ReaderState, RequestRefused, Setting, Settings, TopicLine, TopicState, Topics, UNKNOWN,
+    NamedTopic, RequestRefused, Setting, Settings, SubscriberState, TopicLine, TopicState, Topics, UNKNOWN,
     UNKNOWN_COUNT,
 };
 use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError, TopicFuture};
@@ -19,7 +19,7 @@ use super::access::LoginState;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
 use super::waiting::Preparation;
 use crate::figures::{
-    ClusterFigures, FiguresRequest, OwnerFigures, READERS_SHOWN, TopicClients, TopicFigures,
+    ClusterFigures, FiguresRequest, OwnerFigures, SUBSCRIBERS_SHOWN, TopicClients, TopicFigures,
 };
 use crate::peers::interest::{self, INTEREST};
 
@@ -226,19 +226,23 @@ impl Session {
         let groups: Vec<_> = infos.iter().map(group_state).collect();
         let unknown = TopicClients {
             publishers: UNKNOWN_COUNT,
-            readers_total: UNKNOWN_COUNT,
+            subscribers_total: UNKNOWN_COUNT,
             ..TopicClients::default()
         };
         let users = users.unwrap_or(unknown);
-        let readers: Vec<_> =
-            users.readers.iter().take(READERS_SHOWN).map(|(_, reader)| reader_state(reader)).collect();
+        let subscribers: Vec<_> = users
+            .subscribers
+            .iter()
+            .take(SUBSCRIBERS_SHOWN)
+            .map(|(_, subscriber)| subscriber_state(subscriber))
+            .collect();
         self.outbound.push(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
             publishers: users.publishers,
-            readers_total: users.readers_total,
+            subscribers_total: users.subscribers_total,
             logs: List::new(&logs),
-            readers: List::new(&readers),
+            subscribers: List::new(&subscribers),
             groups: List::new(&groups),
         }));
     }
@@ -352,7 +356,7 @@ fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
         records: 0,
         bytes: 0,
         appended: 0,
-        readers: 0,
+        subscribers: 0,
     }
 }
 
@@ -365,18 +369,18 @@ fn line<'t>(topic: &'t Topic, TopicFigures { held, users }: &TopicFigures) -> To
         records: held.as_ref().map_or(UNKNOWN, OwnerFigures::records),
         bytes: held.as_ref().map_or(UNKNOWN, OwnerFigures::bytes),
         appended: held.as_ref().map_or(UNKNOWN, OwnerFigures::appended),
-        readers: users.as_ref().map_or(UNKNOWN_COUNT, |users| users.readers_total),
+        subscribers: users.as_ref().map_or(UNKNOWN_COUNT, |users| users.subscribers_total),
     }
 }
 
-fn reader_state(reader: &ReaderInfo) -> ReaderState<'_> {
-    ReaderState {
-        name: &reader.name,
-        partition: reader.partition,
-        position: position_to_wire(reader.position),
-        behind: reader.behind,
-        lost: reader.lost,
-        registered: reader.registered,
+fn subscriber_state(subscriber: &SubscriberInfo) -> SubscriberState<'_> {
+    SubscriberState {
+        name: &subscriber.name,
+        partition: subscriber.partition,
+        position: position_to_wire(subscriber.position),
+        lag: subscriber.lag,
+        missed: subscriber.missed,
+        registered: subscriber.registered,
     }
 }
 

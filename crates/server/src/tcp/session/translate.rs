@@ -48,7 +48,7 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
     if config.record_bytes_max > 0 {
         made.record_bytes_max = config.record_bytes_max;
     }
-    made.reliable = (config.reliable_readers_max > 0).then(|| reliable_from_wire(config));
+    made.reliable = (config.reliable_subscribers_max > 0).then(|| reliable_from_wire(config));
     made
 }
 
@@ -56,7 +56,7 @@ fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {
     let defaults = Reliable::default();
     Reliable {
         // The topic refuses a number over its limit.
-        readers_max: u16::try_from(config.reliable_readers_max).unwrap_or(u16::MAX),
+        subscribers_max: u16::try_from(config.reliable_subscribers_max).unwrap_or(u16::MAX),
         wait_max: match config.wait_ms_max {
             0 => defaults.wait_max,
             ms => Duration::from_millis(ms.into()),
@@ -83,7 +83,7 @@ pub(super) fn config_to_wire<'a>(
         retain_records: config.retention.records.unwrap_or(0),
         retain_ms: config.retention.age.map_or(0, ms),
         record_bytes_max: config.record_bytes_max,
-        reliable_readers_max: reliable.map_or(0, |reliable| reliable.readers_max.into()),
+        reliable_subscribers_max: reliable.map_or(0, |reliable| reliable.subscribers_max.into()),
         wait_ms_max: reliable.map_or(0, |reliable| u32::try_from(ms(reliable.wait_max)).unwrap_or(u32::MAX)),
         when_full: match reliable.map(|reliable| reliable.on_full) {
             Some(OnFull::Evict) => WhenFull::Evict,

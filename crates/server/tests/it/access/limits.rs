@@ -151,7 +151,7 @@ fn topic_with_a_subscriber_does_not_expire() {
          publish = [\"acme.>\"]\nsubscribe = [\"acme.>\"]\n",
     );
     let ana = guarded.by_password("ana");
-    let _reader = ana.subscribe("acme.read", Default::default()).unwrap();
+    let _subscriber = ana.subscribe("acme.read", Default::default()).unwrap();
     assert_eq!(guarded.http("POST", "/v1/topics/acme.other", &basic("ana", PASSWORD), b"x").status, 200);
     until("the topic that nobody uses goes", || guarded.node.topic("acme.other").is_none());
     assert!(guarded.node.topic("acme.read").is_some());

@@ -60,7 +60,7 @@ fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
     let ana = guarded.by_password("ana");
-    let mut reader = guarded.node.subscribe("orders.>", &SubscribeOptions::default()).unwrap();
+    let mut subscriber = guarded.node.subscribe("orders.>", &SubscribeOptions::default()).unwrap();
     // With the whole pattern, each record is checked.
     let mut publisher = ana.publisher("orders.>").unwrap();
     let to = |tail: &'static str| {
@@ -73,7 +73,7 @@ fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
     let mut other = ana.publisher("orders.>").unwrap();
     other.publish(to("us")).unwrap();
     let mut subjects = Vec::new();
-    while let Some(event) = reader.try_next().unwrap() {
+    while let Some(event) = subscriber.try_next().unwrap() {
         if let dunlin::topic::Event::Record(record) = event {
             subjects.push(record.subject());
         }
@@ -325,8 +325,8 @@ fn surveying_user_sees_only_its_own_tenant() {
     );
     let named = |name: &str| SubscribeOptions { name: name.to_owned(), ..SubscribeOptions::default() };
     let (ana, bob) = (guarded.by_password("ana"), guarded.by_password("bob"));
-    let _own = ana.subscribe("acme.mine", named("reader-of-ana")).unwrap();
-    let _others = bob.subscribe("other.plans", named("reader-of-bob")).unwrap();
+    let _own = ana.subscribe("acme.mine", named("subscriber-of-ana")).unwrap();
+    let _others = bob.subscribe("other.plans", named("subscriber-of-bob")).unwrap();
     let text = |user: &str, path: &str| {
         let answer = guarded.http("GET", path, &basic(user, PASSWORD), b"");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -334,12 +334,12 @@ fn surveying_user_sees_only_its_own_tenant() {
     };
     for path in ["/metrics", "/v1/subscriptions"] {
         let seen = text("ana", path);
-        assert!(seen.contains("acme.mine") && seen.contains("reader-of-ana"), "{seen}");
-        for hidden in ["other", "reader-of-bob", "default", "process_", "dunlin_logins"] {
+        assert!(seen.contains("acme.mine") && seen.contains("subscriber-of-ana"), "{seen}");
+        for hidden in ["other", "subscriber-of-bob", "default", "process_", "dunlin_logins"] {
             assert!(!seen.contains(hidden), "{hidden} in {seen}");
         }
         let all = text("root", path);
-        assert!(all.contains("acme.mine") && all.contains("reader-of-bob"), "{all}");
+        assert!(all.contains("acme.mine") && all.contains("subscriber-of-bob"), "{all}");
     }
     assert!(text("ana", "/metrics").contains("dunlin_topics 1\n"));
     let recent = guarded.http("GET", "/v1/subscriptions?recent", &basic("ana", PASSWORD), b"");
@@ -351,7 +351,7 @@ fn surveying_user_sees_only_its_own_tenant() {
             assert_eq!(refused.status, 403, "{user}: {refused:?}");
         }
     }
-    assert!(text("root", "/v1/node/stats").contains("reader-of-bob"));
+    assert!(text("root", "/v1/node/stats").contains("subscriber-of-bob"));
     assert!(ana.subscribe("$node.>", named("curious")).is_err());
     guarded.by_password("root").subscribe("$node.>", named("operator")).unwrap();
 }

@@ -319,9 +319,9 @@ fn subscriber_is_listed_by_name_until_its_stream_ends() {
         let request = v1::SubscribeRequest { name: "me".to_owned(), ..subscribe(&["t"], At::Latest(true)) };
         let (stream, _) = begun(&mut client, request).await.unwrap();
         let topic = node.topic("t").unwrap();
-        assert_eq!(topic.readers()[0].name, "me");
+        assert_eq!(topic.subscribers()[0].name, "me");
         drop(stream);
-        until(async || topic.readers().is_empty()).await;
+        until(async || topic.subscribers().is_empty()).await;
     });
 }
 

@@ -16,7 +16,7 @@ fn topic_is_managed_over_grpc() {
             retain_records: 1_000,
             retain_ms: 60_000,
             record_bytes_max: 4_096,
-            reliable: Some(v1::Reliable { readers_max: 2, wait_ms_max: 70, evict: true }),
+            reliable: Some(v1::Reliable { subscribers_max: 2, wait_ms_max: 70, evict: true }),
             ..Default::default()
         };
         let create = |or_same| v1::CreateTopicRequest {

@@ -44,7 +44,7 @@ fn scrape() -> String {
     assert_eq!(stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#).status, 201);
     assert_eq!(stage.post("/v1/topics/kept", &[], b"x").status, 200);
     let options = SubscribeOptions { name: "a".to_owned(), start: Start::Earliest, ..Default::default() };
-    let _reader = stage.node.subscribe("kept", &options).unwrap();
+    let _subscriber = stage.node.subscribe("kept", &options).unwrap();
     stage.get("/metrics").text().to_owned()
 }
 
@@ -57,7 +57,7 @@ fn every_metric_of_the_dashboard_and_of_the_alerts_is_there() {
         said.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(families.iter().all(|family| there.contains(*family)), "each has a series here: {said}");
     let known_labels: BTreeSet<&str> =
-        ["instance", "door", "name", "topic", "partition", "method", "status"].into();
+        ["instance", "protocol", "name", "topic", "partition", "method", "status"].into();
     for name in ["grafana-dashboard.json", "prometheus-alerts.yml"] {
         let text = file(name);
         let asked = metrics(&text);

@@ -102,7 +102,7 @@ fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
         publisher.publish(payload.as_str()).unwrap();
     }
     let held = stage.node.budget().used() - before;
-    assert!(held < 1 << 20, "{held} bytes are held for a history of 64 KiB and a reader that sleeps");
+    assert!(held < 1 << 20, "{held} bytes are held for a history of 64 KiB and a subscriber that sleeps");
     let last = publisher.publish("end").unwrap().position.seq;
     let (mut read, mut lost) = (0, 0);
     loop {

@@ -18,7 +18,7 @@ fn node_pages_agree_with_the_metrics() {
     for _ in 0..500 {
         stage.publish("t", &[b'x'; 100]);
     }
-    let _reader = stage.events("/v1/topics/t/events?name=slow&from=earliest", &[]);
+    let _subscriber = stage.events("/v1/topics/t/events?name=slow&from=earliest", &[]);
     let metrics = stage.get("/metrics").text().to_owned();
     let stats = stage.get("/v1/node/stats").json();
     assert_eq!(stats["totals"]["records"], number(&metrics, "dunlin_records_total"));
@@ -32,7 +32,7 @@ fn node_pages_agree_with_the_metrics() {
     let cluster = stage.get("/v1/node/cluster").json();
     let nodes = cluster["nodes"].as_array().unwrap();
     assert_eq!((nodes.len(), &nodes[0]["alive"]), (1, &true.into()));
-    assert_eq!(nodes[0]["doors"]["http"], stage.address().to_string());
+    assert_eq!(nodes[0]["listeners"]["http"], stage.address().to_string());
     assert!(cluster["tasks_shards"].is_array(), "{cluster}");
     assert_eq!(stage.get("/v1/node/spaces").json()["worlds"], Value::Array(Vec::new()));
     assert_eq!(stage.get("/v1/node/work").json()["tenants"], Value::Array(Vec::new()));

@@ -60,7 +60,7 @@ fn metrics_count_published_lost_and_lagging_records() {
     assert!(series["dunlin_gap_records_total"] > 4_000.0);
     assert!(series["dunlin_lagging_total"] >= 1.0);
     assert_eq!((series["dunlin_topics"], series["dunlin_subscriptions"]), (1.0, 2.0));
-    let labels = r#"{door="in_process",name="asleep",topic="a.\"b",partition="0"}"#;
+    let labels = r#"{protocol="in_process",name="asleep",topic="a.\"b",partition="0"}"#;
     assert_eq!(series[&format!("dunlin_subscription_lag_records{labels}")], 5_000.0);
     assert!(series["dunlin_memory_used_bytes"] > 0.0 && series["process_resident_memory_bytes"] > 1e6);
     assert!(series["process_start_time_seconds"] > 1.6e9 && series["process_open_fds"] > 3.0);
@@ -103,7 +103,7 @@ fn connections_and_responses_are_counted() {
         series.get(r#"dunlin_http_requests_total{method="other",status="404"}"#) == Some(&1.0)
     });
     assert_eq!(series[r#"dunlin_http_requests_total{method="GET",status="404"}"#], 1.0);
-    assert!(series[r#"dunlin_connections{door="http"}"#] >= 2.0);
-    assert!(series[r#"dunlin_connections_accepted_total{door="http"}"#] >= 2.0);
-    assert_eq!(series[r#"dunlin_connections{door="tcp"}"#], 0.0);
+    assert!(series[r#"dunlin_connections{protocol="http"}"#] >= 2.0);
+    assert!(series[r#"dunlin_connections_accepted_total{protocol="http"}"#] >= 2.0);
+    assert_eq!(series[r#"dunlin_connections{protocol="tcp"}"#], 0.0);
 }

@@ -36,9 +36,9 @@ fn disconnected_slow_nats_client_is_listed_with_its_lag() {
     }
     while !slow.line().is_empty() {}
     let found = recent(&stage, |one| one["name"] == "dashboard");
-    assert_eq!((&found["door"], &found["what"]), (&"nats".into(), &"cut off".into()), "{found}");
+    assert_eq!((&found["protocol"], &found["outcome"]), (&"nats".into(), &"cut off".into()), "{found}");
     assert_eq!((&found["why"], &found["times"]), (&"Slow Consumer".into(), &1.into()), "{found}");
-    assert!(found["behind"].as_u64() > Some(0), "{found}");
+    assert!(found["lag"].as_u64() > Some(0), "{found}");
     assert!(found["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{found}");
 }
 
@@ -53,11 +53,11 @@ fn clients_of_a_wrong_protocol_are_listed_and_counted() {
         // The client may be cut off before its bytes are read.
         let _ = stranger.read_to_end(&mut Vec::new());
     }
-    let found = recent(&stage, |one| one["door"] == "tcp" && one["times"] == 3);
-    assert_eq!(found["what"], "refused");
+    let found = recent(&stage, |one| one["protocol"] == "tcp" && one["times"] == 3);
+    assert_eq!(found["outcome"], "refused");
     assert!(found["why"].as_str().unwrap().starts_with("PROTOCOL: "), "{found}");
     NatsPeer::new(&stage.server).say("HELO");
-    assert_eq!(recent(&stage, |one| one["door"] == "nats")["what"], "refused");
+    assert_eq!(recent(&stage, |one| one["protocol"] == "nats")["outcome"], "refused");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn refused_event_stream_is_listed_under_its_name() {
     let stage = Stage::new();
     assert_eq!(stage.get("/v1/topics/a..b/events?name=page").status, 400);
     let found = recent(&stage, |one| one["name"] == "page");
-    assert_eq!((&found["door"], &found["what"]), (&"http".into(), &"refused".into()), "{found}");
+    assert_eq!((&found["protocol"], &found["outcome"]), (&"http".into(), &"refused".into()), "{found}");
     assert!(found["why"].as_str().unwrap().starts_with("SUBJECT"), "{found}");
     assert!(stage.get("/v1/subscriptions").json().get("recent").is_none(), "only who asks is told");
 }

@@ -183,7 +183,7 @@ fn json_messages_are_processed_in_order() {
         match said["op"].as_str().unwrap() {
             "pong" => break,
             "record" => records.push(said["payload"].as_str().unwrap().to_owned()),
-            "at" => {}
+            "position" => {}
             op => answers.push((op.to_owned(), said["title"].as_str().unwrap_or("").to_owned())),
         }
     }
@@ -324,7 +324,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
                 lost += number("records");
                 next = number("last") + 1;
             }
-            "lagging" | "at" => {}
+            "lagging" | "position" => {}
             other => panic!("{other}: {said}"),
         }
     }
@@ -347,7 +347,9 @@ fn stopping_node_closes_websockets_with_a_reason() {
 fn connections_are_counted_by_their_listener() {
     let stage = Stage::new();
     let _socket = Socket::json(&stage);
-    until("it is counted", || stage.get("/metrics").text().contains("dunlin_connections{door=\"ws\"} 1\n"));
+    until("it is counted", || {
+        stage.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
+    });
     // A connection that sends nothing after its headers is not a WebSocket, and times out.
     let mut half = stage.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");

@@ -63,9 +63,9 @@ fn subject_named_as_a_reply_has_a_topic_for_others() {
     // The reply then goes to the subscribers of all nodes.
     service.publish("shop.orders.1", "reply");
     assert_eq!(asker.text().1, "reply");
-    let mut reader = hall.client(2).subscribe("shop.orders.1", from(Start::Earliest)).unwrap();
+    let mut subscriber = hall.client(2).subscribe("shop.orders.1", from(Start::Earliest)).unwrap();
     for text in ["order", "reply"] {
-        let event = reader.next_timeout(PATIENCE).unwrap();
+        let event = subscriber.next_timeout(PATIENCE).unwrap();
         assert!(
             matches!(event, Some(Event::Record(record)) if record.payload() == text.as_bytes()),
             "{text}"

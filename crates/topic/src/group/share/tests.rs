@@ -10,7 +10,7 @@ fn records(seqs: std::ops::RangeInclusive<u64>) -> impl RecordSource {
 }
 
 fn limits() -> Limits {
-    Limits { group_members_max: 3, share_handed_max: 4, group_lost_ranges_max: 2, ..Limits::default() }
+    Limits { group_members_max: 3, share_in_flight_max: 4, group_lost_ranges_max: 2, ..Limits::default() }
 }
 
 #[test]

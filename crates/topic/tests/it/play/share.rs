@@ -74,7 +74,7 @@ impl Sharers {
             match given {
                 Some(seq) => assert_eq!(open.insert(seq, member), None),
                 None => {
-                    assert!(had == LIMITS.share_handed_max as usize || feed.has_seen_all(truth));
+                    assert!(had == LIMITS.share_in_flight_max as usize || feed.has_seen_all(truth));
                     break;
                 }
             }

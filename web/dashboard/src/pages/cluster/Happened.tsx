@@ -20,7 +20,7 @@ export function Happened({ told }: { told: Cluster }) {
               return (
                 <li key={`${event.at_ms}${event.event}${event.node}${event.topic}`} data-event={event.event}>
                   <time class="soft num small" dateTime={new Date(event.at_ms).toISOString()}>{moment(event.at_ms)}</time>
-                  <span class={`pill ${tone}`}>{first ? "there" : event.event}</span>
+                  <span class={`pill ${tone}`}>{first ? "up" : event.event}</span>
                   <span>{event.topic ? <><a class="mono" href={link("topics", event.topic)}>{event.topic}</a> {text}</> : text}</span>
                 </li>
               );
@@ -49,7 +49,7 @@ function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", s
     case "removed":
       return ["warn", `node ${event.node} was removed`];
     case "gone":
-      return ["bad", `node ${event.node} is away`];
+      return ["bad", `node ${event.node} is down`];
     case "back":
       return ["good", `node ${event.node} answers`];
     case "owner":

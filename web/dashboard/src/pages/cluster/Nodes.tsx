@@ -15,19 +15,19 @@ export function Nodes({ told }: { told: Cluster }) {
 function Node({ node, told, topics }: { node: ClusterNode; told: Cluster; topics: number }) {
   const part = told.cluster === null ? "by itself" : told.leader === node.node ? "leader" : told.voters.includes(node.node) ? "follower" : told.learners.includes(node.node) ? "learner" : "no vote";
   const share = (node.topics_owned ?? 0) / topics;
-  const state = node.removed ? "removed" : node.alive ? "there" : "away";
+  const state = node.removed ? "removed" : node.alive ? "up" : "down";
   return (
     <li class={`card node ${state}`} data-node={node.node} data-state={state}>
       <div class="title">
         <h2>Node {node.node}</h2>
         {node.node === told.id && <span class="pill">this one</span>}
         <span class={`pill ${part === "leader" ? "accent" : ""}`}>{part}</span>
-        <span class={`pill ${state === "there" ? "good" : "bad"}`}>{state}</span>
+        <span class={`pill ${state === "up" ? "good" : "bad"}`}>{state}</span>
       </div>
       <dl class="facts small">
         {node.address && <><dt>Cluster</dt><dd class="mono">{node.address}</dd></>}
-        {node.doors?.http && <><dt>HTTP</dt><dd class="mono">{node.node === told.id ? node.doors.http : <a href={`${location.protocol}//${node.doors.http}/#/cluster`}>{node.doors.http}</a>}</dd></>}
-        {node.doors?.tcp && <><dt>TCP</dt><dd class="mono">{node.doors.tcp}</dd></>}
+        {node.listeners?.http && <><dt>HTTP</dt><dd class="mono">{node.node === told.id ? node.listeners.http : <a href={`${location.protocol}//${node.listeners.http}/#/cluster`}>{node.listeners.http}</a>}</dd></>}
+        {node.listeners?.tcp && <><dt>TCP</dt><dd class="mono">{node.listeners.tcp}</dd></>}
         <dt>Release</dt><dd>{node.release}</dd>
         {node.removed && <><dt>Removed</dt><dd>{node.removed}</dd></>}
         <dt>Owns</dt><dd>{exact(node.topics_owned)} topics</dd>

@@ -53,7 +53,7 @@ function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
       fail(refused as Error);
     }
   };
-  const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; readers notice a new epoch.` : "This node is by itself, in no cluster: all its topics are its own.";
+  const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; subscribers notice a new epoch.` : "This node is by itself, in no cluster: all its topics are its own.";
   return (
     <Card title="Owner" right={to && <CopyAsCli line={command("dunlin", "topics", "move", topic.name, to)} />}>
       <p class="soft">{note}</p>
@@ -61,7 +61,7 @@ function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
         <form class="row" onSubmit={move} style={{ marginTop: "var(--s3)" }}>
           <label class="field">Move to<select class="input" value={to} onChange={(event) => choose(event.currentTarget.value)}>
             <option value="">choose a node</option>
-            {others.map((node) => <option key={node.node} value={String(node.node)} disabled={!node.alive}>node {node.node}{node.alive ? "" : " (away)"}</option>)}
+            {others.map((node) => <option key={node.node} value={String(node.node)} disabled={!node.alive}>node {node.node}{node.alive ? "" : " (down)"}</option>)}
           </select></label>
           <button type="submit" class="button" disabled={to === ""}>Move</button>
         </form>
@@ -85,7 +85,7 @@ function Delete({ topic }: { topic: TopicInfo }) {
   };
   return (
     <Card title="Delete" right={<CopyAsCli line={command("dunlin", "topics", "delete", topic.name)} />}>
-      <p class="soft">Readers read the rest and are told that it was deleted. There is no way back.</p>
+      <p class="soft">Subscribers read the rest and are told that it was deleted. There is no way back.</p>
       <form class="row" onSubmit={remove} style={{ marginTop: "var(--s3)" }}>
         <label class="field">Its name, to be sure<input class="input mono" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
         <button type="submit" class="button" disabled={typed !== topic.name}>Delete</button>

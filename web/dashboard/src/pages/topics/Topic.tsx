@@ -11,11 +11,11 @@ import { ago, bytes, count, exact, rate } from "../../quantity.ts";
 import { keep, link, type Route } from "../../route.ts";
 import { command } from "../../shell.ts";
 import { Publish } from "./Publish.tsx";
-import { Readers } from "./Readers.tsx";
+import { Subscribers } from "./Subscribers.tsx";
 import { Settings } from "./Settings.tsx";
 import { TailPanel } from "./TailPanel.tsx";
 
-const TABS = ["tail", "readers", "publish", "settings"];
+const TABS = ["tail", "subscribers", "publish", "settings"];
 
 export function Topic({ name, route }: { name: string; route: Route }) {
   const asked = useAsked(name, (signal) => ask<TopicInfo>(path(name), { signal }), 1000);
@@ -34,16 +34,16 @@ export function Topic({ name, route }: { name: string; route: Route }) {
     }
     return <>{head}{asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />}</>;
   }
-  const readers = topic.readers?.length ?? 0;
+  const subscribers = topic.subscribers?.length ?? 0;
   return (
     <>
       {head}
       <Failed error={asked.error} />
       <Figures topic={topic} at={asked.at} />
       <Tabs label="Of this topic" chosen={tab} choose={(to) => keep({ tab: to === "tail" ? null : to })}
-        tabs={[{ name: "tail", title: "Tail" }, { name: "readers", title: `Readers ${readers > 0 ? readers : ""}` }, { name: "publish", title: "Publish" }, { name: "settings", title: "Log and settings" }]}>
+        tabs={[{ name: "tail", title: "Tail" }, { name: "subscribers", title: `Subscribers ${subscribers > 0 ? subscribers : ""}` }, { name: "publish", title: "Publish" }, { name: "settings", title: "Log and settings" }]}>
         {tab === "tail" && <TailPanel pattern={topic.config.pattern ?? name} route={route} />}
-        {tab === "readers" && <Readers topic={topic} />}
+        {tab === "subscribers" && <Subscribers topic={topic} />}
         {tab === "publish" && <Publish topic={topic} />}
         {tab === "settings" && <Settings topic={topic} again={asked.again} />}
       </Tabs>
@@ -78,10 +78,10 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
     <Stats label="Of this topic">
       <Stat label="Appended" value={count(total)} note={perSecond === undefined ? " " : rate(perSecond)} figure="topic.records" raw={total} />
       <Stat label="Held" value={count(held)} note={where} figure="topic.held" raw={held} />
-      <Stat label="Readers" value={exact(topic.readers?.length)} note={`${exact(topic.groups?.length)} groups`} />
+      <Stat label="Subscribers" value={exact(topic.subscribers?.length)} note={`${exact(topic.groups?.length)} groups`} />
       <Stat label="Publishers" value={exact(topic.publishers)} />
       <Stat label="Last record" value={since.replace(/ ago$/, "")} note={since.endsWith(" ago") ? "ago" : " "} />
-      <Stat label="Owner" value={topic.owner ? ownerText(topic.owner) : "this node"} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", away"}` : "by itself, in no cluster"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
+      <Stat label="Owner" value={topic.owner ? ownerText(topic.owner) : "this node"} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", down"}` : "by itself, in no cluster"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
     </Stats>
   );
 }

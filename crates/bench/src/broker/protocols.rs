@@ -10,15 +10,15 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::line::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
-use crate::doors::node::TopicSetup;
-use crate::doors::way::{ProtocolRoute, RouteEnds, Sink, TOPIC};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample};
+use crate::protocols::node::TopicSetup;
+use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, TOPIC};
 use crate::stats::Latencies;
 use crate::timed::{Timed, sustained};
 
-const CASE: &str = "doors";
+const CASE: &str = "protocols";
 /// History that holds all records.
 const HISTORY_BYTES: u64 = 64 << 20;
 

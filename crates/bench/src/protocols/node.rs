@@ -29,7 +29,7 @@ pub struct NodeSetup {
     /// Whether its threads spin and never park.
     pub spin: bool,
     /// Names of the open listeners.
-    pub doors: Vec<String>,
+    pub protocols: Vec<String>,
     /// Topics to create.
     pub topics: Vec<TopicSetup>,
     /// Users file; `None` without users.
@@ -67,7 +67,7 @@ impl TopicSetup {
 
     /// The topic's configuration on the node.
     pub fn config(&self) -> TopicConfig {
-        let reliable = Reliable { readers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
+        let reliable = Reliable { subscribers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
         let reliable = self.lossless.then_some(reliable);
         let durable = self.durable.then(|| Durable { acknowledge: AckLevel::Synced, ..Durable::default() });
         let retention = Retention { bytes: self.history_bytes, ..Retention::default() };
@@ -77,14 +77,14 @@ impl TopicSetup {
 
 #[derive(Serialize, Deserialize)]
 struct Ready {
-    doors: Vec<(String, SocketAddr)>,
+    listeners: Vec<(String, SocketAddr)>,
 }
 
 /// A node in another process.
 #[derive(Debug)]
 pub struct ListenerNode {
     child: Child,
-    doors: Vec<(String, SocketAddr)>,
+    listeners: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
     /// Data of the node, removed with this handle, since the node is killed.
     _disk: Option<ScratchDisk>,
@@ -98,15 +98,15 @@ impl ListenerNode {
         args.extend(disk.iter().map(|disk| ("disk", disk.path().display().to_string())));
         let users = setup.users.as_deref().map(users_file).transpose()?;
         args.extend(users.iter().map(|file| ("users", file.path().display().to_string())));
-        let mut child = bench.child.start("door-node", &args)?;
-        let Ready { doors } = child.line(PATIENCE)?;
-        Ok(Self { child, doors, _users: users, _disk: disk })
+        let mut child = bench.child.start("listener-node", &args)?;
+        let Ready { listeners } = child.line(PATIENCE)?;
+        Ok(Self { child, listeners, _users: users, _disk: disk })
     }
 
     /// Address of a listener.
-    pub fn address(&self, door: Protocol) -> Result<SocketAddr> {
-        let found = self.doors.iter().find(|(name, _)| name == door.name());
-        found.map(|(_, address)| *address).with_context(|| format!("listener {door} is not open"))
+    pub fn address(&self, protocol: Protocol) -> Result<SocketAddr> {
+        let found = self.listeners.iter().find(|(name, _)| name == protocol.name());
+        found.map(|(_, address)| *address).with_context(|| format!("listener {protocol} is not open"))
     }
 
     /// Memory according to the kernel, bytes.
@@ -126,7 +126,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setup: NodeSetup =
         serde_json::from_str(args.text("setup")?).context("cannot read the setup from the parent process")?;
     let node = open(&setup.topics, args.text("disk").ok().map(Path::new))?;
-    let any = |door: Protocol| match setup.doors.iter().any(|name| name == door.name()) {
+    let any = |protocol: Protocol| match setup.protocols.iter().any(|name| name == protocol.name()) {
         true => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         false => Vec::new(),
     };
@@ -142,8 +142,9 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         ..ServerConfig::default()
     };
     let server = Server::start(node, config).context("cannot open the listeners")?;
-    let doors = server.addresses().iter().map(|(door, address)| (door.name().to_owned(), *address)).collect();
-    say(&Ready { doors })?;
+    let listeners =
+        server.addresses().iter().map(|(protocol, address)| (protocol.name().to_owned(), *address)).collect();
+    say(&Ready { listeners })?;
     loop {
         thread::park();
         // Parking may end spuriously; the node stays open.

@@ -45,25 +45,25 @@ pub(crate) struct StartPoint {
 
 /// Id of a registered subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReaderId(NonZeroU32);
+pub(crate) struct SubscriberId(NonZeroU32);
 
 /// The registered subscribers of a reliable log.
 #[derive(Debug, Default)]
-pub(super) struct Readers {
-    list: Vec<Reader>,
+pub(super) struct RegisteredSubscribers {
+    list: Vec<RegisteredSubscriber>,
     last_id: u32,
     /// Publishers that wait for room.
     publishers: Vec<Arc<Waiter>>,
 }
 
 #[derive(Debug)]
-struct Reader {
-    id: ReaderId,
+struct RegisteredSubscriber {
+    id: SubscriberId,
     name: String,
     consumed: u64,
 }
 
-impl Readers {
+impl RegisteredSubscribers {
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
@@ -76,11 +76,11 @@ impl Readers {
     /// Checks that all registered subscribers have consumed `last`; `evict` unregisters those that have not.
     pub(super) fn permit_giving_up(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
         if evict {
-            self.list.retain(|reader| reader.consumed >= last);
+            self.list.retain(|subscriber| subscriber.consumed >= last);
         }
-        match self.list.iter().min_by_key(|reader| reader.consumed) {
+        match self.list.iter().min_by_key(|subscriber| subscriber.consumed) {
             Some(slowest) if slowest.consumed < last => Err(PublishError::Full {
-                reader: slowest.name.clone(),
+                subscriber: slowest.name.clone(),
                 needed: slowest.consumed + 1,
                 waited: std::time::Duration::ZERO,
             }),
@@ -92,7 +92,7 @@ impl Readers {
 impl super::State {
     pub(super) fn wake_publishers(&mut self) {
         let Some(rare) = &mut self.rare else { return };
-        rare.readers.publishers.drain(..).for_each(|waiter| waiter.notify(Waiter::ROOM));
+        rare.registered.publishers.drain(..).for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 }
 
@@ -133,9 +133,9 @@ impl Log {
     }
 
     /// Looks `next` up. A registered subscriber has consumed everything before it.
-    pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Lookup {
+    pub(crate) fn find(&self, next: Position, on_gap: OnGap, subscriber: Option<SubscriberId>) -> Lookup {
         let mut state = self.lock();
-        state.consumed_before(next, reader);
+        state.consumed_before(next, subscriber);
         if self.config.durable.is_some() {
             return self.find_stored(state, next, on_gap);
         }
@@ -224,10 +224,10 @@ impl Log {
         next: Position,
         waiter: &Arc<Waiter>,
         token: u32,
-        reader: Option<ReaderId>,
+        subscriber: Option<SubscriberId>,
     ) -> Option<SleeperId> {
         let mut state = self.lock();
-        state.consumed_before(next, reader);
+        state.consumed_before(next, subscriber);
         if state.has_news(next) {
             return None;
         }
@@ -294,30 +294,37 @@ impl Log {
     }
 
     /// Registers a subscriber of a reliable topic, for which publishers wait.
-    pub(crate) fn register(&self, name: &str, next: Position) -> Result<Option<ReaderId>, SubscribeError> {
+    pub(crate) fn register(
+        &self,
+        name: &str,
+        next: Position,
+    ) -> Result<Option<SubscriberId>, SubscribeError> {
         let Some(reliable) = &self.config.reliable else { return Ok(None) };
         let mut state = self.lock();
         let consumed = if next.epoch == state.epoch { next.seq.saturating_sub(1) } else { 0 };
-        let readers = &mut state.rare().readers;
-        if readers.list.len() >= reliable.readers_max.into() {
-            return Err(SubscribeError::Limit { limit: "readers_max", value: reliable.readers_max.into() });
+        let registered = &mut state.rare().registered;
+        if registered.list.len() >= reliable.subscribers_max.into() {
+            return Err(SubscribeError::Limit {
+                limit: "subscribers_max",
+                value: reliable.subscribers_max.into(),
+            });
         }
-        readers.last_id = readers.last_id.checked_add(1).unwrap_or(1);
-        let id = ReaderId(NonZeroU32::new(readers.last_id).unwrap_or(NonZeroU32::MIN));
-        readers.list.push(Reader { id, name: name.to_owned(), consumed });
+        registered.last_id = registered.last_id.checked_add(1).unwrap_or(1);
+        let id = SubscriberId(NonZeroU32::new(registered.last_id).unwrap_or(NonZeroU32::MIN));
+        registered.list.push(RegisteredSubscriber { id, name: name.to_owned(), consumed });
         Ok(Some(id))
     }
 
     /// Notes that a registered subscriber has consumed everything up to `through`.
-    pub(crate) fn consume(&self, reader: ReaderId, through: u64) {
-        self.lock().consumed(reader, through);
+    pub(crate) fn consume(&self, subscriber: SubscriberId, through: u64) {
+        self.lock().consumed(subscriber, through);
     }
 
     /// Unregisters a subscriber.
-    pub(crate) fn unregister(&self, reader: ReaderId) {
+    pub(crate) fn unregister(&self, subscriber: SubscriberId) {
         let mut state = self.lock();
         if let Some(rare) = &mut state.rare {
-            rare.readers.list.retain(|r| r.id != reader);
+            rare.registered.list.retain(|r| r.id != subscriber);
         }
         state.wake_publishers();
     }
@@ -334,9 +341,9 @@ impl Log {
             state.seal();
         }
         if let Some(rare) = &mut state.rare
-            && !rare.readers.publishers.iter().any(|waiting| Arc::ptr_eq(waiting, waiter))
+            && !rare.registered.publishers.iter().any(|waiting| Arc::ptr_eq(waiting, waiter))
         {
-            rare.readers.publishers.push(Arc::clone(waiter));
+            rare.registered.publishers.push(Arc::clone(waiter));
         }
         let store = state.stored_mut().and_then(DiskProgress::ask_for_room);
         drop(state);
@@ -354,17 +361,17 @@ impl super::State {
     }
 
     /// Marks everything before `next` as consumed, if `next` is in the present epoch.
-    fn consumed_before(&mut self, next: Position, reader: Option<ReaderId>) {
-        if let Some(reader) = reader
+    fn consumed_before(&mut self, next: Position, subscriber: Option<SubscriberId>) {
+        if let Some(subscriber) = subscriber
             && next.epoch == self.epoch
         {
-            self.consumed(reader, next.seq.saturating_sub(1));
+            self.consumed(subscriber, next.seq.saturating_sub(1));
         }
     }
 
-    fn consumed(&mut self, reader: ReaderId, through: u64) {
+    fn consumed(&mut self, subscriber: SubscriberId, through: u64) {
         let Some(rare) = &mut self.rare else { return };
-        let Some(known) = rare.readers.list.iter_mut().find(|r| r.id == reader) else { return };
+        let Some(known) = rare.registered.list.iter_mut().find(|r| r.id == subscriber) else { return };
         if through > known.consumed {
             known.consumed = through;
             self.wake_publishers();

@@ -15,7 +15,7 @@ use v1::dunlin_client::DunlinClient;
 use v1::start::At;
 use v1::subscribe_response::Event;
 
-use super::way::{Sink, Source};
+use super::route::{Sink, Source};
 use crate::grpc::channel;
 
 /// Most records of a message.

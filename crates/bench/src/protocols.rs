@@ -7,4 +7,4 @@ mod http;
 mod lines;
 mod native;
 pub mod node;
-pub mod way;
+pub mod route;

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::way::{Sink, Source};
+use super::route::{Sink, Source};
 use crate::child::PATIENCE;
 
 /// Approximate size of a batch, if enough records are due.
@@ -46,7 +46,8 @@ impl Inbox {
         self.filled -= self.parsed;
         self.parsed = 0;
         ensure!(self.filled < self.buffer.len(), "an HTTP response exceeds {BUFFER_BYTES} bytes");
-        let read = self
+        let read =
+            self
             .stream
             .read(&mut self.buffer[self.filled..])
             .context("cannot read from the HTTP listener")?;

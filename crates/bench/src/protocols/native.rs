@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};
 
-use super::way::{Sink, Source};
+use super::route::{Sink, Source};
 use crate::child::PATIENCE;
 use crate::workload::describe;
 

@@ -120,9 +120,11 @@ impl ProtocolRoute {
             });
         };
         // Records are read back through Dunlin's own listener.
-        let doors = vec![Protocol::Tcp.name().to_owned(), protocol.name().to_owned()];
-        let node =
-            ListenerNode::start(bench, &NodeSetup { doors, topics: vec![topic], ..NodeSetup::default() })?;
+        let protocols = vec![Protocol::Tcp.name().to_owned(), protocol.name().to_owned()];
+        let node = ListenerNode::start(
+            bench,
+            &NodeSetup { protocols, topics: vec![topic], ..NodeSetup::default() },
+        )?;
         let (source, sink) = ends(&node, protocol)?;
         Ok(RouteEnds { source, sink, node: Separation::There(node) })
     }
@@ -131,7 +133,7 @@ impl ProtocolRoute {
 fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let address = node.address(protocol)?;
     Ok(match protocol {
-        Protocol::Nats => nats_ends(Broker::nats_door(node)?)?,
+        Protocol::Nats => nats_ends(Broker::nats_listener(node)?)?,
         Protocol::Http => {
             let sink = HttpReader::open(address, TOPIC)?;
             (Box::new(HttpPublisher::open(address, TOPIC)?), Box::new(sink))

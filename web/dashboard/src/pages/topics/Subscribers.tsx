@@ -7,19 +7,19 @@ import { Table } from "../../parts/Table.tsx";
 import { ago, count, exact } from "../../quantity.ts";
 import { command } from "../../shell.ts";
 
-export function Readers({ topic }: { topic: TopicInfo }) {
+export function Subscribers({ topic }: { topic: TopicInfo }) {
   const pattern = topic.config.pattern ?? topic.name;
   const nobody = <Empty title="Nobody reads it" run={[command("dunlin", "sub", pattern)]} />;
   const noGroups = <Empty title="No groups" run={[`${command("dunlin", "sub", pattern, "--group", "crew", "--work")} -- ./work.sh`]}>Members of a group share the records: each goes to one of them.</Empty>;
   return (
     <div class="grid">
-      <Card title="Readers" flush right={<span class="soft small">the slowest first</span>}>
-        <Table label="Readers" rows={topic.readers ?? []} id={(reader) => `${reader.door}/${reader.name}/${reader.partition}/${reader.position}`} empty={nobody} columns={[
-          { head: "Name", class: "name", cell: (reader) => <>{reader.name || "unnamed"} <span class="soft small">{reader.door}{reader.registered ? ", registered" : ""}</span></> },
-          { head: "At", class: "mono", num: true, cell: (reader) => reader.position },
-          { head: "Behind", num: true, by: (reader) => reader.lag, cell: (reader) => <span class={reader.lag > 0 ? "warn" : ""}>{count(reader.lag)}</span> },
-          { head: "Missed", num: true, by: (reader) => reader.lost, cell: (reader) => reader.lost > 0 ? <span class="bad">{exact(reader.lost)} <span class="small">{ago(reader.lost_at)}</span></span> : "0" },
-          { head: "Warned", cell: (reader) => reader.lagging_at ? ago(reader.lagging_at) : "–" },
+      <Card title="Subscribers" flush right={<span class="soft small">the slowest first</span>}>
+        <Table label="Subscribers" rows={topic.subscribers ?? []} id={(subscriber) => `${subscriber.protocol}/${subscriber.name}/${subscriber.partition}/${subscriber.position}`} empty={nobody} columns={[
+          { head: "Name", class: "name", cell: (subscriber) => <>{subscriber.name || "unnamed"} <span class="soft small">{subscriber.protocol}{subscriber.registered ? ", registered" : ""}</span></> },
+          { head: "Position", class: "mono", num: true, cell: (subscriber) => subscriber.position },
+          { head: "Lag", num: true, by: (subscriber) => subscriber.lag, cell: (subscriber) => <span class={subscriber.lag > 0 ? "warn" : ""}>{count(subscriber.lag)}</span> },
+          { head: "Missed", num: true, by: (subscriber) => subscriber.missed, cell: (subscriber) => subscriber.missed > 0 ? <span class="bad">{exact(subscriber.missed)} <span class="small">{ago(subscriber.missed_at)}</span></span> : "0" },
+          { head: "Warned", cell: (subscriber) => subscriber.lagging_at ? ago(subscriber.lagging_at) : "–" },
         ]} />
       </Card>
       <Card title="Groups" flush>

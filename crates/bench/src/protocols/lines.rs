@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::way::{Sink, Source};
+use super::route::{Sink, Source};
 use crate::pubsub::{BrokerEndpoint, RawClient};
 
 /// Approximate size of a write, if enough data is due.

@@ -10,7 +10,7 @@ use crate::sockets::Transport;
 use crate::timed::{Timed, document_count, sustained};
 
 /// Name of the case.
-const CASE: &str = "nats_door";
+const CASE: &str = "nats_listener";
 const STREAM_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
 /// Subscribers of the fan-out.
 const FANOUT: [usize; 2] = [10, 100];
