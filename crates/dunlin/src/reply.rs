@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
 //! - A record goes to a reply inbox only if a request has named its subject, no topic owns the subject, and no other node has a
-//!   subscriber for it.
+//!   subscriber for it. A node that does not answer counts as without subscribers.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`] uses, charged to the node's
 //! memory. A publisher that was opened at such a subject is closed after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`] records.
@@ -226,7 +226,7 @@ impl Node {
             return false;
         };
         // The query remembers an inbox that it finds.
-        let is_heard = block_on(ownership.is_heard_elsewhere(subject.as_str())).unwrap_or(true);
+        let is_heard = block_on(ownership.is_reply_heard_elsewhere(subject.as_str())).unwrap_or(true);
         if is_here && !is_heard {
             ownership.remember_reply_inbox_here(subject.as_str());
         }

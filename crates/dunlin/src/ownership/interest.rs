@@ -5,7 +5,8 @@
 //! takes the reply only if no other node has a subscriber. The node therefore waits for all answers.
 //!
 //! Invariant: a subject counts as without subscribers only if every other member has answered so. A member that does
-//! not answer may have a subscriber.
+//! not answer may have a subscriber. Replies are the exception: they have a requester that waits, so a member without
+//! an answer does not count. Otherwise each reply would get a topic while a member is down.
 //!
 //! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`].
 //! During that time, a request may be published although the last subscriber has left. A node that did not answer is
@@ -47,13 +48,24 @@ pub struct InterestQuery {
     round: Arc<InterestRound>,
 }
 
+/// What a query decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum QueryPurpose {
+    /// Whether to publish a record. A member that does not answer may have a subscriber.
+    Record,
+    /// Whether a reply inbox takes the replies. A member that does not answer has no subscriber.
+    Reply,
+    /// Whether an inbox of this pattern belongs to another user than this one. A member that does not answer has
+    /// none.
+    InboxOfAnother(String),
+}
+
 /// The queries to all other nodes.
 #[derive(Debug)]
 struct InterestRound {
     ownership: Weak<Ownership>,
     pattern: Arc<str>,
-    /// If set, the query looks for an inbox of this pattern that belongs to another user.
-    user: Option<String>,
+    purpose: QueryPurpose,
     /// The deadline for answers, by the node's clock.
     until_ns: u64,
     state: Mutex<State>,
@@ -137,21 +149,22 @@ impl InterestRound {
         state.unanswered.swap_remove(at);
         state.is_unsure |= !has_answered && takes_part();
         let is_last = state.unanswered.is_empty();
-        let is_first_inbox = self.user.is_none() && reply_inbox.is_some() && state.reply_inbox.is_none();
-        let is_found = match &self.user {
-            Some(user) => inbox_user.is_some_and(|other| other != *user),
+        let is_of_user = matches!(self.purpose, QueryPurpose::InboxOfAnother(_));
+        let is_first_inbox = !is_of_user && reply_inbox.is_some() && state.reply_inbox.is_none();
+        let is_found = match &self.purpose {
+            QueryPurpose::InboxOfAnother(user) => inbox_user.is_some_and(|other| other != *user),
             // Two inboxes count as two subscribers.
-            None => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
+            _ => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
         if is_first_inbox && let Some(inbox) = reply_inbox {
             state.reply_inbox = Some((node, inbox));
         }
         let outcome = if is_found || is_last { state.outcome.take() } else { None };
         let reply_inbox = if is_last && !is_found { state.reply_inbox.take() } else { None };
-        let is_unsure = is_last && state.is_unsure && self.user.is_none();
+        let is_unsure = is_last && state.is_unsure && self.purpose == QueryPurpose::Record;
         drop(state);
         let Some(outcome) = outcome else { return };
-        if let Some(ownership) = ownership.filter(|_| self.user.is_none()) {
+        if let Some(ownership) = ownership.filter(|_| !is_of_user) {
             match &reply_inbox {
                 Some((node, inbox)) => ownership.add_reply_inbox(&self.pattern, inbox, *node),
                 None if is_found => ownership.heard_elsewhere.add(&self.pattern),
@@ -166,25 +179,31 @@ impl InterestRound {
 impl Ownership {
     /// Whether another node has a subscriber for the pattern. A reply inbox that takes it is remembered here.
     pub(crate) fn is_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
-        self.query_others(pattern, None)
+        self.query_others(pattern, QueryPurpose::Record)
     }
 
-    fn query_others(self: &Arc<Ownership>, pattern: &str, user: Option<&str>) -> TopicFuture<bool> {
+    /// The same before a reply inbox takes replies: a member that does not answer counts as without subscribers.
+    pub(crate) fn is_reply_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
+        self.query_others(pattern, QueryPurpose::Reply)
+    }
+
+    fn query_others(self: &Arc<Ownership>, pattern: &str, purpose: QueryPurpose) -> TopicFuture<bool> {
         let others = self.others();
         if others.is_empty() {
             return TopicFuture::ready(Ok(false));
         }
         let (late, queried): (Vec<u64>, Vec<u64>) = others.into_iter().partition(|&node| self.is_late(node));
         if queried.is_empty() {
-            return TopicFuture::ready(Ok(user.is_none()));
+            return TopicFuture::ready(Ok(purpose == QueryPurpose::Record));
         }
         let (outcome, found) = oneshot::channel();
         let is_unsure = !late.is_empty();
         let state =
             State { unanswered: queried.clone(), reply_inbox: None, is_unsure, outcome: Some(outcome) };
-        let (ownership, pattern, user) = (Arc::downgrade(self), Arc::from(pattern), user.map(str::to_owned));
+        let (ownership, pattern) = (Arc::downgrade(self), Arc::from(pattern));
         let until_ns = steady_ns().saturating_add(self.limits.mirror_wait_max.as_nanos() as u64);
-        let round = Arc::new(InterestRound { ownership, pattern, user, until_ns, state: Mutex::new(state) });
+        let round =
+            Arc::new(InterestRound { ownership, pattern, purpose, until_ns, state: Mutex::new(state) });
         for node in queried {
             self.peers.query_interest(node, InterestQuery { node, round: Arc::clone(&round) });
         }
@@ -234,13 +253,17 @@ impl Node {
         if let Some(is_heard) = self.heard_for_sure(pattern) {
             return TopicFuture::ready(Ok(is_heard));
         }
-        self.is_heard_elsewhere_async(pattern)
-    }
-
-    /// Whether another node has a subscriber for the pattern, for code that must not wait.
-    pub fn is_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.is_heard_elsewhere(pattern.as_str()),
+            None => TopicFuture::ready(Ok(false)),
+        }
+    }
+
+    /// Whether another node has a subscriber for the pattern, before a reply inbox here takes the replies. A node that
+    /// does not answer has none. For code that must not wait.
+    pub fn is_reply_heard_elsewhere_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
+        match self.ownership() {
+            Some(ownership) => ownership.is_reply_heard_elsewhere(pattern.as_str()),
             None => TopicFuture::ready(Ok(false)),
         }
     }
@@ -249,7 +272,9 @@ impl Node {
     /// node that does not answer counts as without one.
     pub fn is_inbox_of_another_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
-            Some(ownership) => ownership.query_others(pattern.as_str(), Some(user)),
+            Some(ownership) => {
+                ownership.query_others(pattern.as_str(), QueryPurpose::InboxOfAnother(user.to_owned()))
+            }
             None => TopicFuture::ready(Ok(false)),
         }
     }

@@ -105,7 +105,7 @@ impl Session {
         let is_alone = subscription.alone_since.is_some_and(|since| since.elapsed() < ALONE_FOR);
         if self.node.ownership().is_some() && !is_alone {
             let pattern = subscription.pattern.clone();
-            if self.has_subscriber_elsewhere(&pattern, from)? {
+            if self.has_reply_subscriber_elsewhere(&pattern, from)? {
                 return Ok(());
             }
         }

@@ -88,7 +88,7 @@ impl Session {
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
                 && !self.replies.has(subject.as_str())
-                && self.has_subscriber_elsewhere(&Pattern::from(subject), from)?;
+                && self.has_reply_subscriber_elsewhere(&Pattern::from(subject), from)?;
             return Ok(Some(inbox).filter(|_| !has_subscriber));
         }
         // The node remembers the inbox that the query finds.

@@ -22,8 +22,8 @@ pub(super) struct SubscriberQueries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueryScope {
     All,
-    /// Subscriptions at other nodes.
-    Others,
+    /// Subscriptions at other nodes that may receive a reply.
+    ReplyOthers,
     /// Subscriptions of other users to an inbox, at other nodes.
     OtherUsers,
 }
@@ -55,13 +55,13 @@ impl Session {
         self.query(pattern, QueryScope::All, from)
     }
 
-    /// The same for other nodes alone.
-    pub(super) fn has_subscriber_elsewhere(
+    /// Whether another node has a subscriber for replies. A node that does not answer has none.
+    pub(super) fn has_reply_subscriber_elsewhere(
         &mut self,
         pattern: &Pattern,
         from: usize,
     ) -> Result<bool, RetryFrom> {
-        self.query(pattern, QueryScope::Others, from)
+        self.query(pattern, QueryScope::ReplyOthers, from)
     }
 
     /// Whether another user has the inbox, at another node.
@@ -77,7 +77,7 @@ impl Session {
         }
         let mut query = match scope {
             QueryScope::All => self.node.is_heard_async(pattern),
-            QueryScope::Others => self.node.is_heard_elsewhere_async(pattern),
+            QueryScope::ReplyOthers => self.node.is_reply_heard_elsewhere_async(pattern),
             QueryScope::OtherUsers => match &self.entrance {
                 LoginState::LoggedIn(login) => {
                     self.node.is_inbox_of_another_async(pattern, login.account().name())

@@ -151,6 +151,28 @@ fn dunlin_services_leave_no_topics_at_an_own_prefix() {
 }
 
 #[test]
+fn replies_beside_a_dead_member_get_no_topics() {
+    let hall = Hall::patient(3);
+    let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
+    let (mut asker, mut service) = request(&hall, "acme.reply.u.0");
+    service.publish("acme.reply.u.0", "here");
+    assert_eq!(asker.text().1, "here");
+    // It does not answer, and its lease lasts.
+    hall.silence(3);
+    for number in 1..=10 {
+        let reply = format!("acme.reply.u.{number}");
+        asker.say(&format!("PUB svc {reply} 1\r\n?"));
+        assert_eq!(service.message().reply.as_ref(), Some(&reply));
+        service.publish(&reply, "here");
+        assert_eq!(asker.text(), (reply, "here".to_owned()));
+        let reply = format!("acme.reply.u.own-{number}");
+        asker.say(&format!("PUB svc.1 {reply} 1\r\n?"));
+        assert_eq!(asker.text(), (reply, "here".to_owned()));
+    }
+    assert!(!hall.has_topics("acme."));
+}
+
+#[test]
 fn replies_of_one_service_to_another_node_keep_their_order() {
     const REPLIES: usize = 500;
     let hall = Hall::patient(3);
