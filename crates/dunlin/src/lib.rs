@@ -76,6 +76,7 @@ pub use owner::OwningTopic;
 pub use ownership::{
     ClusterCommandError, FeedOutcome, FeedStart, InFlightBatch, Interest, InterestQuery, MirrorFeed,
     NODE_PROTOCOL, Ownership, OwnershipLimits, Peers, PublisherPresence, RemoteMembership, is_mirror,
+    last_flight,
 };
 pub use refusal::Refused;
 pub use registry::{LogsToRead, TopicPage};

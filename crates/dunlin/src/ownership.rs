@@ -47,8 +47,8 @@ use crate::node::{Inner, Node};
 use crate::waiting::Waiters;
 
 pub use feed::{FeedOutcome, FeedStart, MirrorFeed, NODE_PROTOCOL, is_mirror};
-pub use forwarded::InFlightBatch;
 pub(crate) use forwarded::Tickets;
+pub use forwarded::{InFlightBatch, last_flight};
 use housekeeper::Housekeeper;
 pub(crate) use inboxes::InboxElsewhere;
 use inboxes::Inboxes;

@@ -24,6 +24,7 @@ mod housekeeping;
 mod http;
 mod listener;
 mod nats;
+mod node_connections;
 mod node_report;
 mod opening;
 pub mod peers;

@@ -18,6 +18,7 @@ use crate::departures::Departures;
 use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
+use crate::node_connections::NodeConnections;
 use crate::node_report::NodeReports;
 use crate::opening::StartupProgress;
 use crate::protocol::Protocol;
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) surveys: Surveys,
     pub(crate) node_report: NodeReports,
+    pub(crate) node_connections: NodeConnections,
     pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
@@ -109,6 +111,7 @@ impl Shared {
             traffic: Arc::default(),
             surveys: Surveys::default(),
             node_report: NodeReports::default(),
+            node_connections: NodeConnections::default(),
             began: Instant::now(),
             departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),

@@ -4,6 +4,7 @@
 //! [`KEPT_MAX`] are kept.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
@@ -14,6 +15,20 @@ use dunlin_topic::{
 
 use super::lock;
 use crate::clock::now_ns;
+
+/// The number of flights that have begun in this process.
+static FLIGHTS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of the last flight that has begun.
+pub fn last_flight() -> u64 {
+    FLIGHTS.load(Ordering::Acquire)
+}
+
+/// Begins a flight of batches. A sender calls it when none of its batches is under way, so that whatever comes back is
+/// of an earlier flight.
+pub(super) fn begin_flight() -> u64 {
+    FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
+}
 
 /// Outcomes kept for publishers that have not read them.
 const KEPT_MAX: usize = 1 << 17;
@@ -60,6 +75,9 @@ pub struct InFlightBatch {
     pub expect_last: Option<u64>,
     /// The publisher's claim on the topic's state, read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
+    /// The flight in which it was sent. All batches of one flight go over the same relay, so that the owner takes none
+    /// after one that it has refused. Flights of later batches have higher numbers.
+    pub flight: u64,
     pub(super) handed_ns: u64,
     /// Whether a node may have appended the batch without a response.
     pub(super) was_lost: bool,
@@ -92,6 +110,7 @@ impl InFlightBatch {
             mark,
             expect_last,
             claim: claim.cloned(),
+            flight: 0,
             handed_ns,
             was_lost: false,
             is_under_way: false,

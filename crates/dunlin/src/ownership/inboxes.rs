@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use dunlin_topic::{Clock, ForwardedBatch, Log, PublishError, Start, StoredState, Topic, Upstream, Waiter};
 
-use super::forwarded::{InFlightBatch, Sender};
+use super::forwarded::{InFlightBatch, Sender, begin_flight};
 use super::housekeeper::PAUSE;
 use super::{Ownership, lock};
 use crate::clock::{CLOCK, STEADY, steady_ns};
@@ -84,6 +84,8 @@ struct State {
     waiting: BTreeMap<u64, InFlightBatch>,
     /// Batches that were sent, have no response, and did not come back.
     under_way: usize,
+    /// The flight of those batches.
+    flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
     /// The last waiting ticket when the search for the inbox began. The search's result holds for all tickets up to this one.
@@ -279,7 +281,10 @@ impl InboxRoute {
         };
         let (_, mut run) = state.waiting.pop_first()?;
         run.tried.push(to);
-        run.is_under_way = true;
+        if state.under_way == 0 {
+            state.flight = begin_flight();
+        }
+        (run.is_under_way, run.flight) = (true, state.flight);
         state.under_way += 1;
         state.sent_through = ticket;
         Some(Next::Send(to, run))

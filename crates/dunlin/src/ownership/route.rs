@@ -58,6 +58,8 @@ struct State {
     /// batch goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
+    /// The flight of those batches.
+    flight: u64,
     /// The ticket of the newest of them.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
@@ -109,6 +111,7 @@ impl Route {
                 appending: false,
                 unanswered: 0,
                 sent_to: 0,
+                flight: 0,
                 sent_through: 0,
                 feed: None,
                 presence: None,

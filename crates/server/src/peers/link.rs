@@ -1,13 +1,13 @@
 //! The connection to one node, and its thread.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::topic::{PublishError, SubscribeError};
-use dunlin::{InFlightBatch, InterestQuery, MirrorFeed, PublisherPresence, RemoteMembership};
+use dunlin::{InFlightBatch, InterestQuery, MirrorFeed, PublisherPresence, RemoteMembership, last_flight};
 use dunlin_client::{Address, Client, Options, Relay, RelayBatch, RelayOutcome};
 
 use super::feeding::MirrorFeedLink;
@@ -56,14 +56,32 @@ type RelayKey = (Arc<str>, Option<(u64, u32)>);
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
+    /// The last flight that began before the connection: earlier batches of it may have been sent over the one before.
+    after_flight: u64,
 }
 
 /// The relay of one topic's batches.
 struct TopicRelay {
     relay: Relay,
-    /// Whether a batch was not accepted. Later batches fail, too, until that batch is sent again, perhaps to
-    /// another node. Or the topic was deleted, and another may have its name.
-    is_stale: Arc<AtomicBool>,
+    /// Whether a batch was not accepted; 0 if there is none. The batches flight, too. Batches of a later flight need another to
+    /// another node. The same holds if the topic was deleted, as
+    /// another may have its name.
+    refused_in: Arc<AtomicU64>,
+}
+
+impl TopicRelay {
+    /// Whether a batch of this flight needs another relay.
+    fn is_of_no_use(&self, flight: u64) -> bool {
+        let refused_in = self.refused_in.load(Ordering::Acquire);
+        refused_in != 0 && refused_in < flight && !self.relay.has_unanswered()
+    }
+
+    /// Whether no batch of a recent flight depends on it.
+    fn is_idle(&self) -> bool {
+        let refused_in = self.refused_in.load(Ordering::Acquire);
+        let is_recent = refused_in != 0 && refused_in + RELAYS_MAX as u64 > last_flight();
+        !is_recent && !self.relay.has_unanswered()
+    }
 }
 
 impl NodeLink {
@@ -147,23 +165,24 @@ impl NodeLink {
             Err(lost) => return run.answer(Err(lost)),
         };
         let mut up = lock(&self.up);
-        let Some(LiveConnection { client, relays }) = up.as_mut() else {
+        let taking = up.as_mut().filter(|up| up.after_flight < run.flight);
+        let Some(LiveConnection { client, relays, .. }) = taking else {
             drop(up);
             return run.not_taken("there is no connection to the owner");
         };
         let key = (Arc::clone(&run.pattern), run.mark.map(|mark| (mark.producer, mark.producer_epoch)));
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
-            relays.retain(|_, open| open.relay.has_unanswered());
+            relays.retain(|_, open| !open.is_idle());
         }
         // Not while a batch is in flight, which no other batch may overtake.
         let is_of_no_use =
             |open: &TopicRelay| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
-        if relays.get(&key).is_some_and(is_of_no_use) {
+        if relays.get(&key).is_some_and(|open| open.is_of_no_use(run.flight)) {
             relays.remove(&key);
         }
-        let open = || TopicRelay { relay: client.relay(&run.pattern, run.mark), is_stale: Arc::default() };
-        let TopicRelay { relay, is_stale } = relays.entry(key).or_insert_with(open);
-        let (is_stale, to) = (Arc::clone(is_stale), self.to);
+        let open = || TopicRelay { relay: client.relay(&run.pattern, run.mark), refused_in: Arc::default() };
+        let TopicRelay { relay, refused_in } = relays.entry(key).or_insert_with(open);
+        let (refused_in, flight, to) = (Arc::clone(refused_in), run.flight, self.to);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
         let to_relay = RelayBatch {
             partition,
@@ -178,12 +197,12 @@ impl NodeLink {
             Box::new(move |relayed| match relayed {
                 RelayOutcome::Answered(outcome) => {
                     if matches!(outcome, Err(PublishError::NoTopic(_) | PublishError::Closed)) {
-                        is_stale.store(true, Ordering::Release);
+                        refused_in.fetch_max(flight, Ordering::AcqRel);
                     }
                     run.answer(outcome);
                 }
                 RelayOutcome::NotTaken(why) => {
-                    is_stale.store(true, Ordering::Release);
+                    refused_in.fetch_max(flight, Ordering::AcqRel);
                     run.not_taken(&why);
                 }
                 RelayOutcome::Lost => {
@@ -217,7 +236,8 @@ impl NodeLink {
                         lock(&self.joins).asked.extend(begun);
                         let queries = std::mem::take(&mut lock(&self.queries).wanted);
                         queries.into_iter().for_each(|query| self.send_query(&client, query));
-                        *up = Some(LiveConnection { client: client.clone(), relays: HashMap::new() });
+                        let (client, relays, after_flight) = (client.clone(), HashMap::new(), last_flight());
+                        *up = Some(LiveConnection { client, relays, after_flight });
                     }
                     self.serve(&client);
                     let up = lock(&self.up).take();

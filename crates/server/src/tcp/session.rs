@@ -44,6 +44,7 @@ use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
 use crate::figures::ClusterFigures;
+use crate::node_connections::NodeConnection;
 use crate::session::{Disconnected, TurnProgress, pace, scratch, spin};
 use crate::session_trace::SessionTrace;
 use crate::shared::{LOGIN, NODES, STOP, SessionGuard, Shared, USERS};
@@ -136,6 +137,8 @@ pub(crate) struct Session {
     entrance: LoginState,
     /// Whether the client is another node; its messages are for this node alone.
     from_node: bool,
+    /// That node's connection among its others.
+    node_connection: Option<NodeConnection>,
     _place: Option<SessionGuard>,
 }
 
@@ -225,6 +228,7 @@ impl Session {
             touched: Vec::new(),
             session_trace,
             from_node: false,
+            node_connection: None,
             _place: place,
         }
     }

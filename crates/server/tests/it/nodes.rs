@@ -7,7 +7,7 @@ mod replies;
 mod requests;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +16,10 @@ use dunlin::topic::{
     Draft, Event, Meta, Notice, Payload, Position, Publish, PublishError, Start, Subscribe, SubscribeOptions,
     TopicConfig,
 };
-use dunlin::{ClusterCommandError, Config, Node, Ownership, OwnershipLimits};
+use dunlin::{
+    ClusterCommandError, Config, InFlightBatch, InterestQuery, MirrorFeed, Node, Ownership, OwnershipLimits,
+    Peers, PublisherPresence, RemoteMembership,
+};
 use dunlin_client::{Client, Options};
 use dunlin_server::grpc::proto::dunlin::start::At;
 use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
@@ -43,6 +46,67 @@ struct Hall {
     state: Mutex<State>,
     members: Mutex<HashMap<u64, Member>>,
     urls: Mutex<HashMap<u64, String>>,
+    /// Nodes that receive changes later, with the changes held back.
+    late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
+    /// Called before node 1 forwards a batch.
+    forwarding: Mutex<Option<Forwarding>>,
+}
+
+type Forwarding = Arc<dyn Fn(&InFlightBatch) + Send + Sync>;
+
+/// The connections of a node, with a hook before each forwarded batch.
+#[derive(Debug)]
+struct HookedLinks {
+    id: u64,
+    links: NodeLinks,
+    hall: Weak<Hall>,
+}
+
+impl std::fmt::Debug for Hall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hall")
+    }
+}
+
+impl Peers for HookedLinks {
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+        self.links.ask(command)
+    }
+
+    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> {
+        self.links.ask_all(commands)
+    }
+
+    fn forward_batch(&self, to: u64, run: InFlightBatch) {
+        let hall = self.hall.upgrade().filter(|_| self.id == 1);
+        let forwarding = hall.and_then(|hall| hall.forwarding.lock().unwrap().clone());
+        forwarding.into_iter().for_each(|forwarding| forwarding(&run));
+        self.links.forward_batch(to, run);
+    }
+
+    fn feed(&self, from: u64, feed: Arc<MirrorFeed>) {
+        self.links.feed(from, feed);
+    }
+
+    fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
+        self.links.join(to, membership);
+    }
+
+    fn announce(&self, to: u64, presence: Arc<PublisherPresence>) {
+        self.links.announce(to, presence);
+    }
+
+    fn query_interest(&self, to: u64, query: InterestQuery) {
+        self.links.query_interest(to, query);
+    }
+
+    fn gone(&self, node: u64) {
+        self.links.gone(node);
+    }
+
+    fn came(&self, node: u64) {
+        self.links.came(node);
+    }
 }
 
 impl Hall {
@@ -58,6 +122,8 @@ impl Hall {
             state: Mutex::default(),
             members: Mutex::default(),
             urls: Mutex::default(),
+            late: Mutex::default(),
+            forwarding: Mutex::default(),
         });
         (1..=count).for_each(|id| hall.start(id));
         until("all take part", || {
@@ -98,7 +164,8 @@ impl Hall {
             let url = reaching.upgrade()?.urls.lock().unwrap().get(&to)?.clone();
             Some((url.parse().unwrap(), Options::default()))
         };
-        let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, ask, reach)), self.limits);
+        let links = HookedLinks { id, links: NodeLinks::new(id, ask, reach), hall: Arc::downgrade(self) };
+        let ownership = node.join_cluster(id, Arc::new(links), self.limits);
         let member = Member { node, ownership: Arc::clone(&ownership), server: Some(server) };
         self.members.lock().unwrap().insert(id, member);
         ownership.settle_all(&self.state.lock().unwrap().clone());
@@ -112,9 +179,27 @@ impl Hall {
         let ownerships: Vec<_> =
             self.members.lock().unwrap().values().map(|member| Arc::clone(&member.ownership)).collect();
         for change in effects.changes {
-            ownerships.iter().for_each(|of| of.changed(Events::new(&change.bytes).unwrap()));
+            for ownership in &ownerships {
+                let held_back = self.late.lock().unwrap().get_mut(&ownership.id()).map(|late| {
+                    late.push(change.bytes.to_vec());
+                });
+                if held_back.is_none() {
+                    ownership.changed(Events::new(&change.bytes).unwrap());
+                }
+            }
         }
         Ok(reply?)
+    }
+
+    /// Holds back all changes from a node, until it [learns](Hall::learn) of them.
+    fn keep_from(&self, id: u64) {
+        self.late.lock().unwrap().insert(id, Vec::new());
+    }
+
+    fn learn(&self, id: u64) {
+        let held_back = self.late.lock().unwrap().remove(&id);
+        let ownership = self.members.lock().unwrap()[&id].ownership.clone();
+        held_back.into_iter().flatten().for_each(|bytes| ownership.changed(Events::new(&bytes).unwrap()));
     }
 
     fn node(&self, id: u64) -> Node {

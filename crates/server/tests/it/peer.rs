@@ -29,22 +29,27 @@ impl Peer {
 
     /// Connects and completes the handshake.
     pub fn connect(server: &Server) -> Peer {
+        Peer::connect_as(server, "test")
+    }
+
+    /// Connects by this client name and completes the handshake.
+    pub fn connect_as(server: &Server, client: &str) -> Peer {
         let mut peer = Peer::silent(server);
-        peer.greet();
+        peer.greet_by(client, Preamble::OURS, VERSION);
         let welcomed = peer.next(|message| matches!(message, FromNode::Welcome(_)).then_some(()));
         assert_eq!(welcomed, Some(()));
         peer
     }
 
-    /// Sends the preamble and HELLO, and reads the node's preamble.
-    pub fn greet(&mut self) {
-        self.greet_as(Preamble::OURS, VERSION);
-    }
-
     /// Offers versions, and expects this one to be chosen.
     pub fn greet_as(&mut self, offered: Preamble, version: u8) {
+        self.greet_by("test", offered, version);
+    }
+
+    /// Sends the preamble and HELLO, and reads the node's preamble.
+    fn greet_by(&mut self, client: &str, offered: Preamble, version: u8) {
         self.stream.write_all(&offered.to_bytes()).unwrap();
-        self.say(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "test" }));
+        self.say(FromClient::Hello(Hello { tenant: "", credentials: &[], client }));
         assert_eq!(self.take_preamble(), Some(Preamble::chosen(version)));
     }
 

@@ -1,7 +1,8 @@
 //! Batches of this node's publishers on their way to the owner, or into the log here if this node is the owner.
 //!
 //! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the
-//! log here, before older batches have a response or have come back.
+//! log here, before older batches have a response or have come back. Batches that are under way together are one flight.
+//! An owner that refuses one of a flight refuses all after it.
 
 use std::sync::{Arc, Weak};
 
@@ -10,7 +11,7 @@ use dunlin_topic::{ForwardedBatch, PublishError, Topic};
 
 use super::Route;
 use crate::clock::steady_ns;
-use crate::ownership::forwarded::{InFlightBatch, Sender};
+use crate::ownership::forwarded::{InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
 
 impl Route {
@@ -117,7 +118,10 @@ impl Route {
                     return true;
                 }
                 let Some((_, mut run)) = state.waiting.pop_first() else { return false };
-                run.is_under_way = true;
+                if state.unanswered == 0 {
+                    state.flight = begin_flight();
+                }
+                (run.is_under_way, run.flight) = (true, state.flight);
                 (state.sent_to, state.sent_through) = (owner, ticket);
                 state.unanswered += 1;
                 (owner, run)

@@ -34,6 +34,11 @@ impl Session {
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> HandleOutcome {
         self.session_trace.set_client_name(hello.client);
         self.from_node = hello.client.starts_with(NODE_CLIENT);
+        if self.from_node {
+            let is_member = matches!(self.entrance, LoginState::Node);
+            let nodes = &self.shared.node_connections;
+            self.node_connection = Some(nodes.register(hello.client, is_member, self.id));
+        }
         if let LoginState::Node = self.entrance {
             self.welcome();
             return HandleOutcome::Handled;

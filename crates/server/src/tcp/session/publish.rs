@@ -24,6 +24,10 @@ use super::outbound::protocol;
 use super::reading::HandleOutcome;
 use super::stored::PendingAck;
 use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
+use crate::node_connections::NodeConnection;
+
+/// Why a batch of a node's older connection is refused.
+const REPLACED: &str = "the node has a newer connection";
 
 /// The publishers of a session.
 #[derive(Debug, Default)]
@@ -283,7 +287,12 @@ impl Session {
             Err(full) if full.may_pass() => return self.wait_for_room(header, now_ns, full),
             Err(error) => {
                 self.publishing.blocked = None;
-                self.refuse(header, &Refused::from(&error));
+                let refused = Refused::from(&error);
+                self.refuse(header, &refused);
+                if self.node_connection.as_ref().is_some_and(NodeConnection::is_replaced) {
+                    // A node that still uses this connection connects again.
+                    self.fail(&refused);
+                }
             }
         }
         HandleOutcome::Handled
@@ -316,13 +325,15 @@ impl Session {
             evict: evicts && self.publishing.blocked.as_ref().is_some_and(|b| now_ns >= b.deadline_ns),
             relayed: self.from_node,
         };
-        match open.topic.append_run(now_ns, append) {
+        let append_now = || match open.topic.append_run(now_ns, append) {
             Err(full) if full.may_pass() => {
                 open.topic.await_room(header.partition as usize, &self.waiter);
                 open.topic.append_run(now_ns, append)
             }
             other => other,
-        }
+        };
+        let Some(connection) = &self.node_connection else { return append_now() };
+        connection.append(append_now).unwrap_or_else(|| Err(PublishError::OwnerAway(REPLACED.to_owned())))
     }
 
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {

@@ -1,12 +1,16 @@
 //! Publishers and subscribers of a state that another node owns.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use dunlin::topic::{OnGap, ReducerConfig};
+use dunlin::now_ns;
+use dunlin::topic::{OnGap, ReducerConfig, Subject};
+use dunlin::wire::FromNode;
 use dunlin_client::{Relay, RelayBatch, RelayOutcome};
 use dunlin_server::grpc::proto::dunlin as v1;
 
 use super::*;
+use crate::peer::Peer;
 
 fn book() -> TopicConfig {
     TopicConfig {
@@ -189,6 +193,74 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn batch_of_a_replaced_connection_is_not_appended() {
+    let hall = Hall::of(2);
+    hall.topic_at(1, "t", TopicConfig::default());
+    let connect = || {
+        let members = hall.members.lock().unwrap();
+        let mut peer = Peer::connect_as(members[&1].server.as_ref().unwrap(), "$node-7");
+        peer.open_publisher(1, "t");
+        peer
+    };
+    let is_published =
+        |peer: &mut Peer| peer.next(|said| matches!(said, FromNode::Published(_)).then_some(())).is_some();
+    let mut old = connect();
+    old.publish(1, 1, &[b"first"]);
+    assert!(is_published(&mut old));
+    // The node gives the connection up while its second batch is on the way, and sends the third over another.
+    let mut new = connect();
+    new.publish(1, 1, &[b"third"]);
+    assert!(is_published(&mut new));
+    old.publish(1, 2, &[b"second"]);
+    assert!(!is_published(&mut old), "the connection is closed");
+    new.publish(1, 2, &[b"fourth"]);
+    assert!(is_published(&mut new));
+    let mut reader = hall.client(2).subscribe("t", from(Start::Earliest)).unwrap();
+    for text in ["first", "third", "fourth"] {
+        let event = reader.next_timeout(PATIENCE).unwrap();
+        let is_it = matches!(&event, Some(Event::Record(record)) if record.payload() == text.as_bytes());
+        assert!(is_it, "{text}: {event:?}");
+    }
+}
+
+#[test]
+fn record_sent_while_an_older_one_comes_back_stays_behind_it() {
+    let hall = Hall::patient(3);
+    hall.topic_at(3, "t", TopicConfig::default());
+    let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    // Node 2 does not know yet that it owns the topic, and returns what node 1 sends.
+    hall.keep_from(2);
+    let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
+    ownership.move_topic("t", 2).unwrap();
+    let (of, is_first) = (Arc::downgrade(&hall), AtomicBool::new(true));
+    let forwarding: Forwarding = Arc::new(move |run| {
+        let is_second = run.frames.windows(6).any(|bytes| bytes == b"second");
+        if !is_second || !is_first.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        // The second record is about to leave when the first one is returned, and node 2 learns that it is the owner.
+        let hall = of.upgrade().unwrap();
+        hall.node(1).is_heard(Subject::parse("behind.the.first").unwrap());
+        hall.learn(2);
+        until("it owns the topic", || !hall.node(2).topic("t").unwrap().logs()[0].is_mirror());
+    });
+    *hall.forwarding.lock().unwrap() = Some(forwarding);
+    for text in ["first", "second", "third"] {
+        let draft = Draft { meta: Meta::default(), payload: Payload::Copied(text.as_bytes()) };
+        hall.node(1).topic("t").unwrap().append_drafts(now_ns(), 0, false, [draft].iter()).unwrap();
+    }
+    let mut texts = Vec::new();
+    while texts.len() < 3 {
+        match reader.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => texts.push(String::from_utf8(record.payload().to_vec()).unwrap()),
+            Some(Event::Notice(_)) => {}
+            None => panic!("nothing after {texts:?}"),
+        }
+    }
+    assert_eq!(texts, ["first", "second", "third"]);
 }
 
 /// A publisher that names the state with which it continues: over a client's connection, in a node's process,

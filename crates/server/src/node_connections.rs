@@ -1,0 +1,86 @@
+//! The newest connection of each other node: batches of its older connections are refused.
+//!
+//! A node that loses its connection to this one reports its unanswered batches as lost, and sends later batches over
+//! its next connection. What the previous connection still holds must not be appended after those.
+//!
+//! Invariant: once a connection is registered, no batch of an older connection of the same node is appended.
+//!
+//! Limit: a node is remembered while one of its connections lasts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The session of a node's newest connection. Held while a batch of the node is appended.
+type NewestSession = Mutex<u64>;
+
+/// The other nodes with connections to this one.
+#[derive(Debug, Default)]
+pub(crate) struct NodeConnections(Mutex<HashMap<(Box<str>, bool), Weak<NewestSession>>>);
+
+/// A connection of another node.
+#[derive(Debug)]
+pub(crate) struct NodeConnection {
+    session: u64,
+    newest: Arc<NewestSession>,
+}
+
+impl NodeConnections {
+    /// Registers a connection. `name` is the name that the node gives, and `is_member` whether it has shown the
+    /// cluster's certificate: a client with a node's name refuses nothing of that node.
+    pub(crate) fn register(&self, name: &str, is_member: bool, session: u64) -> NodeConnection {
+        let newest = {
+            let mut nodes = lock(&self.0);
+            nodes.retain(|_, newest| newest.strong_count() > 0);
+            let key = (name.into(), is_member);
+            let known = nodes.get(&key).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let newest = Arc::new(NewestSession::default());
+                nodes.insert(key, Arc::downgrade(&newest));
+                newest
+            })
+        };
+        {
+            let mut newest = lock(&newest);
+            *newest = session.max(*newest);
+        }
+        NodeConnection { session, newest }
+    }
+}
+
+impl NodeConnection {
+    /// Appends a batch; `None` if the node has a newer connection, and nothing is appended.
+    pub(crate) fn append<T>(&self, append: impl FnOnce() -> T) -> Option<T> {
+        let newest = lock(&self.newest);
+        (*newest == self.session).then(append)
+    }
+
+    /// Whether the node has a newer connection.
+    pub(crate) fn is_replaced(&self) -> bool {
+        *lock(&self.newest) != self.session
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_connection_of_a_node_replaces_only_its_own() {
+        let nodes = NodeConnections::default();
+        let (first, other) = (nodes.register("$node-1", true, 1), nodes.register("$node-2", true, 2));
+        let client = nodes.register("$node-1", false, 3);
+        assert!([&first, &other, &client].iter().all(|one| one.append(|| ()).is_some()));
+        let second = nodes.register("$node-1", true, 4);
+        assert!(first.is_replaced() && first.append(|| ()).is_none());
+        assert!([&second, &other, &client].iter().all(|one| one.append(|| ()).is_some()));
+        drop(second);
+        assert!(first.is_replaced(), "its batches are older than those of the connection that has ended");
+        drop((first, other, client));
+        nodes.register("$node-3", true, 5);
+        assert_eq!(lock(&nodes.0).len(), 1, "nodes without connections are forgotten");
+    }
+}
