@@ -16,6 +16,7 @@ mod repository;
 mod source;
 mod table;
 mod test_names;
+mod type_names;
 
 use anyhow::{Result, bail};
 
@@ -24,7 +25,7 @@ use repository::Repository;
 /// The page whose tables are compared with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-const RULES: [fn(&Repository, &mut Findings); 10] = [
+const RULES: [fn(&Repository, &mut Findings); 11] = [
     crates::check,
     absence::check,
     naming::check,
@@ -35,6 +36,7 @@ const RULES: [fn(&Repository, &mut Findings); 10] = [
     changelog::check,
     prose::check,
     test_names::check,
+    type_names::check,
 ];
 
 /// Runs every rule and prints the findings. Fails unless all are warnings.

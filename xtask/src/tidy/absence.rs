@@ -105,7 +105,7 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
 }
 
 /// The sources of crates, without test modules.
-fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> Vec<(&'a str, Names)> {
+pub fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> Vec<(&'a str, Names)> {
     let mut sources = Vec::new();
     let mut test_modules = BTreeSet::new();
     for (path, text) in repository.texts().filter(|(path, _)| is_product(path)) {

@@ -6,6 +6,9 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
+/// Words before the name of a type in its declaration.
+const TYPE_KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
+
 /// The names of one file.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -13,6 +16,8 @@ pub struct Names {
     pub used: Vec<(usize, String)>,
     /// Modules declared with `mod name;` or `mod name {`, with their lines.
     pub modules: Vec<(usize, String)>,
+    /// Types declared with `pub` without a restriction, with their lines.
+    pub public_types: Vec<(usize, String)>,
     /// Modules in separate files that exist only in tests.
     pub test_modules: Vec<String>,
 }
@@ -116,6 +121,11 @@ impl Names {
         {
             self.modules.push((line, name.to_string()));
         }
+        if path == "pub"
+            && let Some(name) = type_name(&tokens[1..])
+        {
+            self.public_types.push((line, name));
+        }
         self.used.push((line, path));
         at
     }
@@ -134,6 +144,19 @@ impl Names {
             }
         }
         end
+    }
+}
+
+/// The name of the type that is declared here, behind `pub`.
+fn type_name(tokens: &[TokenTree]) -> Option<String> {
+    match tokens {
+        [TokenTree::Ident(word), rest @ ..] if word == "unsafe" => type_name(rest),
+        [TokenTree::Ident(word), TokenTree::Ident(name), ..]
+            if TYPE_KEYWORDS.contains(&word.to_string().as_str()) =>
+        {
+            Some(name.to_string())
+        }
+        _ => None,
     }
 }
 
@@ -214,6 +237,15 @@ mod tests {
         assert_eq!(fs, None);
         assert!(names.used.iter().any(|(_, path)| path == "product"));
         assert!(super::names("#![cfg(test)]\nuse std::fs;").unwrap().used.is_empty());
+    }
+
+    #[test]
+    fn unrestricted_public_types_are_found() {
+        let source = "pub struct A;\n#[derive(Debug)]\npub enum B<T> { C(T) }\npub unsafe trait D { type E; }\n\
+                      choice! { pub type F = u8; }\npub(crate) struct G;\nstruct H { pub union: u8 }\n\
+                      pub fn i() {}\npub use a::J;\n#[cfg(test)]\nmod tests { pub struct K; }";
+        let expected = [(1, "A"), (3, "B"), (4, "D"), (5, "F")].map(|(line, name)| (line, name.to_owned()));
+        assert_eq!(names(source).unwrap().public_types, expected);
     }
 
     #[test]
